@@ -1,7 +1,7 @@
 """Tuple miners: one file a miner, the file name is the value of `--batch_mining`.
 
-A module's class is `BatchMiner(opt)`; `miner(batch, labels)` gives `Triplets`, `Pairs` or sets, as its constant
-`YIELDS` says ("triplets", "pairs" or "sets"; a module without it yields triplets).
+A file is a docstring, constants where it differs from `CONSTANTS` below, its flags (`FLAGS`, see `utilities.plug_ins`),
+and a class `BatchMiner(opt)`; `miner(batch, labels)` gives `Triplets`, `Pairs` or sets.
 """
 
 from utilities.registry import Registry
@@ -9,7 +9,11 @@ from utilities.tuples import Pairs, Triplets
 
 __all__ = ["REGISTRY", "Pairs", "Triplets", "select"]
 
-REGISTRY = Registry("batch_mining", "miner")
+CONSTANTS = {  # of a file that leaves them out
+    "YIELDS": "triplets",  # or "pairs", or "sets"
+    "NEEDS_TRIPLETS": False,  # it needs a sampler whose batches are consecutive triplets
+}
+REGISTRY = Registry("batch_mining", "miner", constants=CONSTANTS)
 
 
 def select(name: str, opt=None, **flags):

@@ -17,21 +17,16 @@ class DistanceMiner(Miner):
     """One triplet an anchor: a random positive, a negative with probability proportional to the inverse density of its
     distance.
 
-    Args:
+    Attributes, flags of a subclass:
         lower_cutoff: nearer negatives are treated as being at this distance.
         upper_cutoff: farther negatives are left out, unless the anchor has no others; None: no limit.
     """
-
-    def __init__(self, lower_cutoff: float, upper_cutoff: float | None):
-        super().__init__()
-        self.lower_cutoff = max(lower_cutoff, NEAREST)
-        self.upper_cutoff = upper_cutoff
 
     def weights(self, squared: torch.Tensor, are_negative: torch.Tensor, dimensions: int) -> torch.Tensor:
         """Weights `(B, M)`, the largest of a row 1, from squared distances on the unit sphere; 0 outside
         `are_negative`.
         """
-        clamped = squared.clamp(min=self.lower_cutoff**2, max=FARTHEST**2)
+        clamped = squared.clamp(min=max(self.lower_cutoff, NEAREST) ** 2, max=FARTHEST**2)
         # log w = (2 - D) log d - (D - 3)/2 log(1 - d^2/4)
         log_weights = clamped.log().mul_((2 - dimensions) / 2)
         log_weights.add_(clamped.mul_(-0.25).log1p_(), alpha=-(dimensions - 3) / 2)

@@ -7,6 +7,7 @@ import inspect
 
 import torch
 
+from utilities import plug_ins
 from utilities.reference import Reference
 from utilities.tensors import first_equal_rows, pairwise_distances, raise_half
 from utilities.tuples import check_reference
@@ -16,7 +17,8 @@ class Miner:
     """Base of the miners: a subclass defines `mine(embeddings, labels, reference)`; without `reference` it can mine
     only within batches.
 
-    `stats`: name -> detached device scalar, averaged over an epoch by the logger.
+    The flags of the file's table `FLAGS` are attributes: `self.margin`. `stats`: name -> detached device scalar,
+    averaged over an epoch by the logger.
     """
 
     takes_reference = True
@@ -27,6 +29,8 @@ class Miner:
 
     def __init__(self, opt=None):
         self.stats = {}
+        if opt is not None:
+            plug_ins.set_flags(self, opt)
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference):
         """Tuples whose anchors are `embeddings` `(B, D)`, float32 or float64, with `labels` `(B,)`. `reference` is

@@ -6,8 +6,6 @@ from batch_mining._miner import Miner
 from utilities.reference import Reference
 from utilities.tuples import Classes, Triplets, spread
 
-YIELDS = "triplets"
-
 
 class BatchMiner(Miner):
     """Every (a, p, n), a and p two samples of one class, n of another one."""

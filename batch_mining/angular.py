@@ -8,27 +8,24 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import normalize, pairwise_distances
 from utilities.tuples import Triplets
 
-YIELDS = "triplets"
 CHUNK = 2**22  # entries of the largest matrix of pairs against negatives
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the angular miner."""
-    group.add_argument(
-        "--miner_angular_angle", type=number(0, below=90), default=20.0, help="degrees above which a triplet is taken"
-    )
+FLAGS = {
+    "angle": Flag(number(0, below=90), 20.0, "degrees above which a triplet is taken"),
+}
 
 
 class BatchMiner(Miner):
     """Triplets with tan(angle) < d_ap / (2 |x_n - (x_a + x_p)/2|), all of unit length."""
 
     def __init__(self, opt):
-        super().__init__()
-        self.tangent = math.tan(math.radians(opt.miner_angular_angle))
+        super().__init__(opt)
+        self.tangent = math.tan(math.radians(self.angle))
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Each triplet with a wider angle once.

@@ -6,8 +6,6 @@ from batch_mining._miner import Miner, comparable_distances, hard_share
 from utilities.reference import Reference
 from utilities.tuples import Classes, Triplets
 
-YIELDS = "triplets"
-
 
 class BatchMiner(Miner):
     """One triplet an anchor: the positive with the largest distance, the negative with the smallest."""

@@ -7,49 +7,43 @@ import torch
 from batch_mining._miner import Miner, comparable_distances
 from utilities.errors import UserError
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tuples import Pairs, pairs_of_masks
 
 YIELDS = "pairs"
 STRATEGIES = ["easy", "semihard", "hard", "all"]
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the easy_hard miner."""
-    group.add_argument(
-        "--miner_easy_hard_pos",
-        default="easy",
+FLAGS = {
+    "pos": Flag(
+        str,
+        "easy",
+        "positive of an anchor: its nearest (easy), its farthest (hard), the farthest that is nearer than the "
+        "negative (semihard), all of them",
         choices=STRATEGIES,
-        help=(
-            "positive of an anchor: its nearest (easy), its farthest (hard), the farthest that is nearer than the "
-            "negative (semihard), all of them"
-        ),
-    )
-    group.add_argument(
-        "--miner_easy_hard_neg",
-        default="semihard",
+    ),
+    "neg": Flag(
+        str,
+        "semihard",
+        "negative of an anchor: its farthest (easy), its nearest (hard), the nearest that is farther than the "
+        "positive (semihard), all of them",
         choices=STRATEGIES,
-        help=(
-            "negative of an anchor: its farthest (easy), its nearest (hard), the nearest that is farther than the "
-            "positive (semihard), all of them"
-        ),
-    )
-    group.add_argument(
-        "--miner_easy_hard_pos_range",
-        type=number(0),
+    ),
+    "pos_range": Flag(
+        number(0),
+        None,
+        "distances among which the positive is chosen, where it is not all of them (unset: any)",
         nargs=2,
-        default=None,
         metavar=("LOW", "HIGH"),
-        help="distances among which the positive is chosen, where it is not all of them (unset: any)",
-    )
-    group.add_argument(
-        "--miner_easy_hard_neg_range",
-        type=number(0),
+    ),
+    "neg_range": Flag(
+        number(0),
+        None,
+        "distances among which the negative is chosen, where it is not all of them (unset: any)",
         nargs=2,
-        default=None,
         metavar=("LOW", "HIGH"),
-        help="distances among which the negative is chosen, where it is not all of them (unset: any)",
-    )
+    ),
+}
 
 
 class BatchMiner(Miner):
@@ -61,11 +55,7 @@ class BatchMiner(Miner):
     """
 
     def __init__(self, opt):
-        super().__init__()
-        self.pos = opt.miner_easy_hard_pos
-        self.neg = opt.miner_easy_hard_neg
-        self.pos_range = opt.miner_easy_hard_pos_range
-        self.neg_range = opt.miner_easy_hard_neg_range
+        super().__init__(opt)
         if "semihard" in (self.pos, self.neg) and (self.pos == self.neg or "all" in (self.pos, self.neg)):
             raise UserError(
                 f"--miner_easy_hard_pos {self.pos} with --miner_easy_hard_neg {self.neg}: semihard is relative to one "

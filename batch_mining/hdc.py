@@ -6,30 +6,21 @@ import torch
 
 from batch_mining._miner import Miner, comparable_distances
 from utilities.numbers import number, share_of
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tuples import Pairs
 
 YIELDS = "pairs"
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the hdc miner."""
-    group.add_argument(
-        "--miner_hdc_percentage",
-        type=number(0, 1),
-        default=0.5,
-        help="share of the pairs that is kept, but one at least",
-    )
+FLAGS = {
+    "percentage": Flag(number(0, 1), 0.5, "share of the pairs that is kept, but one at least"),
+}
 
 
 class BatchMiner(Miner):
     """The farthest share of the positive pairs and the nearest share of the negative pairs, rounded up: at least one of
     each.
     """
-
-    def __init__(self, opt):
-        super().__init__()
-        self.percentage = opt.miner_hdc_percentage
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
         """The hardest of all pairs, also of anchors that lack a positive or a negative."""

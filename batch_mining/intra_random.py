@@ -6,8 +6,6 @@ from batch_mining._miner import Miner
 from utilities.reference import Reference
 from utilities.tuples import Classes, Triplets, below
 
-YIELDS = "triplets"
-
 
 class BatchMiner(Miner):
     """B triplets: a class of the batch drawn uniformly, then a, p, n from it with replacement. None of them is a valid

@@ -4,30 +4,21 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tuples import Pairs, pairs_of_masks
 
 YIELDS = "pairs"
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the multisimilarity miner."""
-    group.add_argument(
-        "--miner_multisimilarity_epsilon",
-        type=number(inf=True),
-        default=0.1,
-        help="slack with which a pair counts as hard",
-    )
+FLAGS = {
+    "epsilon": Flag(number(inf=True), 0.1, "slack with which a pair counts as hard"),
+}
 
 
 class BatchMiner(Miner):
     """Negatives with s + epsilon > the anchor's smallest positive s, positives with s - epsilon < its largest negative
     s.
     """
-
-    def __init__(self, opt):
-        super().__init__()
-        self.epsilon = opt.miner_multisimilarity_epsilon
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
         """Kept pairs; an anchor without a positive or without a negative keeps none."""

@@ -7,7 +7,6 @@ from utilities.errors import UserError
 from utilities.reference import Reference
 from utilities.tuples import Triplets
 
-YIELDS = "triplets"
 NEEDS_TRIPLETS = True  # needs a sampler whose batches are consecutive triplets
 
 

@@ -4,30 +4,21 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
 from utilities.tuples import Pairs, pairs_of_masks
 
 YIELDS = "pairs"
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the pairmargin miner."""
-    group.add_argument(
-        "--miner_pairmargin_pos_margin", type=number(), default=0.2, help="positives farther than this are taken"
-    )
-    group.add_argument(
-        "--miner_pairmargin_neg_margin", type=number(), default=0.8, help="negatives nearer than this are taken"
-    )
+FLAGS = {
+    "pos_margin": Flag(number(), 0.2, "positives farther than this are taken"),
+    "neg_margin": Flag(number(), 0.8, "negatives nearer than this are taken"),
+}
 
 
 class BatchMiner(Miner):
     """Positive pairs with d > pos_margin, negative pairs with d < neg_margin."""
-
-    def __init__(self, opt):
-        super().__init__()
-        self.pos_margin = opt.miner_pairmargin_pos_margin
-        self.neg_margin = opt.miner_pairmargin_neg_margin
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
         """The pairs `(i, j)` that violate a margin, also of anchors that lack a positive or a negative."""

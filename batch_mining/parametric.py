@@ -5,11 +5,11 @@ import torch
 from batch_mining._miner import Miner, drawn, hard_share
 from utilities.errors import UserError
 from utilities.numbers import number, whole
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
 from utilities.tuples import Classes, Triplets
 
-YIELDS = "triplets"
 LIMITS = {
     "uniform": (0.0, float("inf")),
     "hards": (0.0, 0.5),
@@ -17,28 +17,11 @@ LIMITS = {
     "veryhards": (0.0, 0.3),
 }  # of distance, by mode
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the parametric miner."""
-    group.add_argument(
-        "--miner_parametric_mode",
-        default="uniform",
-        choices=list(LIMITS),
-        help="which negatives are drawn, each with the same probability",
-    )
-    group.add_argument(
-        "--miner_parametric_n_support",
-        type=whole(2, 10**5),
-        default=30,
-        help="points that bound the bins, one more than bins",
-    )
-    group.add_argument(
-        "--miner_parametric_support_lim",
-        type=number(0),
-        nargs=2,
-        default=[0.1, 1.4],
-        help="first and last of these points",
-    )
+FLAGS = {
+    "mode": Flag(str, "uniform", "which negatives are drawn, each with the same probability", choices=list(LIMITS)),
+    "n_support": Flag(whole(2, 10**5), 30, "points that bound the bins, one more than bins"),
+    "support_lim": Flag(number(0), [0.1, 1.4], "first and last of these points", nargs=2),
+}
 
 
 class BatchMiner(Miner):
@@ -49,16 +32,16 @@ class BatchMiner(Miner):
     """
 
     def __init__(self, opt):
-        super().__init__()
-        low, high = self.support_lim = opt.miner_parametric_support_lim
+        super().__init__(opt)
+        low, high = self.support_lim
         if low >= high:
             raise UserError(f"--miner_parametric_support_lim {low} {high}: from a distance to a larger one")
-        self.set_distribution(torch.ones(opt.miner_parametric_n_support - 1))
-        lowest, highest = LIMITS[opt.miner_parametric_mode]
+        self.set_distribution(torch.ones(self.n_support - 1))
+        lowest, highest = LIMITS[self.mode]
         self.limits = max(lowest, low), min(highest, high)
         if self.limits[0] >= self.limits[1]:
             raise UserError(
-                f"--miner_parametric_mode {opt.miner_parametric_mode}: no distance of --miner_parametric_support_lim "
+                f"--miner_parametric_mode {self.mode}: no distance of --miner_parametric_support_lim "
                 f"{low:g} {high:g} is within "
                 f"its {lowest:g} to {highest:g}"
             )

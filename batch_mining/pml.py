@@ -4,23 +4,19 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities import pml, tuples
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 
-YIELDS = "triplets"  # or pairs, depending on the class: losses take both
-
-
-def add_arguments(group) -> None:
-    """Declare the flags of the pml miner."""
-    group.add_argument(
-        "--miner_pml_class", default="TripletMarginMiner", help="class of pytorch_metric_learning.miners"
-    )
-    group.add_argument(
-        "--miner_pml_kwargs",
+FLAGS = {
+    "class": Flag(str, "TripletMarginMiner", "class of pytorch_metric_learning.miners", attribute="class_name"),
+    "kwargs": Flag(
+        str,
+        [],
+        "arguments of its constructor, e.g. margin=0.1 type_of_triplets=semihard",
         nargs="*",
-        default=[],
         metavar="KEY=VALUE",
-        help="arguments of its constructor, e.g. margin=0.1 type_of_triplets=semihard",
-    )
+    ),
+}
 
 
 class BatchMiner(Miner):
@@ -30,8 +26,8 @@ class BatchMiner(Miner):
     """
 
     def __init__(self, opt):
-        super().__init__()
-        self.miner = pml.build("miners", opt.miner_pml_class, opt.miner_pml_kwargs)
+        super().__init__(opt)
+        self.miner = pml.build("miners", self.class_name, self.kwargs)
 
     def mine(
         self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference

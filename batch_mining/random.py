@@ -4,28 +4,19 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities.numbers import whole
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tuples import Classes, Triplets
 
-YIELDS = "triplets"
-
-
-def add_arguments(group) -> None:
-    """Declare the flags of the random miner."""
-    group.add_argument(
-        "--miner_random_per_anchor",
-        type=whole(1, 1000),
-        default=None,
-        help="triplets for each anchor (unset: as many as the batch has samples, from all valid ones)",
-    )
+FLAGS = {
+    "per_anchor": Flag(
+        whole(1, 1000), None, "triplets for each anchor (unset: as many as the batch has samples, from all valid ones)"
+    ),
+}
 
 
 class BatchMiner(Miner):
     """B triplets drawn from all valid ones with replacement, or N for each anchor."""
-
-    def __init__(self, opt):
-        super().__init__()
-        self.per_anchor = opt.miner_random_per_anchor
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Does not list all triplets: draws an anchor in proportion to its number of triplets, then its positive and

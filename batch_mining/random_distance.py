@@ -11,14 +11,14 @@ from batch_mining._distance import DistanceMiner
 from utilities.reference import Reference
 from utilities.tuples import Triplets
 
-YIELDS = "triplets"
-
 
 class BatchMiner(DistanceMiner):
     """The distance miner on randomly permuted labels."""
 
     def __init__(self, opt):
-        super().__init__(opt.miner_distance_lower_cutoff, opt.miner_distance_upper_cutoff)
+        super().__init__(opt)
+        self.lower_cutoff = opt.miner_distance_lower_cutoff
+        self.upper_cutoff = opt.miner_distance_upper_cutoff
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative under the permuted labels."""

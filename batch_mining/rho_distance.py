@@ -10,42 +10,21 @@ import torch
 from batch_mining._distance import DistanceMiner
 from batch_mining._miner import hard_share
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tuples import Triplets
 
-YIELDS = "triplets"
-
-
-def add_arguments(group) -> None:
-    """Declare the flags of the rho_distance miner."""
-    group.add_argument(
-        "--miner_rho_distance_lower_cutoff",
-        type=number(0, below=2),
-        default=0.5,
-        help="nearer negatives count as this far",
-    )
-    group.add_argument(
-        "--miner_rho_distance_upper_cutoff",
-        type=number(0),
-        default=None,
-        help="farther negatives are left out (unset: none)",
-    )
-    group.add_argument(
-        "--miner_rho_distance_cp",
-        type=number(0, 1),
-        default=0.2,
-        help="probability that an anchor pushes its own class away",
-    )
+FLAGS = {
+    "lower_cutoff": Flag(number(0, below=2), 0.5, "nearer negatives count as this far"),
+    "upper_cutoff": Flag(number(0), None, "farther negatives are left out (unset: none)"),
+    "cp": Flag(number(0, 1), 0.2, "probability that an anchor pushes its own class away"),
+}
 
 
 class BatchMiner(DistanceMiner):
     """One triplet an anchor: as the distance miner, but with probability `cp` (a, a, random sample of the same
     class).
     """
-
-    def __init__(self, opt):
-        super().__init__(opt.miner_rho_distance_lower_cutoff, opt.miner_rho_distance_upper_cutoff)
-        self.switch_probability = opt.miner_rho_distance_cp
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""
@@ -54,7 +33,7 @@ class BatchMiner(DistanceMiner):
         positives = positives[anchors]
         negatives = negatives[anchors]
         own = reference.own[anchors]
-        switched = torch.rand(len(anchors), dtype=torch.float32, device=anchors.device) < self.switch_probability
+        switched = torch.rand(len(anchors), dtype=torch.float32, device=anchors.device) < self.cp
         switched = switched if reference.plain else switched & (own >= 0)
         mined = Triplets(anchors, torch.where(switched, own, positives), torch.where(switched, positives, negatives))
         self.stats["hard_share"] = hard_share(squared[anchors, mined.positives], squared[anchors, mined.negatives])

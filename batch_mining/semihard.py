@@ -4,23 +4,18 @@ import torch
 
 from batch_mining._miner import Miner, comparable_distances, drawn
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tuples import Classes, Triplets
 
-YIELDS = "triplets"
-
-
-def add_arguments(group) -> None:
-    """Declare the flags of the semihard miner."""
-    group.add_argument(
-        "--miner_semihard_margin",
-        type=number(inf=True),
-        default=None,
-        help=(
-            "width of the band of semihard negatives (unset: --loss_<loss>_margin where the loss that mines has one, "
-            "else 0.2)"
-        ),
-    )
+FLAGS = {
+    "margin": Flag(
+        number(inf=True),
+        None,
+        "width of the band of semihard negatives (unset: --loss_<loss>_margin where the loss that mines has one, "
+        "else 0.2)",
+    ),
+}
 
 
 def derived(opt) -> dict:
@@ -32,10 +27,6 @@ class BatchMiner(Miner):
     """One triplet an anchor: a random positive; a random negative with d_ap < d_an < d_ap + margin, else any
     negative.
     """
-
-    def __init__(self, opt):
-        super().__init__()
-        self.margin = opt.miner_semihard_margin
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""

@@ -8,8 +8,6 @@ from batch_mining._miner import Miner, comparable_distances, drawn
 from utilities.reference import Reference
 from utilities.tuples import Classes, Triplets
 
-YIELDS = "triplets"
-
 
 class BatchMiner(Miner):
     """One triplet an anchor: a positive farther than the nearest negative, a negative nearer than the farthest

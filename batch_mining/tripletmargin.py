@@ -6,26 +6,20 @@ import torch
 
 from batch_mining._miner import Miner, comparable_distances
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tuples import Triplets, spread
 
-YIELDS = "triplets"
-
-
-def add_arguments(group) -> None:
-    """Declare the flags of the tripletmargin miner."""
-    group.add_argument(
-        "--miner_tripletmargin_margin", type=number(), default=0.2, help="gap between negative and positive distance"
-    )
-    group.add_argument(
-        "--miner_tripletmargin_type",
-        default="all",
+FLAGS = {
+    "margin": Flag(number(), 0.2, "gap between negative and positive distance"),
+    "type": Flag(
+        str,
+        "all",
+        "d_an - d_ap at most the margin (all), at most 0 (hard), above 0 and at most the margin (semihard), above "
+        "the margin (easy)",
         choices=["all", "hard", "semihard", "easy"],
-        help=(
-            "d_an - d_ap at most the margin (all), at most 0 (hard), above 0 and at most the margin (semihard), above "
-            "the margin (easy)"
-        ),
-    )
+    ),
+}
 
 
 class BatchMiner(Miner):
@@ -34,11 +28,6 @@ class BatchMiner(Miner):
     An anchor's negatives are sorted by distance, so those that fit a positive are a contiguous range. Memory beyond the
     triplets themselves is O(B M).
     """
-
-    def __init__(self, opt):
-        super().__init__()
-        self.margin = opt.miner_tripletmargin_margin
-        self.type = opt.miner_tripletmargin_type
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Each triplet of the type once, sorted by anchor."""

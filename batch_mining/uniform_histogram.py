@@ -6,33 +6,18 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities.numbers import whole
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
 from utilities.tuples import Pairs, below, pairs_of_masks
 
 YIELDS = "pairs"
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the uniform_histogram miner."""
-    group.add_argument(
-        "--miner_uniform_histogram_bins",
-        type=whole(1, 10**5),
-        default=100,
-        help="equally wide bins from the smallest distance to the largest",
-    )
-    group.add_argument(
-        "--miner_uniform_histogram_pos_per_bin",
-        type=whole(1, 1000),
-        default=10,
-        help="positive pairs drawn from each bin that has any",
-    )
-    group.add_argument(
-        "--miner_uniform_histogram_neg_per_bin",
-        type=whole(1, 1000),
-        default=10,
-        help="negative pairs drawn from each bin that has any",
-    )
+FLAGS = {
+    "bins": Flag(whole(1, 10**5), 100, "equally wide bins from the smallest distance to the largest"),
+    "pos_per_bin": Flag(whole(1, 1000), 10, "positive pairs drawn from each bin that has any"),
+    "neg_per_bin": Flag(whole(1, 1000), 10, "negative pairs drawn from each bin that has any"),
+}
 
 
 class BatchMiner(Miner):
@@ -40,11 +25,6 @@ class BatchMiner(Miner):
 
     The miner does not normalise embeddings. Pairs of samples that have only positives or only negatives take part.
     """
-
-    def __init__(self, opt):
-        super().__init__()
-        self.n_bins = opt.miner_uniform_histogram_bins
-        self.per_bin = opt.miner_uniform_histogram_pos_per_bin, opt.miner_uniform_histogram_neg_per_bin
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
         """The set number of pairs of each kind from each bin; a pair may occur several times."""
@@ -55,22 +35,24 @@ class BatchMiner(Miner):
             [(sizes > 0).sum() for _, sizes in kinds]
         ).tolist()  # waits for the device, as do the numbers of pairs
         drawn = ()
-        for anchors, others, kind, n, count in zip(pairs[::2], pairs[1::2], kinds, n_filled, self.per_bin, strict=True):
+        for anchors, others, kind, n, count in zip(
+            pairs[::2], pairs[1::2], kinds, n_filled, (self.pos_per_bin, self.neg_per_bin), strict=True
+        ):
             chosen = _drawn(*kind, n, count)
             drawn += (anchors[chosen], others[chosen])
         return Pairs(*drawn)
 
     def _sorted(self, distances: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Indices into `distances` `(P,)`, sorted by bin, and the bins' sizes `(n_bins,)`."""
-        sizes = torch.zeros(self.n_bins, dtype=torch.long, device=distances.device)
+        sizes = torch.zeros(self.bins, dtype=torch.long, device=distances.device)
         if not len(distances):
             return torch.zeros_like(distances, dtype=torch.long), sizes
-        edges = torch.linspace(0, 1, self.n_bins + 1, dtype=distances.dtype, device=distances.device)
+        edges = torch.linspace(0, 1, self.bins + 1, dtype=distances.dtype, device=distances.device)
         low, high = distances.aminmax()
         bins = torch.searchsorted(
             edges, (distances - low) / (high - low).clamp(min=torch.finfo(distances.dtype).tiny), right=True
         )
-        bins, order = torch.sort((bins - 1).clamp(max=self.n_bins - 1), stable=True)
+        bins, order = torch.sort((bins - 1).clamp(max=self.bins - 1), stable=True)
         return order, sizes.scatter_add_(0, bins, torch.ones_like(bins))  # bincount would wait for the device
 
 

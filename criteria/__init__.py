@@ -1,11 +1,8 @@
 """Losses: one file a criterion, the file name is the value of `--loss`.
 
-A module declares `REQUIRES_BATCHMINER`, `REQUIRES_OPTIM`, `ALLOWED_MINING_OPS`, perhaps `MINES_PAIRS` (works on all
-pairs of the batch, takes a miner's under `--mine_pairs`), `TAKES_TRIPLETS` (works on a miner's sets, and on triplets
-that a trainer gives it: sets with a single negative), `COMPARES_SAMPLES = False` (compares each sample with class
-vectors alone), `REDUCES` (a mean over tuples, obeys `--loss_reduction`), `PER_CLASS` (hyperparameters that may be
-learned one a class), `INNER_LOSS` (the flag that names a loss it contains) and `add_arguments(group)`; its class is
-`Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a miner.
+A file is a docstring, constants where it differs from `CONSTANTS` below, its flags (`FLAGS`, see `utilities.plug_ins`),
+and a class: `Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a miner. `INNER_LOSS` is the flag that names
+a loss inside it.
 """
 
 import torch
@@ -23,7 +20,18 @@ from utilities.registry import Registry
 from utilities.tuples import TupleMiner
 from utilities.words import parse_weights
 
-REGISTRY = Registry("criteria", "loss")
+CONSTANTS = {  # of a file that leaves them out
+    "REQUIRES_BATCHMINER": False,  # it takes a miner
+    "ALLOWED_MINING_OPS": None,  # the names of the miners that it works with; None: any of triplets or pairs
+    "MINES_PAIRS": False,  # it works on all pairs of the batch, and under --mine_pairs on a miner's
+    "TAKES_TRIPLETS": False,  # it works on a miner's sets, and on a trainer's triplets: sets with a single negative
+    "REQUIRES_OPTIM": False,  # it has parameters
+    "COMPARES_SAMPLES": True,  # with each other; False: with class vectors alone
+    "REDUCES": False,  # it is a mean over tuples, and obeys --loss_reduction
+    "PER_CLASS": (),  # flags whose numbers may be learned one a class
+    "FIXED": (),  # flags whose numbers cannot be learned: the formula has no true derivative by them
+}
+REGISTRY = Registry("criteria", "loss", constants=CONSTANTS)
 
 
 def takes_miner(name: str, opt) -> bool:

@@ -7,6 +7,7 @@ import math
 import torch
 from torch.nn.utils import parametrize
 
+from utilities import plug_ins
 from utilities.errors import UserError
 from utilities.numbers import Range, number
 
@@ -77,13 +78,14 @@ class Within(torch.nn.Module):
 def hyperparameters(name: str, module, criterion: torch.nn.Module) -> dict[str, Range]:
     """The learnable hyperparameters of a criterion: its float flags, by the flag's name without the prefix.
 
-    The criterion holds each in the attribute of that name, or of the name that the module's `ATTRIBUTES` gives.
+    The criterion holds each in the attribute of that name, or of the name that the flag's `attribute` or the module's
+    `ATTRIBUTES` gives.
     Learning rates are not among them, nor are the module's `FIXED`, by which the formula has no true derivative: it
     uses them in comparisons, in constants or in random draws.
     """
     parser = argparse.ArgumentParser()
     prefix = f"loss_{name}_"
-    getattr(module, "add_arguments", lambda parser: None)(parser)
+    plug_ins.declare(module, parser)
     floats = {
         action.dest.removeprefix(prefix): action.type
         for action in parser._actions
@@ -100,7 +102,9 @@ def hyperparameters(name: str, module, criterion: torch.nn.Module) -> dict[str, 
 
 def attribute(module, hyper: str) -> str:
     """The criterion's attribute that holds a hyperparameter."""
-    return getattr(module, "ATTRIBUTES", {}).get(hyper, hyper)
+    flag = getattr(module, "FLAGS", {}).get(hyper)
+    named = None if flag is None else flag.attribute
+    return named or getattr(module, "ATTRIBUTES", {}).get(hyper, hyper)
 
 
 def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:

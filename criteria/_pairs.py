@@ -1,23 +1,19 @@
 """Base of the losses on pairs: a loss gives its formula for the values of a few anchors, the base does the rest.
 
+    MINES_PAIRS = True
+    FLAGS = {"margin": Flag(number(), 0.2, "cosine between both"), "scale": Flag(number(above=0), 5, "of the cosines")}
+
     class Criterion(PairCriterion):
-        \"\"\"mean over anchors of log(1 + sum_n exp(scale (s_an - margin)) + sum_p exp(scale (margin - s_ap))), s
-        cosines.\"\"\"
+        \"\"\"Mean over anchors of log(1 + sum_n exp(scale (s_an - margin)) + sum_p exp(scale (margin - s_ap))).\"\"\"
 
         SPACE = "cosine"
 
-        def __init__(self, opt, batchminer=None):
-            super().__init__(batchminer)
-            self.margin, self.scale = opt.loss_mine_margin, opt.loss_mine_scale
-
         def formula(self, values, positives, negatives, labels):
-            excesses = self.per_anchor("scale", labels, 2) * (values - self.per_anchor("margin", labels, 2))  # (b, M)
-            return softplus(torch.logaddexp(log_sum_exp(excesses, negatives), log_sum_exp(-excesses, positives)))  #
-            (b,)
+            excesses = self.scale * (values - self.margin)  # (b, M)
+            return softplus(torch.logaddexp(log_sum_exp(excesses, negatives), log_sum_exp(-excesses, positives)))
 
-With `MINES_PAIRS = True` and its two flags in the module this works with a memory, a miner (`--mine_pairs`),
-`--chunk_size`, torchrun and `--loss_learn margin`; with `PER_CLASS = ("margin", "scale")` also with
-`--loss_learn_per_class`.
+This works with a memory, a miner (`--mine_pairs`), `--chunk_size`, torchrun and `--loss_learn margin`. With
+`PER_CLASS = ("margin",)` and `self.per_anchor("margin", labels, 2)` in the formula, `--loss_learn_per_class` works too.
 
 Pairs are chosen by weights 0 and 1 in the precision of the batch, not by boolean masks: on a CPU a product or a sum of
 two `(B, M)` matrices costs a small part of what `where`, `masked_fill` or a mask's cast costs, and needs no mask in its

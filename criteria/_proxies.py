@@ -34,7 +34,7 @@ class ProxyCriterion(MetricCriterion):
     """Base of criteria that train one or several vectors per class (class-major: those of class 0 first).
 
     Args:
-        lr: learning rate of the vectors.
+        lr: learning rate of the vectors; default: that of the file's flag `lr`, or `--lr` times its flag `lrmulti`.
         start: initialises the parameter in place, given `(C * per_class, D)`; default: uniform in +-1/sqrt(D).
         pml_start: the same under `--loss_vectors_start pml`; default: a unit normal, drawn as columns `(D, C *
         per_class)`.
@@ -43,8 +43,18 @@ class ProxyCriterion(MetricCriterion):
     Raises UserError where `opt` lacks `n_classes` or `embed_dim`.
     """
 
-    def __init__(self, opt, lr: float, start=None, per_class: int = 1, pml_start=None, n_vectors: int | None = None):
-        super().__init__()
+    def __init__(
+        self,
+        opt,
+        lr: float | None = None,
+        start=None,
+        per_class: int = 1,
+        pml_start=None,
+        n_vectors: int | None = None,
+    ):
+        super().__init__(opt)
+        if lr is None:
+            lr = self.lr if hasattr(self, "lr") else opt.lr * self.lrmulti
         self.n_classes = getattr(opt, "n_classes", None)
         if not self.n_classes or opt.embed_dim < 1:
             raise UserError(

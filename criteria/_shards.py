@@ -72,7 +72,7 @@ class ShardedCriterion(ProxyCriterion):
     Raises UserError where `--loss_dims` is more than the embedding has.
     """
 
-    def __init__(self, opt, lr: float, start=None, per_class: int = 1, pml_start=None):
+    def __init__(self, opt, lr: float | None = None, start=None, per_class: int = 1, pml_start=None):
         super().__init__(opt, lr, start, per_class, pml_start)
         self.share = opt.sample_classes
         self.dims = opt.loss_dims

@@ -20,33 +20,20 @@ from criteria._sets import (
 from criteria._tuples import mean_term
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import normalize
 from utilities.tuples import Triplets
 
 REQUIRES_BATCHMINER = True
-REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = ["npair"]
 TAKES_TRIPLETS = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the angular loss."""
-    group.add_argument(
-        "--loss_angular_alpha",
-        type=number(above=0, below=90),
-        default=45.0,
-        help="degrees that the angle at the negative should not exceed",
-    )
-    group.add_argument(
-        "--loss_angular_npair_ang_weight",
-        type=number(0),
-        default=2.0,
-        help="weight of the angular term beside the N-pair term",
-    )
-    group.add_argument(
-        "--loss_angular_npair_l2", type=number(0), default=0.005, help="weight of the mean norm of the embeddings"
-    )
+FLAGS = {
+    "alpha": Flag(number(above=0, below=90), 45.0, "degrees that the angle at the negative should not exceed"),
+    "npair_ang_weight": Flag(number(0), 2.0, "weight of the angular term beside the N-pair term"),
+    "npair_l2": Flag(number(0), 0.005, "weight of the mean norm of the embeddings"),
+}
 
 
 class Criterion(MetricCriterion):
@@ -55,10 +42,7 @@ class Criterion(MetricCriterion):
     """
 
     def __init__(self, opt, batchminer):
-        super().__init__(batchminer)
-        self.alpha = opt.loss_angular_alpha
-        self.npair_ang_weight = opt.loss_angular_npair_ang_weight
-        self.npair_l2 = opt.loss_angular_npair_l2
+        super().__init__(opt, batchminer)
         warn_of_normalized("angular", opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:

@@ -11,33 +11,21 @@ import torch
 from criteria import _angular_margin
 from criteria._shards import SoftmaxCriterion
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
-ALLOWED_MINING_OPS = None
 PER_CLASS = ("angular_margin", "feature_scale")
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of ArcFace."""
-    group.add_argument("--loss_arcface_lr", type=number(0), default=0.0005, help="learning rate of the class weights")
-    group.add_argument(
-        "--loss_arcface_angular_margin",
-        type=number(0, 3.1416),
-        default=0.5,
-        help="radians by which the angle to the own class is widened",
-    )
-    group.add_argument("--loss_arcface_feature_scale", type=number(above=0), default=16, help="multiplies the cosines")
+FLAGS = {
+    "lr": Flag(number(0), 0.0005, "learning rate of the class weights"),
+    "angular_margin": Flag(number(0, 3.1416), 0.5, "radians by which the angle to the own class is widened"),
+    "feature_scale": Flag(number(above=0), 16, "multiplies the cosines"),
+}
 
 
 class Criterion(SoftmaxCriterion):
     """Cross-entropy of feature_scale * cosines, the own class's angle widened by angular_margin."""
-
-    def __init__(self, opt):
-        super().__init__(opt, opt.loss_arcface_lr)
-        self.angular_margin = opt.loss_arcface_angular_margin
-        self.feature_scale = opt.loss_arcface_feature_scale
 
     def logits(self, similarities, own, labels, batch) -> torch.Tensor:
         """See `SoftmaxCriterion`."""

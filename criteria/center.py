@@ -6,30 +6,22 @@ import torch
 
 from criteria._proxies import ProxyCriterion
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
-ALLOWED_MINING_OPS = None
 # theirs is of plain SGD; an adaptive optimiser moves every entry by about its rate in each step
 SGD_RATE = 0.5
 OTHER_RATE = 5e-4
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the center loss."""
-    group.add_argument(
-        "--loss_center_lr",
-        type=number(0),
-        default=None,
-        help=f"learning rate of the centres (unset: {SGD_RATE:g} under --optim sgd, as published, else {OTHER_RATE:g})",
-    )
-    group.add_argument(
-        "--loss_center_weight",
-        type=number(0),
-        default=5e-4,
-        help="weight of the loss for the embeddings; the centres' gradient is without it",
-    )
+FLAGS = {
+    "lr": Flag(
+        number(0),
+        None,
+        f"learning rate of the centres (unset: {SGD_RATE:g} under --optim sgd, as published, else {OTHER_RATE:g})",
+    ),
+    "weight": Flag(number(0), 5e-4, "weight of the loss for the embeddings; the centres' gradient is without it"),
+}
 
 
 def derived(opt) -> dict:
@@ -46,8 +38,7 @@ class Criterion(ProxyCriterion):
     """
 
     def __init__(self, opt):
-        super().__init__(opt, opt.loss_center_lr, start=lambda proxies: proxies.normal_())
-        self.weight = opt.loss_center_weight
+        super().__init__(opt, start=lambda proxies: proxies.normal_())
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""

@@ -4,21 +4,16 @@ import torch
 
 from criteria._pairs import PairCriterion, log_sum_exp, softplus
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.tensors import masked_mean
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
 PER_CLASS = ("m", "gamma")
 MINES_PAIRS = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the circle loss."""
-    group.add_argument(
-        "--loss_circle_m", type=number(), default=0.4, help="relaxation: positives aim at 1 - m, negatives at m"
-    )
-    group.add_argument("--loss_circle_gamma", type=number(above=0), default=80, help="scale of the similarities")
+FLAGS = {
+    "m": Flag(number(), 0.4, "relaxation: positives aim at 1 - m, negatives at m"),
+    "gamma": Flag(number(above=0), 80, "scale of the similarities"),
+}
 
 
 class Criterion(PairCriterion):
@@ -29,11 +24,6 @@ class Criterion(PairCriterion):
     """
 
     SPACE = "cosine"
-
-    def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.m = opt.loss_circle_m
-        self.gamma = opt.loss_circle_gamma
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:
         """See the class."""

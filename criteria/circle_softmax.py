@@ -6,29 +6,18 @@ import torch
 
 from criteria._shards import SoftmaxCriterion
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
-ALLOWED_MINING_OPS = None
 PER_CLASS = ("margin", "scale")
 START_DEVIATION = 0.01  # of the class vectors, as FastReID's
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the circle loss with class vectors."""
-    group.add_argument(
-        "--loss_circle_softmax_lr", type=number(0), default=3.5e-4, help="learning rate of the class weights"
-    )
-    group.add_argument(
-        "--loss_circle_softmax_margin",
-        type=number(),
-        default=0.35,
-        help="relaxation m: the optimum is 1 + m, the limit 1 - m",
-    )
-    group.add_argument(
-        "--loss_circle_softmax_scale", type=number(above=0), default=64, help="multiplies the weighted cosines"
-    )
+FLAGS = {
+    "lr": Flag(number(0), 3.5e-4, "learning rate of the class weights"),
+    "margin": Flag(number(), 0.35, "relaxation m: the optimum is 1 + m, the limit 1 - m"),
+    "scale": Flag(number(above=0), 64, "multiplies the weighted cosines"),
+}
 
 
 class Criterion(SoftmaxCriterion):
@@ -37,9 +26,7 @@ class Criterion(SoftmaxCriterion):
     """
 
     def __init__(self, opt):
-        super().__init__(opt, opt.loss_circle_softmax_lr, start=lambda proxies: proxies.normal_(std=START_DEVIATION))
-        self.margin = opt.loss_circle_softmax_margin
-        self.scale = opt.loss_circle_softmax_scale
+        super().__init__(opt, start=lambda proxies: proxies.normal_(std=START_DEVIATION))
 
     def logits(self, similarities, own, labels, batch) -> torch.Tensor:
         """See `SoftmaxCriterion`."""

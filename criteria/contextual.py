@@ -10,77 +10,33 @@ import torch
 
 from utilities.criterion import MetricCriterion
 from utilities.numbers import WIDEST, number, whole
+from utilities.plug_ins import Flag
 from utilities.tensors import masked_mean, normalize
 from utilities.tuples import same_class
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True  # the projection
-ALLOWED_MINING_OPS = None
 FIXED = ("eps",)  # in a comparison
 
 SLOPE = 10.0  # of the step in the backward pass
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of contextual similarity."""
-    group.add_argument(
-        "--loss_contextual_context_weight", type=number(0), default=0.95, help="weight of the contextual part"
-    )
-    group.add_argument(
-        "--loss_contextual_contrastive_weight", type=number(0), default=0.05, help="weight of the contrastive part"
-    )
-    group.add_argument(
-        "--loss_contextual_mean_weight",
-        type=number(0),
-        default=0.1,
-        help="weight of the regulariser of the mean cosine (gamma there)",
-    )
-    group.add_argument(
-        "--loss_contextual_k",
-        type=whole(2, 10**5),
-        default=4,
-        help="neighbours, the own image counted: images a class in a batch",
-    )
-    group.add_argument(
-        "--loss_contextual_eps",
-        type=number(0),
-        default=0.05,
-        help="squared distance beyond the k-th neighbour that still is in the neighbourhood",
-    )
-    group.add_argument(
-        "--loss_contextual_pos_margin",
-        type=number(),
-        default=0.75,
-        help="cosine above which positives cost nothing in the contrastive part",
-    )
-    group.add_argument(
-        "--loss_contextual_neg_margin",
-        type=number(),
-        default=0.6,
-        help="cosine below which negatives cost nothing there",
-    )
-    group.add_argument(
-        "--loss_contextual_mean",
-        type=number(-1, 1),
-        default=0.3,
-        help="mean cosine of the batch that the regulariser asks for",
-    )
-    group.add_argument(
-        "--loss_contextual_projection",
-        type=whole(0, WIDEST),
-        default=0,
+FLAGS = {
+    "context_weight": Flag(number(0), 0.95, "weight of the contextual part"),
+    "contrastive_weight": Flag(number(0), 0.05, "weight of the contrastive part"),
+    "mean_weight": Flag(number(0), 0.1, "weight of the regulariser of the mean cosine (gamma there)"),
+    "k": Flag(whole(2, 10**5), 4, "neighbours, the own image counted: images a class in a batch"),
+    "eps": Flag(number(0), 0.05, "squared distance beyond the k-th neighbour that still is in the neighbourhood"),
+    "pos_margin": Flag(number(), 0.75, "cosine above which positives cost nothing in the contrastive part"),
+    "neg_margin": Flag(number(), 0.6, "cosine below which negatives cost nothing there"),
+    "mean": Flag(number(-1, 1), 0.3, "mean cosine of the batch that the regulariser asks for"),
+    "projection": Flag(
+        whole(0, WIDEST),
+        0,
+        "compute the loss on a trained linear projection of the embedding to D dimensions, which evaluation does "
+        "not use (0: on the embedding)",
         metavar="D",
-        help=(
-            "compute the loss on a trained linear projection of the embedding to D dimensions, which evaluation does "
-            "not use (0: on the embedding)"
-        ),
-    )
-    group.add_argument(
-        "--loss_contextual_projection_lrmulti",
-        type=number(0),
-        default=2,
-        help="learning rate of that map, in multiples of --lr",
-    )
+    ),
+    "projection_lrmulti": Flag(number(0), 2, "learning rate of that map, in multiples of --lr"),
+}
 
 
 class Criterion(MetricCriterion):
@@ -94,21 +50,11 @@ class Criterion(MetricCriterion):
     """
 
     def __init__(self, opt):
-        super().__init__()
-        self.context_weight = opt.loss_contextual_context_weight
-        self.contrastive_weight = opt.loss_contextual_contrastive_weight
-        self.mean_weight = opt.loss_contextual_mean_weight
-        self.mean = opt.loss_contextual_mean
-        self.k = opt.loss_contextual_k
-        self.eps = opt.loss_contextual_eps
-        self.pos_margin = opt.loss_contextual_pos_margin
-        self.neg_margin = opt.loss_contextual_neg_margin
-        width = opt.loss_contextual_projection
+        super().__init__(opt)
+        width = self.projection
         self.projection = torch.nn.Linear(opt.embed_dim, width, bias=False) if width else None
         self.optim_dict_list = (
-            [{"params": list(self.parameters()), "lr": opt.lr * opt.loss_contextual_projection_lrmulti}]
-            if width
-            else []
+            [{"params": list(self.parameters()), "lr": opt.lr * self.projection_lrmulti}] if width else []
         )
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:

@@ -6,29 +6,18 @@ from criteria._pairs import PairCriterion
 from criteria._reductions import Reduction
 from criteria._tuples import active_share, tuple_distances
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 
 REQUIRES_BATCHMINER = True
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
 PER_CLASS = ("pos_margin", "neg_margin")
 REDUCES = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the contrastive loss."""
-    group.add_argument(
-        "--loss_contrastive_pos_margin", type=number(), default=0.0, help="positives nearer than this cost nothing"
-    )
-    group.add_argument(
-        "--loss_contrastive_neg_margin", type=number(), default=1.0, help="negatives farther than this cost nothing"
-    )
-    group.add_argument(
-        "--loss_contrastive_reduction",
-        default="mean",
-        choices=["mean", "nonzero"],
-        help="over all pairs or active ones",
-    )
+FLAGS = {
+    "pos_margin": Flag(number(), 0.0, "positives nearer than this cost nothing"),
+    "neg_margin": Flag(number(), 1.0, "negatives farther than this cost nothing"),
+    "reduction": Flag(str, "mean", "over all pairs or active ones", choices=["mean", "nonzero"]),
+}
 
 
 class Criterion(PairCriterion):
@@ -40,10 +29,8 @@ class Criterion(PairCriterion):
     STATISTIC = None
 
     def __init__(self, opt, batchminer):
-        super().__init__(batchminer)
-        self.pos_margin = opt.loss_contrastive_pos_margin
-        self.neg_margin = opt.loss_contrastive_neg_margin
-        self.reduction = Reduction(opt, opt.loss_contrastive_reduction)
+        super().__init__(opt, batchminer)
+        self.reduction = Reduction(opt, self.reduction)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """See the base. A miner's pairs count as often as it lists them; only all pairs with a large reference are not

@@ -4,30 +4,21 @@ import torch
 
 from criteria._shards import SoftmaxCriterion
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
-ALLOWED_MINING_OPS = None
 PER_CLASS = ("margin", "scale")
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of CosFace."""
-    group.add_argument("--loss_cosface_lr", type=number(0), default=0.0005, help="learning rate of the class weights")
-    group.add_argument(
-        "--loss_cosface_margin", type=number(), default=0.35, help="subtracted from the cosine to the own class"
-    )
-    group.add_argument("--loss_cosface_scale", type=number(above=0), default=64, help="multiplies the cosines")
+FLAGS = {
+    "lr": Flag(number(0), 0.0005, "learning rate of the class weights"),
+    "margin": Flag(number(), 0.35, "subtracted from the cosine to the own class"),
+    "scale": Flag(number(above=0), 64, "multiplies the cosines"),
+}
 
 
 class Criterion(SoftmaxCriterion):
     """Cross-entropy of scale * (cosines, less margin at the own class)."""
-
-    def __init__(self, opt):
-        super().__init__(opt, opt.loss_cosface_lr)
-        self.margin = opt.loss_cosface_margin
-        self.scale = opt.loss_cosface_scale
 
     def logits(self, similarities, own, labels, batch) -> torch.Tensor:
         """See `SoftmaxCriterion`."""

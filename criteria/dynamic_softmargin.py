@@ -12,31 +12,19 @@ import torch
 from criteria._tuples import tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number, whole
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = True
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs; the paper's is batchhard
 FIXED = ("momentum",)  # of a running histogram
 
 LARGEST = 2.0  # difference of two distances between unit vectors
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the dynamic soft margin."""
-    group.add_argument(
-        "--loss_dynamic_softmargin_nbins",
-        type=whole(2, 10**6),
-        default=512,
-        help="nodes of the histogram, from -2 to 2",
-    )
-    group.add_argument(
-        "--loss_dynamic_softmargin_momentum",
-        type=number(above=0, most=1),
-        default=0.01,
-        help="share of a batch in the moving histogram",
-    )
+FLAGS = {
+    "nbins": Flag(whole(2, 10**6), 512, "nodes of the histogram, from -2 to 2"),
+    "momentum": Flag(number(above=0, most=1), 0.01, "share of a batch in the moving histogram"),
+}
 
 
 class Criterion(MetricCriterion):
@@ -48,9 +36,7 @@ class Criterion(MetricCriterion):
     """
 
     def __init__(self, opt, batchminer):
-        super().__init__(batchminer)
-        self.nbins = opt.loss_dynamic_softmargin_nbins
-        self.momentum = opt.loss_dynamic_softmargin_momentum
+        super().__init__(opt, batchminer)
         self.register_buffer("histogram", torch.zeros(self.nbins))
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:

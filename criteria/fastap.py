@@ -4,19 +4,14 @@ import torch
 
 from criteria._pairs import PairCriterion, soft_counts
 from utilities.numbers import whole
+from utilities.plug_ins import Flag
 from utilities.tensors import FLOOR, masked_mean
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
 MINES_PAIRS = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of FastAP."""
-    group.add_argument(
-        "--loss_fastap_num_bins", type=whole(1, 10**4), default=10, help="bins of the distance histograms"
-    )
+FLAGS = {
+    "num_bins": Flag(whole(1, 10**4), 10, "bins of the distance histograms"),
+}
 
 
 class Criterion(PairCriterion):
@@ -26,10 +21,6 @@ class Criterion(PairCriterion):
 
     SPACE = "cosine"
     STATISTIC = "squared_distance"
-
-    def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.num_bins = opt.loss_fastap_num_bins
 
     def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """Squared distances `(b, M)` of unit vectors."""

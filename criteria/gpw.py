@@ -10,10 +10,8 @@ import torch
 
 from criteria._pairs import PairCriterion, as_weights, log_sum_exp, softplus
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
 FIXED = (
     "pos_scale",
     "neg_scale",
@@ -22,33 +20,20 @@ FIXED = (
 )  # they enter the weights only, which are constants for the gradient
 MINES_PAIRS = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of general pair weighting."""
-    group.add_argument(
-        "--loss_gpw_weights",
-        default="multisimilarity",
-        choices=list(WEIGHTS),
-        help="weights of the pairs: 1 for positives and for negatives above the threshold (contrastive), the triplets "
-        "violated (triplet), sigmoids "
-        "(binomial deviance), a softmax over an anchor's positives and one over its negatives (lifted structure), "
-        "multi-similarity",
-    )
-    group.add_argument(
-        "--loss_gpw_pos_scale", type=number(above=0), default=2, help="of binomial and multisimilarity (alpha)"
-    )
-    group.add_argument(
-        "--loss_gpw_neg_scale", type=number(above=0), default=50, help="of binomial and multisimilarity (beta)"
-    )
-    group.add_argument(
-        "--loss_gpw_threshold", type=number(), default=0.5, help="of contrastive, binomial and multisimilarity (lambda)"
-    )
-    group.add_argument(
-        "--loss_gpw_margin",
-        type=number(),
-        default=0.1,
-        help="cosine by which a positive is to exceed a negative, of triplet",
-    )
+FLAGS = {
+    "weights": Flag(
+        str,
+        "multisimilarity",
+        "weights of the pairs: 1 for positives and for negatives above the threshold (contrastive), the triplets "
+        "violated (triplet), sigmoids (binomial deviance), a softmax over an anchor's positives and one over its "
+        "negatives (lifted structure), multi-similarity",
+        choices=["contrastive", "triplet", "binomial", "lifted", "multisimilarity"],
+    ),
+    "pos_scale": Flag(number(above=0), 2, "of binomial and multisimilarity (alpha)"),
+    "neg_scale": Flag(number(above=0), 50, "of binomial and multisimilarity (beta)"),
+    "threshold": Flag(number(), 0.5, "of contrastive, binomial and multisimilarity (lambda)"),
+    "margin": Flag(number(), 0.1, "cosine by which a positive is to exceed a negative, of triplet"),
+}
 
 
 class Criterion(PairCriterion):
@@ -56,22 +41,19 @@ class Criterion(PairCriterion):
 
     SPACE = "cosine"
 
-    def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.weights = WEIGHTS[opt.loss_gpw_weights]
-        self.pos_scale = opt.loss_gpw_pos_scale
-        self.neg_scale = opt.loss_gpw_neg_scale
-        self.threshold = opt.loss_gpw_threshold
-        self.margin = opt.loss_gpw_margin
-
     def formula(self, values, positives, negatives, labels) -> dict:
         """Sum of the weighted cosines, sums of the positives' and of the negatives' weights."""
+        weigh = getattr(self, self.weights)  # one of the methods below
         with torch.no_grad():
-            of_positives, of_negatives = self.weights(self, values, positives, negatives)
-            of_positives = of_positives * positives
-            of_negatives = of_negatives * negatives
-        total = ((of_negatives - of_positives) * values).sum()
-        return {"loss": total, "positive_weights": of_positives.sum(), "negative_weights": of_negatives.sum()}
+            positive_weights, negative_weights = weigh(values, positives, negatives)
+            positive_weights = positive_weights * positives
+            negative_weights = negative_weights * negatives
+        total = ((negative_weights - positive_weights) * values).sum()
+        return {
+            "loss": total,
+            "positive_weights": positive_weights.sum(),
+            "negative_weights": negative_weights.sum(),
+        }
 
     def join(self, found) -> torch.Tensor:
         """See the class."""
@@ -120,12 +102,3 @@ class Criterion(PairCriterion):
         of_positives = positive_exponents - softplus(log_sum_exp(positive_exponents, positives))[:, None]
         of_negatives = negative_exponents - softplus(log_sum_exp(negative_exponents, negatives))[:, None]
         return of_positives.clamp(max=0).exp(), of_negatives.clamp(max=0).exp()
-
-
-WEIGHTS = {
-    "contrastive": Criterion.contrastive,
-    "triplet": Criterion.triplet,
-    "binomial": Criterion.binomial,
-    "lifted": Criterion.lifted,
-    "multisimilarity": Criterion.multisimilarity,
-}

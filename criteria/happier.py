@@ -16,59 +16,23 @@ import criteria
 from criteria._pairs import PairCriterion, positive_pairs
 from criteria._ranking import CHUNK, sums_per_anchor
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import masked_mean
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
-ALLOWED_MINING_OPS = None
-FIXED = ("delta",)  # where the step's slope begins: used in comparisons
+FIXED = ("delta", "cluster_temperature")  # used in comparisons; of the softmax inside
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of HAPPIER."""
-    group.add_argument(
-        "--loss_happier_weight",
-        type=number(0, 1),
-        default=0.1,
-        help="share of the normalised softmax in the loss (lambda)",
-    )
-    group.add_argument(
-        "--loss_happier_temperature",
-        type=number(1e-6),
-        default=0.01,
-        help="temperature of the step below a difference of delta (tau)",
-    )
-    group.add_argument(
-        "--loss_happier_rho", type=number(0), default=100, help="slope of the step beyond a difference of delta"
-    )
-    group.add_argument(
-        "--loss_happier_delta",
-        type=number(0),
-        default=0.05,
-        help="difference of similarities from which on the step is a line",
-    )
-    group.add_argument(
-        "--loss_happier_offset",
-        type=number(),
-        default=1.44,
-        help="the line's value at delta; the authors' 1.44 goes with start .5, 1 with 0",
-    )
-    group.add_argument(
-        "--loss_happier_start", type=number(), default=0.5, help="what is added to the sigmoid between 0 and delta"
-    )
-    group.add_argument(
-        "--loss_happier_lr",
-        type=number(0),
-        default=5e-5,
-        help="learning rate of the class weights; the authors' on SOP is 10",
-    )
-    group.add_argument(
-        "--loss_happier_cluster_temperature",
-        type=number(1e-6),
-        default=0.05,
-        help="divides the similarities to the class weights",
-    )
+FLAGS = {
+    "weight": Flag(number(0, 1), 0.1, "share of the normalised softmax in the loss (lambda)"),
+    "temperature": Flag(number(1e-6), 0.01, "temperature of the step below a difference of delta (tau)"),
+    "rho": Flag(number(0), 100, "slope of the step beyond a difference of delta"),
+    "delta": Flag(number(0), 0.05, "difference of similarities from which on the step is a line"),
+    "offset": Flag(number(), 1.44, "the line's value at delta; the authors' 1.44 goes with start .5, 1 with 0"),
+    "start": Flag(number(), 0.5, "what is added to the sigmoid between 0 and delta"),
+    "lr": Flag(number(0), 5e-5, "learning rate of the class weights; the authors' on SOP is 10"),
+    "cluster_temperature": Flag(number(1e-6), 0.05, "divides the similarities to the class weights"),
+}
 
 
 class Criterion(PairCriterion):
@@ -83,19 +47,13 @@ class Criterion(PairCriterion):
     """
 
     def __init__(self, opt):
-        super().__init__()
+        super().__init__(opt)
         flags = {
-            "loss_softmax_lr": opt.loss_happier_lr,
-            "loss_softmax_temperature": opt.loss_happier_cluster_temperature,
+            "loss_softmax_lr": self.lr,
+            "loss_softmax_temperature": self.cluster_temperature,
         }
         self.cluster = criteria.select("softmax", opt, loss_learn=[], **flags)
         self.optim_dict_list = self.cluster.optim_dict_list
-        self.weight = opt.loss_happier_weight
-        self.temperature = opt.loss_happier_temperature
-        self.rho = opt.loss_happier_rho
-        self.delta = opt.loss_happier_delta
-        self.offset = opt.loss_happier_offset
-        self.start = opt.loss_happier_start
         self.register_buffer("class_levels", None, persistent=False)  # (C, L), of the data
         self.expect_classes(opt.n_classes)
 

@@ -17,10 +17,9 @@ from utilities.criterion import MetricCriterion
 from utilities.errors import UserError
 from utilities.hyperbolic import Ball
 from utilities.numbers import number, whole
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False  # the base makes its own where it needs one
 REQUIRES_OPTIM = True
-ALLOWED_MINING_OPS = None
 INNER_LOSS = "loss_hier_base"
 FIXED = (
     "tau",
@@ -30,45 +29,18 @@ FIXED = (
 
 CHUNK = 1 << 18  # entries of a matrix (triplets, proxies) computed at once
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of HIER."""
-    group.add_argument(
-        "--loss_hier_base",
-        default="proxyanchor",
-        metavar="LOSS",
-        help="loss to which the regulariser is added (--list losses)",
-    )
-    group.add_argument("--loss_hier_weight", type=number(0), default=0.5, help="weight of the regulariser")
-    group.add_argument("--loss_hier_n_proxies", type=whole(1, 4096), default=512, help="hierarchical proxies (P)")
-    group.add_argument(
-        "--loss_hier_lrmulti", type=number(0), default=50, help="learning rate of these proxies, in multiples of --lr"
-    )
-    group.add_argument(
-        "--loss_hier_topk",
-        type=whole(1, 10**5),
-        default=20,
-        help="nearest ones among which reciprocal neighbours are, itself counted in",
-    )
-    group.add_argument(
-        "--loss_hier_per_anchor", type=whole(1, 1000), default=50, help="triplets an anchor, drawn with replacement"
-    )
-    group.add_argument(
-        "--loss_hier_margin", type=number(), default=0.1, help="by which a common ancestor is to be nearer"
-    )
-    group.add_argument("--loss_hier_tau", type=number(1e-6), default=0.1, help="temperature of the draw of an ancestor")
-    group.add_argument(
-        "--loss_hier_c",
-        type=number(0, 100),
-        default=0.1,
-        help="the ball's curvature is -c; 0: the sphere, with 2 - 2 cos",
-    )
-    group.add_argument(
-        "--loss_hier_clip_r",
-        type=number(above=0),
-        default=2.3,
-        help="length to which embeddings and proxies are clipped",
-    )
+FLAGS = {
+    "base": Flag(str, "proxyanchor", "loss to which the regulariser is added (--list losses)", metavar="LOSS"),
+    "weight": Flag(number(0), 0.5, "weight of the regulariser"),
+    "n_proxies": Flag(whole(1, 4096), 512, "hierarchical proxies (P)"),
+    "lrmulti": Flag(number(0), 50, "learning rate of these proxies, in multiples of --lr"),
+    "topk": Flag(whole(1, 10**5), 20, "nearest ones among which reciprocal neighbours are, itself counted in"),
+    "per_anchor": Flag(whole(1, 1000), 50, "triplets an anchor, drawn with replacement", attribute="n_per_anchor"),
+    "margin": Flag(number(), 0.1, "by which a common ancestor is to be nearer"),
+    "tau": Flag(number(1e-6), 0.1, "temperature of the draw of an ancestor"),
+    "c": Flag(number(0, 100), 0.1, "the ball's curvature is -c; 0: the sphere, with 2 - 2 cos"),
+    "clip_r": Flag(number(above=0), 2.3, "length to which embeddings and proxies are clipped"),
+}
 
 
 def derived(opt) -> dict:
@@ -89,26 +61,17 @@ class Criterion(MetricCriterion):
     """
 
     def __init__(self, opt):
-        super().__init__()
+        super().__init__(opt)
         if opt.embed_dim < 1:
             raise UserError(
                 f"embed_dim {opt.embed_dim}: hierarchical proxies need at least 1: select('hier', opt, embed_dim=128)"
             )
-        self.base = criteria.select(opt.loss_hier_base, opt, loss_learn=[])
-        self.weight = opt.loss_hier_weight
-        self.margin = opt.loss_hier_margin
-        self.tau = opt.loss_hier_tau
-        self.c = opt.loss_hier_c
-        self.clip_r = opt.loss_hier_clip_r
-        self.topk = opt.loss_hier_topk
-        self.per_anchor = opt.loss_hier_per_anchor
-        start = (
-            torch.randn(opt.loss_hier_n_proxies, opt.embed_dim) / math.sqrt(opt.embed_dim) * opt.loss_hier_clip_r * 0.9
-        )
+        self.base = criteria.select(self.base, opt, loss_learn=[])
+        start = torch.randn(self.n_proxies, opt.embed_dim) / math.sqrt(opt.embed_dim) * self.clip_r * 0.9
         self.ancestors = torch.nn.Parameter(start)
         base = {"params": list(self.base.parameters()), "lr": getattr(self.base, "lr", opt.lr)}
         groups = getattr(self.base, "optim_dict_list", None) or ([base] if base["params"] else [])
-        self.optim_dict_list = [*groups, {"params": [self.ancestors], "lr": opt.lr * opt.loss_hier_lrmulti}]
+        self.optim_dict_list = [*groups, {"params": [self.ancestors], "lr": opt.lr * self.lrmulti}]
         warn_of_normalized("hier", opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
@@ -140,7 +103,7 @@ class Criterion(MetricCriterion):
             self.margin.to(distances) if isinstance(self.margin, torch.Tensor) else distances.new_full((), self.margin)
         )
         return _Hierarchy.apply(
-            distances, *reciprocal_triplets(closeness, self.topk, self.per_anchor), margin, self.tau
+            distances, *reciprocal_triplets(closeness, self.topk, self.n_per_anchor), margin, self.tau
         )
 
 

@@ -13,40 +13,22 @@ from torch.nn.functional import cross_entropy, leaky_relu, linear, relu6
 from criteria._proxies import ProxyCriterion
 from utilities.batchnorm import WholeBatchNorm
 from utilities.numbers import WIDEST, number, whole
+from utilities.plug_ins import Flag
 from utilities.tensors import normalize
 from utilities.tuples import same_class
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
-ALLOWED_MINING_OPS = None
 
 SLOPE = 0.1  # of the network's leaky ReLU
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of HIST."""
-    group.add_argument(
-        "--loss_hist_tau", type=number(1e-6), default=32, help="scale of the distances in the distribution loss"
-    )
-    group.add_argument(
-        "--loss_hist_alpha",
-        type=number(0),
-        default=0.9,
-        help="scale of the distances in the hypergraph: of semantic tuplets",
-    )
-    group.add_argument(
-        "--loss_hist_weight", type=number(0), default=1, help="weight of the network's cross-entropy (lambda_s)"
-    )
-    group.add_argument(
-        "--loss_hist_hidden", type=whole(1, WIDEST), default=512, help="units of the network's hidden layer"
-    )
-    group.add_argument("--loss_hist_lr", type=number(0), default=0.1, help="learning rate of means and variances")
-    group.add_argument(
-        "--loss_hist_network_lrmulti",
-        type=number(0),
-        default=10,
-        help="learning rate of the network, in multiples of --lr",
-    )
+FLAGS = {
+    "tau": Flag(number(1e-6), 32, "scale of the distances in the distribution loss"),
+    "alpha": Flag(number(0), 0.9, "scale of the distances in the hypergraph: of semantic tuplets"),
+    "weight": Flag(number(0), 1, "weight of the network's cross-entropy (lambda_s)"),
+    "hidden": Flag(whole(1, WIDEST), 512, "units of the network's hidden layer"),
+    "lr": Flag(number(0), 0.1, "learning rate of means and variances"),
+    "network_lrmulti": Flag(number(0), 10, "learning rate of the network, in multiples of --lr"),
+}
 
 
 class Criterion(ProxyCriterion):
@@ -60,22 +42,16 @@ class Criterion(ProxyCriterion):
 
     def __init__(self, opt):
         start = functools.partial(torch.nn.init.kaiming_normal_, mode="fan_out")
-        super().__init__(opt, opt.loss_hist_lr, start, pml_start=start)  # the means
+        super().__init__(opt, start=start, pml_start=start)  # the means
         self.log_variances = torch.nn.Parameter(start(torch.empty_like(self.proxies)))
         self.layers = torch.nn.ModuleList(
-            [
-                torch.nn.Linear(opt.embed_dim, opt.loss_hist_hidden),
-                torch.nn.Linear(opt.loss_hist_hidden, self.n_classes),
-            ]
+            [torch.nn.Linear(opt.embed_dim, self.hidden), torch.nn.Linear(self.hidden, self.n_classes)]
         )
-        self.norm = WholeBatchNorm(opt.loss_hist_hidden)
-        self.tau = opt.loss_hist_tau
-        self.alpha = opt.loss_hist_alpha
-        self.weight = opt.loss_hist_weight
+        self.norm = WholeBatchNorm(self.hidden)
         network = [*self.layers.parameters(), *self.norm.parameters()]
         self.optim_dict_list = [
-            {"params": [self.proxies, self.log_variances], "lr": opt.loss_hist_lr},
-            {"params": network, "lr": opt.lr * opt.loss_hist_network_lrmulti},
+            {"params": [self.proxies, self.log_variances], "lr": self.lr},
+            {"params": network, "lr": opt.lr * self.network_lrmulti},
         ]
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:

@@ -7,20 +7,11 @@ import torch
 
 from criteria._pairs import PairCriterion, soft_counts
 from utilities.numbers import whole
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
-
-
-def add_arguments(group) -> None:
-    """Declare the flags of the histogram loss."""
-    group.add_argument(
-        "--loss_histogram_nbins",
-        type=whole(2, 10**5),
-        default=65,
-        help="nodes of the histograms from -1 to 1, both included",
-    )
+FLAGS = {
+    "nbins": Flag(whole(2, 10**5), 65, "nodes of the histograms from -1 to 1, both included"),
+}
 
 
 class Criterion(PairCriterion):
@@ -30,17 +21,13 @@ class Criterion(PairCriterion):
     Over the pairs of a batch, or over all pairs of an anchor and a sample of the reference.
     """
 
-    def __init__(self, opt):
-        super().__init__()
-        self.n_nodes = opt.loss_histogram_nbins
-
     def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """Similarities `(b, M)`; those of unit vectors may leave [-1, 1] by rounding."""
         return super().measure(points, others, norms).clamp(-1, 1)
 
     def formula(self, values, positives, negatives, labels) -> dict:
         """The anchors' soft histograms, `(b, 2, nodes)`."""
-        return {"counts": soft_counts((values + 1) * ((self.n_nodes - 1) / 2), positives, negatives, self.n_nodes)}
+        return {"counts": soft_counts((values + 1) * ((self.nbins - 1) / 2), positives, negatives, self.nbins)}
 
     def join(self, found) -> torch.Tensor:
         """See the class. The histograms are of all anchors: within a batch each pair counts twice, which the division

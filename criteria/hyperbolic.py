@@ -13,29 +13,15 @@ from criteria._pairs import PairCriterion, anchors_of, own_columns, positive_pai
 from criteria._sets import warn_of_normalized
 from utilities.hyperbolic import Ball
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import take_pairs
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
-ATTRIBUTES = {"T": "temperature"}
-
-
-def add_arguments(group) -> None:
-    """Declare the flags of the hyperbolic loss."""
-    group.add_argument(
-        "--loss_hyperbolic_c",
-        type=number(0, 100),
-        default=0.1,
-        help="the ball's curvature is -c; 0: the sphere, with cosines",
-    )
-    group.add_argument(
-        "--loss_hyperbolic_clip_r", type=number(above=0), default=2.3, help="length to which embeddings are clipped"
-    )
-    group.add_argument(
-        "--loss_hyperbolic_T", type=number(1e-6), default=0.2, help="temperature that divides the distances"
-    )
+FLAGS = {
+    "c": Flag(number(0, 100), 0.1, "the ball's curvature is -c; 0: the sphere, with cosines"),
+    "clip_r": Flag(number(above=0), 2.3, "length to which embeddings are clipped"),
+    "T": Flag(number(1e-6), 0.2, "temperature that divides the distances", attribute="temperature"),
+}
 
 
 class Criterion(PairCriterion):
@@ -51,10 +37,7 @@ class Criterion(PairCriterion):
     STATISTIC = "distance"
 
     def __init__(self, opt):
-        super().__init__()
-        self.c = opt.loss_hyperbolic_c
-        self.clip_r = opt.loss_hyperbolic_clip_r
-        self.temperature = opt.loss_hyperbolic_T
+        super().__init__(opt)
         warn_of_normalized("hyperbolic", opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:

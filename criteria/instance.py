@@ -10,33 +10,24 @@ import torch
 
 from criteria._proxies import ProxyCriterion
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
-ALLOWED_MINING_OPS = None
 COMPARES_SAMPLES = False  # with class vectors alone
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the instance loss."""
-    group.add_argument("--loss_instance_lr", type=number(0), default=0.0005, help="learning rate of the class vectors")
-    group.add_argument(
-        "--loss_instance_gamma",
-        type=number(above=0),
-        default=1,
-        help=(
-            "multiplies the products of embeddings and class vectors; the 64 of pytorch-metric-learning is meant for "
-            "cosines"
-        ),
-    )
+FLAGS = {
+    "lr": Flag(number(0), 0.0005, "learning rate of the class vectors"),
+    "gamma": Flag(
+        number(above=0),
+        1,
+        "multiplies the products of embeddings and class vectors; the 64 of pytorch-metric-learning is meant for "
+        "cosines",
+    ),
+}
 
 
 class Criterion(ProxyCriterion):
     """Cross-entropy of gamma x . w_c."""
-
-    def __init__(self, opt):
-        super().__init__(opt, opt.loss_instance_lr)
-        self.gamma = opt.loss_instance_gamma
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""

@@ -9,29 +9,16 @@ import torch
 from criteria._pairs import PairCriterion, chosen_mean
 from criteria._reductions import Reduction
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
 MINES_PAIRS = True
 REDUCES = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the intra-pair variance loss."""
-    group.add_argument(
-        "--loss_intrapair_variance_pos_eps",
-        type=number(0, 1),
-        default=0.01,
-        help="share by which a positive pair may lie below their mean",
-    )
-    group.add_argument(
-        "--loss_intrapair_variance_neg_eps",
-        type=number(0, 1),
-        default=0.01,
-        help="share by which a negative pair may lie above their mean",
-    )
+FLAGS = {
+    "pos_eps": Flag(number(0, 1), 0.01, "share by which a positive pair may lie below their mean"),
+    "neg_eps": Flag(number(0, 1), 0.01, "share by which a negative pair may lie above their mean"),
+}
 
 
 class Criterion(PairCriterion):
@@ -42,9 +29,7 @@ class Criterion(PairCriterion):
     SPACE = "cosine"
 
     def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.pos_eps = opt.loss_intrapair_variance_pos_eps
-        self.neg_eps = opt.loss_intrapair_variance_neg_eps
+        super().__init__(opt, batchminer)
         self.reduction = Reduction(opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:

@@ -8,40 +8,23 @@ from criteria._multiplicative_margin import margin_logits
 from criteria._proxies import ProxyCriterion
 from criteria._sets import warn_of_normalized
 from utilities.numbers import number, whole
+from utilities.plug_ins import Flag
 from utilities.tensors import safe_sqrt
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
-ALLOWED_MINING_OPS = None
 COMPARES_SAMPLES = False  # with class vectors alone
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of large-margin softmax."""
-    group.add_argument(
-        "--loss_largemargin_softmax_lr", type=number(0), default=0.0005, help="learning rate of the class weights"
-    )
-    group.add_argument(
-        "--loss_largemargin_softmax_margin",
-        type=whole(1, 20),
-        default=4,
-        help="multiplies the angle to the own class; 1 is the plain softmax",
-    )
-    group.add_argument(
-        "--loss_largemargin_softmax_scale",
-        type=number(above=0),
-        default=1,
-        help="multiplies the products of embeddings and class weights",
-    )
-    group.add_argument(
-        "--loss_largemargin_softmax_cosine_weight",
-        type=number(0),
-        default=0,
-        help=(
-            "weight of the plain cosine beside that of the multiplied angle, which eases training (the paper's "
-            "lambda, lowered there in steps)"
-        ),
-    )
+FLAGS = {
+    "lr": Flag(number(0), 0.0005, "learning rate of the class weights"),
+    "margin": Flag(whole(1, 20), 4, "multiplies the angle to the own class; 1 is the plain softmax"),
+    "scale": Flag(number(above=0), 1, "multiplies the products of embeddings and class weights"),
+    "cosine_weight": Flag(
+        number(0),
+        0,
+        "weight of the plain cosine beside that of the multiplied angle, which eases training (the paper's lambda, "
+        "lowered there in steps)",
+    ),
+}
 
 
 class Criterion(ProxyCriterion):
@@ -51,10 +34,7 @@ class Criterion(ProxyCriterion):
     """
 
     def __init__(self, opt):
-        super().__init__(opt, opt.loss_largemargin_softmax_lr)
-        self.margin = opt.loss_largemargin_softmax_margin
-        self.scale = opt.loss_largemargin_softmax_scale
-        self.cosine_weight = opt.loss_largemargin_softmax_cosine_weight
+        super().__init__(opt)
         warn_of_normalized("largemargin_softmax", opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:

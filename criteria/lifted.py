@@ -6,21 +6,16 @@ from criteria._pairs import PairCriterion, log_sum_exp
 from criteria._sets import mean_norm, warn_of_normalized
 from criteria._tuples import active_share, mean_term
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 
 REQUIRES_BATCHMINER = True
-REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = ["lifted"]
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the lifted loss."""
-    group.add_argument(
-        "--loss_lifted_neg_margin", type=number(), default=1.0, help="distance that negatives are pushed beyond"
-    )
-    group.add_argument(
-        "--loss_lifted_l2", type=number(0), default=0.005, help="weight of the mean norm of the embeddings"
-    )
+FLAGS = {
+    "neg_margin": Flag(number(), 1.0, "distance that negatives are pushed beyond"),
+    "l2": Flag(number(0), 0.005, "weight of the mean norm of the embeddings"),
+}
 
 
 class Criterion(PairCriterion):
@@ -30,9 +25,7 @@ class Criterion(PairCriterion):
     STATISTIC = None
 
     def __init__(self, opt, batchminer):
-        super().__init__(batchminer)
-        self.neg_margin = opt.loss_lifted_neg_margin
-        self.l2 = opt.loss_lifted_l2
+        super().__init__(opt, batchminer)
         warn_of_normalized("lifted", opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:

@@ -7,23 +7,15 @@ import torch
 from criteria._pairs import PairCriterion, anchors_of, log_sum_exp, positive_pairs
 from criteria._reductions import Reduction
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.tensors import take_pairs
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
 MINES_PAIRS = True
 REDUCES = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the original lifted loss."""
-    group.add_argument(
-        "--loss_lifted_original_neg_margin",
-        type=number(),
-        default=1.0,
-        help="distance that negatives are pushed beyond (the paper's alpha)",
-    )
+FLAGS = {
+    "neg_margin": Flag(number(), 1.0, "distance that negatives are pushed beyond (the paper's alpha)"),
+}
 
 
 class Criterion(PairCriterion):
@@ -38,8 +30,7 @@ class Criterion(PairCriterion):
     STATISTIC = "squared_distance"
 
     def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.neg_margin = opt.loss_lifted_original_neg_margin
+        super().__init__(opt, batchminer)
         self.reduction = Reduction(opt)
 
     def formula(self, values, positives, negatives, labels) -> dict:

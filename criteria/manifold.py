@@ -10,33 +10,20 @@ import torch
 
 from criteria._proxies import ProxyCriterion
 from utilities.numbers import number, whole
+from utilities.plug_ins import Flag
 from utilities.tensors import normalize
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
-ALLOWED_MINING_OPS = None
 
 TEMPERATURE = 0.5  # of the edges
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the manifold loss."""
-    group.add_argument("--loss_manifold_lr", type=number(0), default=0.0005, help="learning rate of the proxies")
-    group.add_argument(
-        "--loss_manifold_n_proxies", type=whole(1, 10000), default=50, help="groups of classes, at most one a class (K)"
-    )
-    group.add_argument(
-        "--loss_manifold_context_weight", type=number(0), default=1, help="weight of the context part (lambda_C)"
-    )
-    group.add_argument(
-        "--loss_manifold_alpha",
-        type=number(above=0, below=1),
-        default=0.8,
-        help="share that a step of the random walk passes on",
-    )
-    group.add_argument(
-        "--loss_manifold_margin", type=number(0), default=5e-4, help="by which the own proxy is to be the most similar"
-    )
+FLAGS = {
+    "lr": Flag(number(0), 0.0005, "learning rate of the proxies"),
+    "n_proxies": Flag(whole(1, 10000), 50, "groups of classes, at most one a class (K)"),
+    "context_weight": Flag(number(0), 1, "weight of the context part (lambda_C)"),
+    "alpha": Flag(number(above=0, below=1), 0.8, "share that a step of the random walk passes on"),
+    "margin": Flag(number(0), 5e-4, "by which the own proxy is to be the most similar"),
+}
 
 
 class Criterion(ProxyCriterion):
@@ -49,14 +36,11 @@ class Criterion(ProxyCriterion):
 
     def __init__(self, opt):
         n_proxies = min(opt.loss_manifold_n_proxies, getattr(opt, "n_classes", None) or 1)
-        super().__init__(opt, opt.loss_manifold_lr, n_vectors=n_proxies, pml_start=torch.nn.init.normal_)
+        super().__init__(opt, n_vectors=n_proxies, pml_start=torch.nn.init.normal_)
         generator = torch.Generator().manual_seed(
             torch.initial_seed()
         )  # depends on the run's seed only, not on earlier draws
         self.register_buffer("groups", torch.randperm(self.n_classes, generator=generator) % n_proxies)
-        self.context_weight = opt.loss_manifold_context_weight
-        self.alpha = opt.loss_manifold_alpha
-        self.margin = opt.loss_manifold_margin
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""

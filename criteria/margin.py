@@ -11,32 +11,22 @@ from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.errors import UserError
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = True
-ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
 PER_CLASS = ("margin",)
 REDUCES = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the margin loss."""
-    group.add_argument(
-        "--loss_margin_margin",
-        type=number(),
-        default=0.2,
-        help="half the gap between positives and negatives around beta",
-    )
-    group.add_argument("--loss_margin_beta_lr", type=number(0), default=0.0005, help="learning rate of beta")
-    group.add_argument(
-        "--loss_margin_beta", type=number(), default=1.2, help="boundary between positives and negatives at the start"
-    )
-    group.add_argument("--loss_margin_nu", type=number(0), default=0.0, help="weight of the sum of betas")
-    group.add_argument("--loss_margin_beta_constant", action="store_true", help="beta is not learned")
-    group.add_argument(
-        "--loss_margin_beta_shared", action="store_true", help="one beta for all classes instead of one a class"
-    )
+FLAGS = {
+    "margin": Flag(number(), 0.2, "half the gap between positives and negatives around beta"),
+    "beta_lr": Flag(number(0), 0.0005, "learning rate of beta"),
+    "beta": Flag(number(), 1.2, "boundary between positives and negatives at the start"),
+    "nu": Flag(number(0), 0.0, "weight of the sum of betas"),
+    "beta_constant": Flag(bool, False, "beta is not learned"),
+    "beta_shared": Flag(bool, False, "one beta for all classes instead of one a class"),
+}
 
 
 class Criterion(MetricCriterion):
@@ -50,32 +40,25 @@ class Criterion(MetricCriterion):
     """
 
     def __init__(self, opt, batchminer):
-        super().__init__(batchminer)
-        self.margin = opt.loss_margin_margin
-        self.nu = opt.loss_margin_nu
+        super().__init__(opt, batchminer)
         self.reduction = Reduction(opt)
-        self.shared = opt.loss_margin_beta_shared
-        self.lr = opt.loss_margin_beta_lr
-        self.beta = opt.loss_margin_beta
         self.optim_dict_list = []
-        if not opt.loss_margin_beta_constant:
-            if not self.shared and not getattr(opt, "n_classes", None):
+        if not self.beta_constant:
+            if not self.beta_shared and not getattr(opt, "n_classes", None):
                 raise UserError(
                     "margin with a beta a class needs n_classes: select('margin', opt, batchminer, n_classes=100)"
                 )
-            if not self.shared:
+            if not self.beta_shared:
                 self.expect_classes(opt.n_classes)
-            self.beta = torch.nn.Parameter(
-                torch.full((1 if self.shared else opt.n_classes,), float(opt.loss_margin_beta))
-            )
-            self.optim_dict_list.append({"params": [self.beta], "lr": self.lr, "weight_decay": 0})
+            self.beta = torch.nn.Parameter(torch.full((1 if self.beta_shared else opt.n_classes,), float(self.beta)))
+            self.optim_dict_list.append({"params": [self.beta], "lr": self.beta_lr, "weight_decay": 0})
 
     def betas(self, anchor_labels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | float:
         """Beta of each anchor: `(T,)`, `(1,)` or a number."""
         if not isinstance(self.beta, torch.Tensor):
             return self.beta
         beta = self.beta.to(dtype)
-        return beta if self.shared or not beta.ndim else beta.index_select(0, anchor_labels)
+        return beta if self.beta_shared or not beta.ndim else beta.index_select(0, anchor_labels)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""

@@ -7,40 +7,18 @@ import torch
 from criteria._pairs import softplus
 from criteria._proxies import ProxyCriterion
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.tuples import same_class
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
-ALLOWED_MINING_OPS = None
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the mean-field loss."""
-    group.add_argument(
-        "--loss_meanfield_alpha",
-        type=number(1e-6),
-        default=0.01,
-        help="exponential weight of the distances to the own field",
-    )
-    group.add_argument(
-        "--loss_meanfield_beta",
-        type=number(1e-6),
-        default=80,
-        help="exponential weight of the distances to other fields",
-    )
-    group.add_argument(
-        "--loss_meanfield_margin",
-        type=number(),
-        default=0.8,
-        help="cosine at which a term weighs one half (mrg there, lambda in the paper)",
-    )
-    group.add_argument(
-        "--loss_meanfield_lrmulti",
-        type=number(0),
-        default=2000,
-        help="learning rate of the class fields, in multiples of --lr",
-    )
+FLAGS = {
+    "alpha": Flag(number(1e-6), 0.01, "exponential weight of the distances to the own field"),
+    "beta": Flag(number(1e-6), 80, "exponential weight of the distances to other fields"),
+    "margin": Flag(number(), 0.8, "cosine at which a term weighs one half (mrg there, lambda in the paper)"),
+    "lrmulti": Flag(number(0), 2000, "learning rate of the class fields, in multiples of --lr"),
+}
 
 
 class Criterion(ProxyCriterion):
@@ -54,10 +32,7 @@ class Criterion(ProxyCriterion):
     """
 
     def __init__(self, opt):
-        super().__init__(opt, opt.lr * opt.loss_meanfield_lrmulti, start=torch.nn.init.normal_)
-        self.alpha = opt.loss_meanfield_alpha
-        self.beta = opt.loss_meanfield_beta
-        self.margin = opt.loss_meanfield_margin
+        super().__init__(opt, start=torch.nn.init.normal_)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""

@@ -10,40 +10,21 @@ import torch
 
 from criteria._pairs import PairCriterion, as_weights, easiest, hardest, log_sum_exp, softplus
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
 PER_CLASS = ("pos_weight", "neg_weight", "margin", "thresh")
 MINES_PAIRS = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the multi-similarity loss."""
-    group.add_argument(
-        "--loss_multisimilarity_pos_weight",
-        type=number(1e-6),
-        default=2,
-        help="exponential weight of positive pairs (the paper's alpha)",
-    )
-    group.add_argument(
-        "--loss_multisimilarity_neg_weight",
-        type=number(1e-6),
-        default=40,
-        help="exponential weight of negative pairs (the paper's beta)",
-    )
-    group.add_argument(
-        "--loss_multisimilarity_margin",
-        type=number(inf=True),
-        default=0.1,
-        help="slack in the comparison that keeps pairs (the paper's epsilon); inf compares nothing and keeps all",
-    )
-    group.add_argument(
-        "--loss_multisimilarity_thresh",
-        type=number(),
-        default=0.5,
-        help="similarity at which a pair weighs one half (the paper's lambda)",
-    )
+FLAGS = {
+    "pos_weight": Flag(number(1e-6), 2, "exponential weight of positive pairs (the paper's alpha)"),
+    "neg_weight": Flag(number(1e-6), 40, "exponential weight of negative pairs (the paper's beta)"),
+    "margin": Flag(
+        number(inf=True),
+        0.1,
+        "slack in the comparison that keeps pairs (the paper's epsilon); inf compares nothing and keeps all",
+    ),
+    "thresh": Flag(number(), 0.5, "similarity at which a pair weighs one half (the paper's lambda)"),
+}
 
 
 class Criterion(PairCriterion):
@@ -56,13 +37,6 @@ class Criterion(PairCriterion):
     tells the anchor from its positives by s < 1 - 1e-5 and so drops duplicates of it; here the anchor is known by its
     place, and duplicates count.
     """
-
-    def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.pos_weight = opt.loss_multisimilarity_pos_weight
-        self.neg_weight = opt.loss_multisimilarity_neg_weight
-        self.margin = opt.loss_multisimilarity_margin
-        self.thresh = opt.loss_multisimilarity_thresh
 
     def formula(self, values, positives, negatives, labels) -> dict:
         """See the class."""

@@ -4,18 +4,15 @@ import torch
 
 from criteria._pairs import PairCriterion, log_sum_exp
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import masked_mean
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
 MINES_PAIRS = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of NCA."""
-    group.add_argument("--loss_nca_scale", type=number(above=0), default=1, help="multiplies the squared distances")
+FLAGS = {
+    "scale": Flag(number(above=0), 1, "multiplies the squared distances"),
+}
 
 
 class Criterion(PairCriterion):
@@ -23,10 +20,6 @@ class Criterion(PairCriterion):
 
     SPACE = "squared"
     STATISTIC = "squared_distance"
-
-    def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.scale = opt.loss_nca_scale
 
     def prepare(self, batch: torch.Tensor, reference: Reference) -> tuple[torch.Tensor, Reference]:
         """Embeddings less the batch's mean, which leaves the distances and lessens their rounding error."""

@@ -9,28 +9,24 @@ from criteria._sets import mean_norm, npair_excesses, npair_terms, outweighed_sh
 from criteria._tuples import mean_term
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tuples import Triplets
 
 REQUIRES_BATCHMINER = True
-REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = ["npair"]
 TAKES_TRIPLETS = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the npair loss."""
-    group.add_argument(
-        "--loss_npair_l2", type=number(0), default=0.005, help="weight of the mean norm of the embeddings"
-    )
+FLAGS = {
+    "l2": Flag(number(0), 0.005, "weight of the mean norm of the embeddings"),
+}
 
 
 class Criterion(MetricCriterion):
     """mean_a log(1 + sum_n exp(s_an - s_ap)) + l2 mean_i |x_i|."""
 
     def __init__(self, opt, batchminer):
-        super().__init__(batchminer)
-        self.l2 = opt.loss_npair_l2
+        super().__init__(opt, batchminer)
         warn_of_normalized("npair", opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:

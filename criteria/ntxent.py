@@ -5,18 +5,15 @@ import torch
 from criteria._pairs import PairCriterion, log_sum_exp, positive_pairs, softplus
 from criteria._tuples import mean_term
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.tensors import take_pairs
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
 PER_CLASS = ("temperature",)
 MINES_PAIRS = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of NT-Xent."""
-    group.add_argument("--loss_ntxent_temperature", type=number(1e-6), default=0.07, help="divides the cosines")
+FLAGS = {
+    "temperature": Flag(number(1e-6), 0.07, "divides the cosines"),
+}
 
 
 class Criterion(PairCriterion):
@@ -25,10 +22,6 @@ class Criterion(PairCriterion):
     """
 
     SPACE = "cosine"
-
-    def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.temperature = opt.loss_ntxent_temperature
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:
         """The term of each positive pair, `(P,)`."""

@@ -10,23 +10,21 @@ import torch
 
 from criteria._proxies import ProxyCriterion, in_columns
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
-ALLOWED_MINING_OPS = None
 COMPARES_SAMPLES = False  # with class vectors alone
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of P2SGrad."""
-    group.add_argument("--loss_p2sgrad_lr", type=number(0), default=0.0005, help="learning rate of the class vectors")
+FLAGS = {
+    "lr": Flag(number(0), 0.0005, "learning rate of the class vectors"),
+}
 
 
 class Criterion(ProxyCriterion):
     """mean over samples of 1/2 sum_c (cos t_c - [c is the own class])^2."""
 
     def __init__(self, opt):
-        super().__init__(opt, opt.loss_p2sgrad_lr, pml_start=lambda vectors: in_columns(_unit_columns, vectors))
+        super().__init__(opt, pml_start=lambda vectors: in_columns(_unit_columns, vectors))
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""

@@ -8,38 +8,32 @@ from utilities import pml
 from utilities.criterion import MetricCriterion
 from utilities.errors import UserError
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tuples import pairs_of_masks
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
-ALLOWED_MINING_OPS = None
 _NO_REFERENCE = ("ref_emb is not supported", "indices_tuple is not supported")  # the package's own messages
 MOVING = {
     "hist_"
 }  # what the package's losses change from step to step outside their state: DynamicSoftMarginLoss's histogram
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the adapter."""
-    group.add_argument(
-        "--loss_pml_class",
-        default=None,
-        help="class of pytorch_metric_learning.losses, e.g. CircleLoss; required with --loss pml",
-    )
-    group.add_argument(
-        "--loss_pml_kwargs",
+FLAGS = {
+    "class": Flag(
+        str,
+        None,
+        "class of pytorch_metric_learning.losses, e.g. CircleLoss; required with --loss pml",
+        attribute="class_name",
+    ),
+    "kwargs": Flag(
+        str,
+        None,
+        "arguments of the class, e.g. m=0.4 gamma=80 (num_classes and embedding_size are filled in)",
         nargs="*",
-        default=None,
         metavar="KEY=VALUE",
-        help="arguments of the class, e.g. m=0.4 gamma=80 (num_classes and embedding_size are filled in)",
-    )
-    group.add_argument(
-        "--loss_pml_lr",
-        type=number(0),
-        default=0.0005,
-        help="learning rate of the loss's own parameters, if it has any",
-    )
+    ),
+    "lr": Flag(number(0), 0.0005, "learning rate of the loss's own parameters, if it has any"),
+}
 
 
 class Criterion(MetricCriterion):
@@ -50,11 +44,11 @@ class Criterion(MetricCriterion):
     """
 
     def __init__(self, opt):
-        super().__init__()
+        super().__init__(opt)
         self.loss = pml.build(
             "losses",
-            opt.loss_pml_class,
-            opt.loss_pml_kwargs,
+            self.class_name,
+            self.kwargs,
             num_classes=getattr(opt, "n_classes", None),
             embedding_size=opt.embed_dim,
         )
@@ -62,7 +56,7 @@ class Criterion(MetricCriterion):
             self.loss.register_buffer(name, vars(self.loss).pop(name))
         self.embed_dim = opt.embed_dim
         parameters = list(self.loss.parameters())
-        self.optim_dict_list = [{"params": parameters, "lr": opt.loss_pml_lr}] if parameters else []
+        self.optim_dict_list = [{"params": parameters, "lr": self.lr}] if parameters else []
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`.

@@ -9,35 +9,23 @@ from torch.utils.checkpoint import checkpoint
 from criteria._pairs import PairCriterion, positive_pairs
 from criteria._ranking import sums_per_anchor
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.tensors import masked_mean
-
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
 
 CHUNK = 1 << 21  # sigmoids computed at once: positive pairs of a chunk times the samples of the reference
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of PNP."""
-    group.add_argument(
-        "--loss_pnp_variant",
-        default="Dq",
+FLAGS = {
+    "variant": Flag(
+        str,
+        "Dq",
+        "what a positive with R negatives before it costs: R (O), (1 + R) log(1 + R) (Iu), (b R - log(1 + b R)) / "
+        "b^2 (Ib), log(1 + R) (Ds), 1 - (1 + R)^-alpha (Dq, the authors' choice)",
         choices=["O", "Iu", "Ib", "Ds", "Dq"],
-        help="what a positive with R negatives before it costs: R (O), (1 + R) log(1 + R) (Iu), (b R - log(1 + b R)) / b^2 "
-        "(Ib), log(1 + R) "
-        "(Ds), 1 - (1 + R)^-alpha (Dq, the authors' choice)",
-    )
-    group.add_argument(
-        "--loss_pnp_temperature",
-        type=number(1e-6),
-        default=0.01,
-        help="temperature of the sigmoids between similarities",
-    )
-    group.add_argument(
-        "--loss_pnp_alpha", type=number(above=0), default=4, help="exponent of variant Dq (the authors' on SOP)"
-    )
-    group.add_argument("--loss_pnp_b", type=number(above=0), default=2, help="b of variant Ib")
+    ),
+    "temperature": Flag(number(1e-6), 0.01, "temperature of the sigmoids between similarities"),
+    "alpha": Flag(number(above=0), 4, "exponent of variant Dq (the authors' on SOP)"),
+    "b": Flag(number(above=0), 2, "b of variant Ib"),
+}
 
 
 class Criterion(PairCriterion):
@@ -48,11 +36,11 @@ class Criterion(PairCriterion):
     SPACE = "cosine"
 
     def __init__(self, opt):
-        super().__init__()
-        self.variant = opt.loss_pnp_variant
-        self.temperature = opt.loss_pnp_temperature
-        self.alpha = opt.loss_pnp_alpha if self.variant == "Dq" else None
-        self.b = opt.loss_pnp_b if self.variant == "Ib" else None
+        super().__init__(opt)
+        if self.variant != "Dq":
+            self.alpha = None
+        if self.variant != "Ib":
+            self.b = None
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:
         """See the class."""

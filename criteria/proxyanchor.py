@@ -6,23 +6,16 @@ import torch
 
 from criteria._shards import ShardedCriterion
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
-ALLOWED_MINING_OPS = None
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of Proxy-Anchor."""
-    group.add_argument("--loss_proxyanchor_alpha", type=number(above=0), default=32, help="scale of the similarities")
-    group.add_argument("--loss_proxyanchor_delta", type=number(), default=0.1, help="margin on the similarities")
-    group.add_argument(
-        "--loss_proxyanchor_lrmulti",
-        type=number(0),
-        default=100,
-        help="learning rate of the proxies, in multiples of --lr",
-    )
+FLAGS = {
+    "alpha": Flag(number(above=0), 32, "scale of the similarities"),
+    "delta": Flag(number(), 0.1, "margin on the similarities"),
+    "lrmulti": Flag(number(0), 100, "learning rate of the proxies, in multiples of --lr"),
+}
 
 
 class Criterion(ShardedCriterion):
@@ -34,9 +27,7 @@ class Criterion(ShardedCriterion):
 
     def __init__(self, opt):
         start = functools.partial(torch.nn.init.kaiming_normal_, mode="fan_out")
-        super().__init__(opt, opt.lr * opt.loss_proxyanchor_lrmulti, start, pml_start=start)
-        self.alpha = opt.loss_proxyanchor_alpha
-        self.delta = opt.loss_proxyanchor_delta
+        super().__init__(opt, start=start, pml_start=start)
 
     def terms(self, similarities, own, labels, batch, n) -> tuple:
         """The sum of the positive terms, the number of classes in the batch, the sum of the negative terms, the number

@@ -9,21 +9,15 @@ import torch
 
 from criteria._proxies import ProxyCriterion
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
-ALLOWED_MINING_OPS = None
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of ProxyNCA."""
-    group.add_argument(
-        "--loss_proxynca_lrmulti", type=number(0), default=50, help="learning rate of the proxies, in multiples of --lr"
-    )
-    group.add_argument(
-        "--loss_proxynca_scale", type=number(above=0), default=3, help="length of embeddings and proxies"
-    )
+FLAGS = {
+    "lrmulti": Flag(number(0), 50, "learning rate of the proxies, in multiples of --lr"),
+    "scale": Flag(number(above=0), 3, "length of embeddings and proxies"),
+}
 
 
 class Criterion(ProxyCriterion):
@@ -31,8 +25,7 @@ class Criterion(ProxyCriterion):
 
     def __init__(self, opt):
         start = functools.partial(torch.nn.init.normal_, std=1 / 8)
-        super().__init__(opt, opt.lr * opt.loss_proxynca_lrmulti, start, pml_start=torch.nn.init.normal_)
-        self.scale = opt.loss_proxynca_scale
+        super().__init__(opt, start=start, pml_start=torch.nn.init.normal_)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""

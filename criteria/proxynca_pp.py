@@ -6,35 +6,21 @@ import torch
 
 from criteria._proxies import ProxyCriterion
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
-ALLOWED_MINING_OPS = None
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of ProxyNCA++."""
-    group.add_argument(
-        "--loss_proxynca_pp_lrmulti",
-        type=number(0),
-        default=50,
-        help="learning rate of the proxies, in multiples of --lr",
-    )
-    group.add_argument(
-        "--loss_proxynca_pp_scale",
-        type=number(above=0),
-        default=3,
-        help="length of embeddings and proxies (temperature 1 / scale^2)",
-    )
-    group.add_argument(
-        "--loss_proxynca_pp_softmax_scale",
-        type=number(above=0),
-        default=None,
-        help="the same as the factor of squared distances between unit vectors, as pytorch-metric-learning states it; where "
-        "it is given "
-        "it decides (unset: the square of --loss_proxynca_pp_scale)",
-    )
+FLAGS = {
+    "lrmulti": Flag(number(0), 50, "learning rate of the proxies, in multiples of --lr"),
+    "scale": Flag(number(above=0), 3, "length of embeddings and proxies (temperature 1 / scale^2)"),
+    "softmax_scale": Flag(
+        number(above=0),
+        None,
+        "the same as the factor of squared distances between unit vectors, as pytorch-metric-learning states it; "
+        "where it is given it decides (unset: the square of --loss_proxynca_pp_scale)",
+    ),
+}
 
 
 class Criterion(ProxyCriterion):
@@ -42,9 +28,9 @@ class Criterion(ProxyCriterion):
 
     def __init__(self, opt):
         start = functools.partial(torch.nn.init.normal_, std=1 / 8)
-        super().__init__(opt, opt.lr * opt.loss_proxynca_pp_lrmulti, start, pml_start=torch.nn.init.normal_)
-        self.softmax_scale = opt.loss_proxynca_pp_softmax_scale
-        self.scale = opt.loss_proxynca_pp_scale if self.softmax_scale is None else None
+        super().__init__(opt, start=start, pml_start=torch.nn.init.normal_)
+        if self.softmax_scale is not None:
+            self.scale = None
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""

@@ -10,25 +10,19 @@ from criteria._reductions import Reduction
 from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import masked_mean, pair_distances, safe_sqrt
 from utilities.tuples import Classes, Triplets
 
 REQUIRES_BATCHMINER = True
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
 PER_CLASS = ("margin_alpha_1", "margin_alpha_2")
 REDUCES = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the quadruplet loss."""
-    group.add_argument(
-        "--loss_quadruplet_margin_alpha_1", type=number(), default=0.2, help="margin of positive against negative"
-    )
-    group.add_argument(
-        "--loss_quadruplet_margin_alpha_2", type=number(), default=0.2, help="margin of positive against two negatives"
-    )
+FLAGS = {
+    "margin_alpha_1": Flag(number(), 0.2, "margin of positive against negative"),
+    "margin_alpha_2": Flag(number(), 0.2, "margin of positive against two negatives"),
+}
 
 
 class Criterion(MetricCriterion):
@@ -39,9 +33,7 @@ class Criterion(MetricCriterion):
     """
 
     def __init__(self, opt, batchminer):
-        super().__init__(batchminer)
-        self.margin_alpha_1 = opt.loss_quadruplet_margin_alpha_1
-        self.margin_alpha_2 = opt.loss_quadruplet_margin_alpha_2
+        super().__init__(opt, batchminer)
         self.reduction = Reduction(opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:

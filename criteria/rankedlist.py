@@ -9,42 +9,21 @@ import torch
 
 from criteria._pairs import PairCriterion, as_weights
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
 MINES_PAIRS = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the ranked list loss."""
-    group.add_argument(
-        "--loss_rankedlist_margin",
-        type=number(0),
-        default=0.4,
-        help="distance between the positives' boundary and alpha (m)",
-    )
-    group.add_argument(
-        "--loss_rankedlist_alpha",
-        type=number(),
-        default=None,
-        help="distance beyond which negatives cost nothing (default: 1 + margin / 2)",
-    )
-    group.add_argument(
-        "--loss_rankedlist_neg_temperature",
-        type=number(0),
-        default=10,
-        help="temperature of the weights of negatives: higher values favour nearer ones (T_n)",
-    )
-    group.add_argument(
-        "--loss_rankedlist_pos_temperature",
-        type=number(0),
-        default=0,
-        help="temperature of the weights of positives: higher values favour farther ones (T_p)",
-    )
-    group.add_argument(
-        "--loss_rankedlist_imbalance", type=number(0, 1), default=0.5, help="share of the negatives' part (lambda)"
-    )
+FLAGS = {
+    "margin": Flag(number(0), 0.4, "distance between the positives' boundary and alpha (m)"),
+    "alpha": Flag(number(), None, "distance beyond which negatives cost nothing (default: 1 + margin / 2)"),
+    "neg_temperature": Flag(
+        number(0), 10, "temperature of the weights of negatives: higher values favour nearer ones (T_n)"
+    ),
+    "pos_temperature": Flag(
+        number(0), 0, "temperature of the weights of positives: higher values favour farther ones (T_p)"
+    ),
+    "imbalance": Flag(number(0, 1), 0.5, "share of the negatives' part (lambda)"),
+}
 
 
 def derived(opt) -> dict:
@@ -61,14 +40,6 @@ class Criterion(PairCriterion):
 
     SPACE = "euclidean"
     STATISTIC = "squared_distance"
-
-    def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.margin = opt.loss_rankedlist_margin
-        self.alpha = opt.loss_rankedlist_alpha
-        self.neg_temperature = opt.loss_rankedlist_neg_temperature
-        self.pos_temperature = opt.loss_rankedlist_pos_temperature
-        self.imbalance = opt.loss_rankedlist_imbalance
 
     def formula(self, values, positives, negatives, labels) -> dict:
         """The sum of the anchors' terms."""

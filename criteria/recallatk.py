@@ -10,43 +10,28 @@ from criteria import _ranking
 from criteria._pairs import PairCriterion, positive_pairs
 from utilities.errors import UserError
 from utilities.numbers import number, whole
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import masked_mean
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
-
-
-def add_arguments(group) -> None:
-    """Declare the flags of the recall@k surrogate."""
-    group.add_argument(
-        "--loss_recallatk_temperature",
-        type=number(1e-6),
-        default=0.01,
-        help="temperature of the sigmoids between similarities",
-    )
-    group.add_argument(
-        "--loss_recallatk_k_temperature",
-        type=number(1e-6),
-        default=1,
-        help="temperature of the sigmoid between rank and k",
-    )
-    group.add_argument(
-        "--loss_recallatk_ks",
-        type=whole(1),
+FLAGS = {
+    "temperature": Flag(number(1e-6), 0.01, "temperature of the sigmoids between similarities"),
+    "k_temperature": Flag(number(1e-6), 1, "temperature of the sigmoid between rank and k"),
+    "ks": Flag(
+        whole(1),
+        [1, 2, 4, 8, 16],
+        "the k of recall@k, averaged; those above the batch size (of a reference: its size) less one are dropped",
         nargs="+",
-        default=[1, 2, 4, 8, 16],
-        help="the k of recall@k, averaged; those above the batch size (of a reference: its size) less one are dropped",
-    )
-    group.add_argument(
-        "--loss_recallatk_simix",
-        "--simix",
-        action="store_true",
-        help="SiMix: every pair of a class in the batch also gives a virtual image of that class, a convex combination of "
-        "the two whose weight is "
-        "drawn uniformly; it is a query and is found, with the convex combinations of their similarities",
-    )
+    ),
+    "simix": Flag(
+        bool,
+        False,
+        "SiMix: every pair of a class in the batch also gives a virtual image of that class, a convex combination "
+        "of the two whose weight is drawn uniformly; it is a query and is found, with the convex combinations of "
+        "their similarities",
+        aliases=("--simix",),
+    ),
+}
 
 
 class Criterion(PairCriterion):
@@ -57,11 +42,7 @@ class Criterion(PairCriterion):
     """
 
     def __init__(self, opt):
-        super().__init__()
-        self.temperature = opt.loss_recallatk_temperature
-        self.k_temperature = opt.loss_recallatk_k_temperature
-        self.ks = list(opt.loss_recallatk_ks)
-        self.simix = opt.loss_recallatk_simix
+        super().__init__(opt)
         if not self.ks:
             raise UserError("--loss_recallatk_ks: name one k at least")
 

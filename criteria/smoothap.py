@@ -9,31 +9,18 @@ import torch
 from criteria import _ranking
 from criteria._pairs import PairCriterion, positive_pairs
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.tensors import masked_mean
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
-
-
-def add_arguments(group) -> None:
-    """Declare the flags of Smooth-AP."""
-    group.add_argument(
-        "--loss_smoothap_temperature",
-        type=number(1e-6),
-        default=0.01,
-        help="temperature of the sigmoids between similarities",
-    )
+FLAGS = {
+    "temperature": Flag(number(1e-6), 0.01, "temperature of the sigmoids between similarities"),
+}
 
 
 class Criterion(PairCriterion):
     """1 - mean over anchors with a positive of mean_p (soft rank of p among the positives) / (soft rank of p among
     all).
     """
-
-    def __init__(self, opt):
-        super().__init__()
-        self.temperature = opt.loss_smoothap_temperature
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:
         """See the class."""

@@ -9,30 +9,20 @@ from criteria._tuples import active_share, mean_term
 from utilities.console import say
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import FLOOR, pair_distances
 
 REQUIRES_BATCHMINER = True
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
 PER_CLASS = ("margin",)
 REDUCES = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the snr loss."""
-    group.add_argument(
-        "--loss_snr_margin",
-        type=number(),
-        default=0.2,
-        help="margin by which a negative is to be noisier than a positive",
-    )
-    group.add_argument(
-        "--loss_snr_reg_lambda",
-        type=number(0),
-        default=0.005,
-        help="weight of the anchors' absolute sums (0 with the miner `distance`, as published)",
-    )
+FLAGS = {
+    "margin": Flag(number(), 0.2, "margin by which a negative is to be noisier than a positive"),
+    "reg_lambda": Flag(
+        number(0), 0.005, "weight of the anchors' absolute sums (0 with the miner `distance`, as published)"
+    ),
+}
 
 
 class Criterion(MetricCriterion):
@@ -44,9 +34,7 @@ class Criterion(MetricCriterion):
     """
 
     def __init__(self, opt, batchminer):
-        super().__init__(batchminer)
-        self.margin = opt.loss_snr_margin
-        self.reg_lambda = opt.loss_snr_reg_lambda
+        super().__init__(opt, batchminer)
         self.reduction = Reduction(opt, "nonzero")
         package, _, name = type(batchminer).__module__.rpartition(".")
         if (name if package == "batch_mining" else opt.batch_mining) == "distance" and self.reg_lambda:

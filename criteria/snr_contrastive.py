@@ -5,36 +5,18 @@ import torch
 from criteria._pairs import PairCriterion
 from criteria._reductions import Reduction
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import FLOOR, squared_distances
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
 MINES_PAIRS = True
 REDUCES = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the SNR contrastive loss."""
-    group.add_argument(
-        "--loss_snr_contrastive_pos_margin",
-        type=number(),
-        default=0,
-        help="distance up to which a positive pair costs nothing",
-    )
-    group.add_argument(
-        "--loss_snr_contrastive_neg_margin",
-        type=number(),
-        default=1,
-        help="distance from which a negative pair costs nothing",
-    )
-    group.add_argument(
-        "--loss_snr_contrastive_regularizer_weight",
-        type=number(0),
-        default=0,
-        help="weight of the mean absolute sum of an embedding's entries",
-    )
+FLAGS = {
+    "pos_margin": Flag(number(), 0, "distance up to which a positive pair costs nothing"),
+    "neg_margin": Flag(number(), 1, "distance from which a negative pair costs nothing"),
+    "regularizer_weight": Flag(number(0), 0, "weight of the mean absolute sum of an embedding's entries"),
+}
 
 
 class Criterion(PairCriterion):
@@ -48,10 +30,7 @@ class Criterion(PairCriterion):
     STATISTIC = "snr_distance"
 
     def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.pos_margin = opt.loss_snr_contrastive_pos_margin
-        self.neg_margin = opt.loss_snr_contrastive_neg_margin
-        self.regularizer_weight = opt.loss_snr_contrastive_regularizer_weight
+        super().__init__(opt, batchminer)
         self.reduction = Reduction(opt, "nonzero")
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:

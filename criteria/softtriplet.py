@@ -11,44 +11,19 @@ import torch
 
 from criteria._proxies import ProxyCriterion, in_columns, spread_of_centres
 from utilities.numbers import number, whole
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
-ALLOWED_MINING_OPS = None
-ATTRIBUTES = {"lambda": "scale"}  # `lambda` is a Python keyword
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of SoftTriple."""
-    group.add_argument("--loss_softtriplet_n_centroids", type=whole(1, 1000), default=2, help="centres a class")
-    group.add_argument(
-        "--loss_softtriplet_margin_delta",
-        type=number(),
-        default=0.01,
-        help="subtracted from the similarity to the own class",
-    )
-    group.add_argument(
-        "--loss_softtriplet_gamma",
-        type=number(1e-6),
-        default=0.1,
-        help="temperature of the softmax over a class's centres",
-    )
-    group.add_argument(
-        "--loss_softtriplet_lambda", type=number(above=0), default=8, help="multiplies the similarities to the classes"
-    )
-    group.add_argument(
-        "--loss_softtriplet_reg_weight",
-        type=number(0),
-        default=0.2,
-        help="weight of the term that draws a class's centres together",
-    )
-    group.add_argument(
-        "--loss_softtriplet_lrmulti",
-        type=number(0),
-        default=1,
-        help="learning rate of the centres, in multiples of --lr",
-    )
+FLAGS = {
+    "n_centroids": Flag(whole(1, 1000), 2, "centres a class"),
+    "margin_delta": Flag(number(), 0.01, "subtracted from the similarity to the own class"),
+    "gamma": Flag(number(1e-6), 0.1, "temperature of the softmax over a class's centres"),
+    "lambda": Flag(number(above=0), 8, "multiplies the similarities to the classes", attribute="scale"),
+    "reg_weight": Flag(number(0), 0.2, "weight of the term that draws a class's centres together"),
+    "lrmulti": Flag(number(0), 1, "learning rate of the centres, in multiples of --lr"),
+}
 
 
 class Criterion(ProxyCriterion):
@@ -59,15 +34,10 @@ class Criterion(ProxyCriterion):
     """
 
     def __init__(self, opt):
-        start = functools.partial(
-            torch.nn.init.kaiming_uniform_, a=math.sqrt(5)
-        )  # its fan is D here, C * n_centroids in the package
-        there = functools.partial(in_columns, start)
-        super().__init__(opt, opt.lr * opt.loss_softtriplet_lrmulti, start, opt.loss_softtriplet_n_centroids, there)
-        self.margin_delta = opt.loss_softtriplet_margin_delta
-        self.gamma = opt.loss_softtriplet_gamma
-        self.scale = opt.loss_softtriplet_lambda
-        self.reg_weight = opt.loss_softtriplet_reg_weight
+        # Its fan is D here, C * n_centroids in pytorch-metric-learning.
+        start = functools.partial(torch.nn.init.kaiming_uniform_, a=math.sqrt(5))
+        pml_start = functools.partial(in_columns, start)
+        super().__init__(opt, start=start, per_class=opt.loss_softtriplet_n_centroids, pml_start=pml_start)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""

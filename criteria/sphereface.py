@@ -8,37 +8,23 @@ from criteria._multiplicative_margin import margin_logits
 from criteria._sets import warn_of_normalized
 from criteria._shards import SoftmaxCriterion
 from utilities.numbers import number, whole
+from utilities.plug_ins import Flag
 from utilities.tensors import safe_sqrt
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
-ALLOWED_MINING_OPS = None
 COMPARES_SAMPLES = False  # with class vectors alone
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of SphereFace."""
-    group.add_argument(
-        "--loss_sphereface_lr", type=number(0), default=0.0005, help="learning rate of the class weights"
-    )
-    group.add_argument(
-        "--loss_sphereface_margin", type=whole(1, 20), default=4, help="multiplies the angle to the own class"
-    )
-    group.add_argument(
-        "--loss_sphereface_scale",
-        type=number(above=0),
-        default=1,
-        help="multiplies the products of lengths and cosines",
-    )
-    group.add_argument(
-        "--loss_sphereface_cosine_weight",
-        type=number(0),
-        default=0,
-        help=(
-            "weight of the plain cosine beside that of the multiplied angle, which eases training (lambda; the "
-            "official code lowers it to 5)"
-        ),
-    )
+FLAGS = {
+    "lr": Flag(number(0), 0.0005, "learning rate of the class weights"),
+    "margin": Flag(whole(1, 20), 4, "multiplies the angle to the own class"),
+    "scale": Flag(number(above=0), 1, "multiplies the products of lengths and cosines"),
+    "cosine_weight": Flag(
+        number(0),
+        0,
+        "weight of the plain cosine beside that of the multiplied angle, which eases training (lambda; the "
+        "official code lowers it to 5)",
+    ),
+}
 
 
 class Criterion(SoftmaxCriterion):
@@ -48,10 +34,7 @@ class Criterion(SoftmaxCriterion):
     """
 
     def __init__(self, opt):
-        super().__init__(opt, opt.loss_sphereface_lr)
-        self.margin = opt.loss_sphereface_margin
-        self.scale = opt.loss_sphereface_scale
-        self.cosine_weight = opt.loss_sphereface_cosine_weight
+        super().__init__(opt)
         warn_of_normalized("sphereface", opt)
 
     def logits(self, similarities, own, labels, batch) -> torch.Tensor:

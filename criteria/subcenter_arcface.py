@@ -5,40 +5,27 @@ import torch
 from criteria import _angular_margin
 from criteria._shards import SoftmaxCriterion
 from utilities.numbers import number, whole
+from utilities.plug_ins import Flag
 from utilities.tensors import normalize
 
-REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
-ALLOWED_MINING_OPS = None
 
 CHUNK = 4096  # samples whose class centres are gathered at once
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of sub-center ArcFace."""
-    group.add_argument(
-        "--loss_subcenter_arcface_lr", type=number(0), default=0.0005, help="learning rate of the centres"
-    )
-    group.add_argument("--loss_subcenter_arcface_n_centers", type=whole(1, 1000), default=3, help="centres a class")
-    group.add_argument(
-        "--loss_subcenter_arcface_angular_margin",
-        type=number(0, 3.1416),
-        default=0.5,
-        help="radians by which the angle to the own class is widened",
-    )
-    group.add_argument(
-        "--loss_subcenter_arcface_feature_scale", type=number(above=0), default=64, help="multiplies the cosines"
-    )
+FLAGS = {
+    "lr": Flag(number(0), 0.0005, "learning rate of the centres"),
+    "n_centers": Flag(whole(1, 1000), 3, "centres a class"),
+    "angular_margin": Flag(number(0, 3.1416), 0.5, "radians by which the angle to the own class is widened"),
+    "feature_scale": Flag(number(above=0), 64, "multiplies the cosines"),
+}
 
 
 class Criterion(SoftmaxCriterion):
     """ArcFace on each class's largest cosine; centres `(C * n_centers, D)`, those of class 0 first."""
 
     def __init__(self, opt):
-        super().__init__(opt, opt.loss_subcenter_arcface_lr, per_class=opt.loss_subcenter_arcface_n_centers)
-        self.angular_margin = opt.loss_subcenter_arcface_angular_margin
-        self.feature_scale = opt.loss_subcenter_arcface_feature_scale
+        super().__init__(opt, per_class=opt.loss_subcenter_arcface_n_centers)
 
     def similarities(self, batch: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
         """See `ShardedCriterion`: the cosine to the nearest of a class's centres."""

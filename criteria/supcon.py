@@ -4,28 +4,21 @@ import torch
 
 from criteria._pairs import PairCriterion, log_sum_exp
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.tensors import masked_mean
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
 PER_CLASS = ("temperature",)
 MINES_PAIRS = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the supervised contrastive loss."""
-    group.add_argument("--loss_supcon_temperature", type=number(1e-6), default=0.1, help="divides the cosines")
+FLAGS = {
+    "temperature": Flag(number(1e-6), 0.1, "divides the cosines"),
+}
 
 
 class Criterion(PairCriterion):
     """Per anchor with a positive: -mean_p log(exp(s_ip/T) / sum_{j != i} exp(s_ij/T)); mean over these anchors."""
 
     SPACE = "cosine"
-
-    def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.temperature = opt.loss_supcon_temperature
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:
         """See the class."""

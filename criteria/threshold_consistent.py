@@ -8,39 +8,16 @@ import torch
 
 from criteria._pairs import PairCriterion, as_weights
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
 MINES_PAIRS = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the threshold-consistent margin."""
-    group.add_argument(
-        "--loss_threshold_consistent_pos_margin",
-        type=number(),
-        default=0.9,
-        help="cosine above which positives cost nothing",
-    )
-    group.add_argument(
-        "--loss_threshold_consistent_neg_margin",
-        type=number(),
-        default=0.5,
-        help="cosine below which negatives cost nothing",
-    )
-    group.add_argument(
-        "--loss_threshold_consistent_pos_weight",
-        type=number(0),
-        default=1,
-        help="weight of the positives' part (lambda+)",
-    )
-    group.add_argument(
-        "--loss_threshold_consistent_neg_weight",
-        type=number(0),
-        default=1,
-        help="weight of the negatives' part (lambda-)",
-    )
+FLAGS = {
+    "pos_margin": Flag(number(), 0.9, "cosine above which positives cost nothing"),
+    "neg_margin": Flag(number(), 0.5, "cosine below which negatives cost nothing"),
+    "pos_weight": Flag(number(0), 1, "weight of the positives' part (lambda+)"),
+    "neg_weight": Flag(number(0), 1, "weight of the negatives' part (lambda-)"),
+}
 
 
 class Criterion(PairCriterion):
@@ -49,13 +26,6 @@ class Criterion(PairCriterion):
     """
 
     SPACE = "cosine"
-
-    def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.pos_margin = opt.loss_threshold_consistent_pos_margin
-        self.neg_margin = opt.loss_threshold_consistent_neg_margin
-        self.pos_weight = opt.loss_threshold_consistent_pos_weight
-        self.neg_weight = opt.loss_threshold_consistent_neg_weight
 
     def formula(self, values, positives, negatives, labels) -> dict:
         """Sum and number of the violations, of positives and of negatives."""

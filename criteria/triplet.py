@@ -9,58 +9,35 @@ from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.errors import UserError
 from utilities.numbers import number, whole
+from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import pair_distances, pairwise_distances
 
 REQUIRES_BATCHMINER = True
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
 PER_CLASS = ("margin",)
 REDUCES = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the triplet loss."""
-    group.add_argument(
-        "--loss_triplet_margin", type=number(), default=0.2, help="how much farther a negative is to be than a positive"
-    )
-    group.add_argument(
-        "--loss_triplet_distance",
-        default="squared",
-        choices=["squared", "euclidean"],
-        help="squared (FaceNet) or plain",
-    )
-    group.add_argument(
-        "--loss_triplet_reduction",
-        default="mean",
-        choices=["mean", "nonzero"],
-        help="over all triplets or the active ones",
-    )
-    group.add_argument(
-        "--loss_triplet_swap",
-        action="store_true",
-        help="take the negative's distance to the positive where it is the smaller one (anchor swap)",
-    )
-    group.add_argument(
-        "--loss_triplet_smooth", action="store_true", help="log(1 + exp(violation)) in place of the hinge"
-    )
-    group.add_argument(
-        "--loss_triplet_per_anchor",
-        type=whole(1, 1000, word="all"),
-        default=None,
+FLAGS = {
+    "margin": Flag(number(), 0.2, "how much farther a negative is to be than a positive"),
+    "distance": Flag(str, "squared", "squared (FaceNet) or plain", choices=["squared", "euclidean"]),
+    "reduction": Flag(str, "mean", "over all triplets or the active ones", choices=["mean", "nonzero"]),
+    "swap": Flag(bool, False, "take the negative's distance to the positive where it is the smaller one (anchor swap)"),
+    "smooth": Flag(bool, False, "log(1 + exp(violation)) in place of the hinge"),
+    "per_anchor": Flag(
+        whole(1, 1000, word="all"),
+        None,
+        "with --batch_mining none: N random triplets of each anchor, its positives and negatives drawn with "
+        "replacement, or all of them, as TripletMarginLoss's triplets_per_anchor without a miner (unset: all)",
         metavar="N",
-        help="with --batch_mining none: N random triplets of each anchor, its positives and negatives drawn with "
-        "replacement, or all of them, as "
-        "TripletMarginLoss's triplets_per_anchor without a miner (unset: all)",
-    )
-    group.add_argument(
-        "--loss_triplet_own_positive",
-        action="store_true",
-        help=(
-            "with --batch_mining batchhard: an anchor alone in its class counts too, with itself as its positive at "
-            "distance 0, as in torchreid and FastReID"
-        ),
-    )
+        attribute="n_per_anchor",
+    ),
+    "own_positive": Flag(
+        bool,
+        False,
+        "with --batch_mining batchhard: an anchor alone in its class counts too, with itself as its positive at "
+        "distance 0, as in torchreid and FastReID",
+    ),
+}
 
 
 class Criterion(MetricCriterion):
@@ -75,13 +52,9 @@ class Criterion(MetricCriterion):
     """
 
     def __init__(self, opt, batchminer):
-        super().__init__(drawn_per_anchor(opt.loss_triplet_per_anchor, batchminer, opt))
-        self.margin = opt.loss_triplet_margin
-        self.squared = opt.loss_triplet_distance == "squared"
-        self.reduction = Reduction(opt, opt.loss_triplet_reduction)
-        self.swap = opt.loss_triplet_swap
-        self.smooth = opt.loss_triplet_smooth
-        self.own_positive = opt.loss_triplet_own_positive
+        super().__init__(opt, drawn_per_anchor(opt.loss_triplet_per_anchor, batchminer, opt))
+        self.squared = self.distance == "squared"
+        self.reduction = Reduction(opt, self.reduction)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""

@@ -10,29 +10,21 @@ from criteria._angular_margin import LIMIT
 from criteria._pairs import PairCriterion, anchors_of, log_sum_exp, positive_pairs, softplus
 from criteria._reductions import Reduction
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.tensors import take_pairs
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
 MINES_PAIRS = True
 REDUCES = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the tuplet margin loss."""
-    group.add_argument(
-        "--loss_tupletmargin_margin",
-        type=number(0, 3.1416),
-        default=0.1,
-        help=(
-            "radians taken off the angle of a positive pair: one this near is drawn no nearer (the paper's beta; 5.73 "
-            "degrees)"
-        ),
-    )
-    group.add_argument(
-        "--loss_tupletmargin_scale", type=number(above=0), default=64, help="multiplies the cosines (the paper's s)"
-    )
+FLAGS = {
+    "margin": Flag(
+        number(0, 3.1416),
+        0.1,
+        "radians taken off the angle of a positive pair: one this near is drawn no nearer (the paper's beta; 5.73 "
+        "degrees)",
+    ),
+    "scale": Flag(number(above=0), 64, "multiplies the cosines (the paper's s)"),
+}
 
 
 class Criterion(PairCriterion):
@@ -45,9 +37,7 @@ class Criterion(PairCriterion):
     SPACE = "cosine"
 
     def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.margin = opt.loss_tupletmargin_margin
-        self.scale = opt.loss_tupletmargin_scale
+        super().__init__(opt, batchminer)
         self.reduction = Reduction(opt)
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:

@@ -10,29 +10,14 @@ import torch
 from criteria._sets import warn_of_normalized
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 
-REQUIRES_BATCHMINER = False
-REQUIRES_OPTIM = False
-ALLOWED_MINING_OPS = None
-
-
-def add_arguments(group) -> None:
-    """Declare the flags of VICReg."""
-    group.add_argument(
-        "--loss_vicreg_invariance", type=number(0), default=25, help="weight of the distance between views (lambda)"
-    )
-    group.add_argument(
-        "--loss_vicreg_variance",
-        type=number(0),
-        default=25,
-        help="weight of the shortfall of the deviations from 1 (mu)",
-    )
-    group.add_argument(
-        "--loss_vicreg_covariance", type=number(0), default=1, help="weight of the covariances between dimensions (nu)"
-    )
-    group.add_argument(
-        "--loss_vicreg_eps", type=number(above=0), default=1e-4, help="added to variances before the root"
-    )
+FLAGS = {
+    "invariance": Flag(number(0), 25, "weight of the distance between views (lambda)"),
+    "variance": Flag(number(0), 25, "weight of the shortfall of the deviations from 1 (mu)"),
+    "covariance": Flag(number(0), 1, "weight of the covariances between dimensions (nu)"),
+    "eps": Flag(number(above=0), 1e-4, "added to variances before the root"),
+}
 
 
 class Criterion(MetricCriterion):
@@ -44,11 +29,7 @@ class Criterion(MetricCriterion):
     """
 
     def __init__(self, opt):
-        super().__init__()
-        self.invariance = opt.loss_vicreg_invariance
-        self.variance = opt.loss_vicreg_variance
-        self.covariance = opt.loss_vicreg_covariance
-        self.eps = opt.loss_vicreg_eps
+        super().__init__(opt)
         warn_of_normalized("vicreg", opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:

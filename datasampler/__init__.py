@@ -1,10 +1,8 @@
 """Batch samplers: one file a sampler, the file name is the value of `--data_sampler`.
 
-A module's class is `Sampler(opt, image_dict, image_list)`, a `torch.utils.data.Sampler`: `__iter__` yields lists of
-`opt.bs` indices, `__len__` is the number of batches an epoch. The constant `USES_SAMPLES_PER_CLASS` says whether `--bs`
-has to be a multiple of `--samples_per_class`; `GUARANTEES_POSITIVES` whether every batch holds two images of one class
-where the classes have them (and `--samples_per_class` is above 1). The optional `GIVES_TRIPLETS` says that batches are
-consecutive triplets.
+A file is a docstring, constants where it differs from `CONSTANTS` below, its flags (`FLAGS`, see `utilities.plug_ins`),
+and a class `Sampler(opt, image_dict, image_list)`, a `torch.utils.data.Sampler`: `__iter__` yields lists of `opt.bs`
+indices, `__len__` is the number of batches an epoch.
 
 If a sampler has them, training calls `set_super_labels(mapping)` and `create_storage(loader, model, device)` once
 before the first epoch (the latter where `requires_storage`), `precompute_indices()` at the start of each epoch,
@@ -19,7 +17,11 @@ import torch
 from datasampler._base import BatchSampler
 from utilities.registry import Registry
 
-REGISTRY = Registry("datasampler", "sampler")
+CONSTANTS = {  # of a file that leaves them out
+    "USES_SAMPLES_PER_CLASS": False,  # --bs has to be a multiple of --samples_per_class
+    "GIVES_TRIPLETS": False,  # its batches are consecutive triplets
+}
+REGISTRY = Registry("datasampler", "sampler", constants=CONSTANTS)
 
 
 def select(name: str, opt, image_dict: dict, image_list: list, **flags):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from utilities import plug_ins
 from utilities.console import say
 from utilities.errors import UserError
 from utilities.tuples import spread
@@ -52,7 +53,7 @@ class BatchSampler(torch.utils.data.Sampler):
         image_dict: class -> list of `[path, index]`. Classes without images are left out.
         image_list: list of `(path, class)`; its length is the number of images.
 
-    Attributes:
+    Attributes (beside the flags of the file's table `FLAGS`):
         classes: the classes' names, C of them.
         images: indices of all images, class after class, `(N,)`.
         class_starts, class_sizes: class c owns `images[start : start + size]`, `(C,)` each.
@@ -64,6 +65,7 @@ class BatchSampler(torch.utils.data.Sampler):
 
     def __init__(self, opt, image_dict: dict, image_list: list):
         super().__init__()
+        plug_ins.set_flags(self, opt)
         self.batch_size = opt.bs
         self.n_images = len(image_list)
         if not 1 <= opt.bs <= self.n_images:

@@ -5,7 +5,6 @@ import torch
 from datasampler._base import BatchSampler
 
 USES_SAMPLES_PER_CLASS = True
-GUARANTEES_POSITIVES = True
 
 
 class Sampler(BatchSampler):

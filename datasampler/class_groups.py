@@ -6,21 +6,18 @@ import torch
 
 from datasampler._base import BatchSampler
 from utilities.errors import UserError
+from utilities.plug_ins import Flag
 
 USES_SAMPLES_PER_CLASS = True
-GUARANTEES_POSITIVES = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flag of the sampler."""
-    group.add_argument(
-        "--data_class_groups_draw",
-        action="store_true",
-        help=(
-            "draw the number of groups in a batch anew each epoch, from the divisors of --bs from 2 to half of it "
-            "(their images: --bs over it)"
-        ),
-    )
+FLAGS = {
+    "class_groups_draw": Flag(
+        bool,
+        False,
+        "draw the number of groups in a batch anew each epoch, from the divisors of --bs from 2 to half of it "
+        "(their images: --bs over it)",
+    ),
+}
 
 
 class Sampler(BatchSampler):
@@ -38,8 +35,8 @@ class Sampler(BatchSampler):
     def __init__(self, opt, image_dict: dict, image_list: list):
         super().__init__(opt, image_dict, image_list)
         self.split_batch(opt)
-        self.divisors = [n for n in range(2, opt.bs // 2 + 1) if opt.bs % n == 0] if opt.data_class_groups_draw else []
-        if opt.data_class_groups_draw and not self.divisors:
+        self.divisors = [n for n in range(2, opt.bs // 2 + 1) if opt.bs % n == 0] if self.class_groups_draw else []
+        if self.class_groups_draw and not self.divisors:
             raise UserError(
                 f"--data_class_groups_draw: no number of groups from 2 to half of --bs {opt.bs} divides it: "
                 "choose another --bs"

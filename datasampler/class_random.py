@@ -7,7 +7,6 @@ import torch
 from datasampler._base import BatchSampler, random_below
 
 USES_SAMPLES_PER_CLASS = True
-GUARANTEES_POSITIVES = True
 
 
 class Sampler(BatchSampler):

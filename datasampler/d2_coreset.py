@@ -6,21 +6,17 @@ import torch
 
 from datasampler._memory import CoresetSampler
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.tensors import FLOOR
 
 USES_SAMPLES_PER_CLASS = True
-GUARANTEES_POSITIVES = True
 SHRINKAGE = 0.1  # towards the mean variance on the diagonal, so that a pool smaller than the dimension has a density
 
-
-def add_arguments(group) -> None:
-    """Declare the flag of the D2 coreset."""
-    group.add_argument(
-        "--data_d2_coreset_lambda",
-        type=number(0),
-        default=1,
-        help="exponent of the squared distance to the chosen anchors",
-    )
+FLAGS = {
+    "d2_coreset_lambda": Flag(
+        number(0), 1, "exponent of the squared distance to the chosen anchors", attribute="power"
+    ),
+}
 
 
 class Sampler(CoresetSampler):
@@ -30,10 +26,6 @@ class Sampler(CoresetSampler):
     published code summed the distances to the chosen anchors; D2 sampling takes the minimum. Where every remaining
     sample coincides with an anchor, the density alone decides.
     """
-
-    def __init__(self, opt, image_dict: dict, image_list: list):
-        super().__init__(opt, image_dict, image_list)
-        self.power = opt.data_d2_coreset_lambda
 
     def gaussian(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """One draw from each pool's Gaussian `(b, 1, D)`; log densities of its samples `(b, P)`, up to a constant."""

@@ -7,7 +7,6 @@ import torch
 from datasampler._memory import BatchMatchSampler, pool_distances
 
 USES_SAMPLES_PER_CLASS = True
-GUARANTEES_POSITIVES = True
 BINS = 50
 WASSERSTEIN_WEIGHT = 75
 

@@ -7,7 +7,6 @@ import torch
 from datasampler._domains import DomainSampler, shared_out
 
 USES_SAMPLES_PER_CLASS = True
-GUARANTEES_POSITIVES = True
 
 
 class Sampler(DomainSampler):

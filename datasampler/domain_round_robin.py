@@ -5,7 +5,6 @@ import torch
 from datasampler._domains import DomainSampler
 
 USES_SAMPLES_PER_CLASS = True
-GUARANTEES_POSITIVES = True
 
 
 class Sampler(DomainSampler):

@@ -7,7 +7,6 @@ import torch
 from datasampler._memory import BatchMatchSampler
 
 USES_SAMPLES_PER_CLASS = True
-GUARANTEES_POSITIVES = True
 
 
 class Sampler(BatchMatchSampler):

@@ -4,8 +4,6 @@ import torch
 
 from datasampler._triplets import TripletSampler
 
-USES_SAMPLES_PER_CLASS = False
-GUARANTEES_POSITIVES = True
 GIVES_TRIPLETS = True
 
 

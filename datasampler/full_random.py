@@ -5,9 +5,6 @@ import torch
 from datasampler._base import BatchSampler, draw_within, random_below
 from utilities.errors import UserError
 
-USES_SAMPLES_PER_CLASS = False
-GUARANTEES_POSITIVES = True
-
 
 class Sampler(BatchSampler):
     """A uniformly drawn class, then one of its images, for each place: balanced over classes, not over images.

@@ -8,38 +8,24 @@ import torch
 
 from datasampler._memory import CoresetSampler
 from utilities.numbers import number
+from utilities.plug_ins import Flag
 from utilities.tensors import chosen_uniformly
 
 USES_SAMPLES_PER_CLASS = True
-GUARANTEES_POSITIVES = True
 SOFT_SHARE = 0.03  # share of the pool from which the softened variant draws
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the greedy coreset."""
-    group.add_argument(
-        "--data_gc_coreset_lim",
-        type=number(0),
-        default=1e-9,
-        help=(
-            "distances up to this value count as 0: where all remaining samples are this near, the next anchor is "
-            "random"
-        ),
-    )
-    group.add_argument(
-        "--data_gc_softened",
-        action="store_true",
-        help="the next anchor is drawn among the farthest 3 percent of the pool",
-    )
+FLAGS = {
+    "gc_coreset_lim": Flag(
+        number(0),
+        1e-9,
+        "distances up to this value count as 0: where all remaining samples are this near, the next anchor is random",
+    ),
+    "gc_softened": Flag(bool, False, "the next anchor is drawn among the farthest 3 percent of the pool"),
+}
 
 
 class Sampler(CoresetSampler):
     """The first anchor is random; each next one is the sample farthest from its nearest anchor."""
-
-    def __init__(self, opt, image_dict: dict, image_list: list):
-        super().__init__(opt, image_dict, image_list)
-        self.limit = opt.data_gc_coreset_lim
-        self.softened = opt.data_gc_softened
 
     def first_anchors(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, None]:
         """The first sample of each pool, `(b,)`: a random one, as pools are in random order."""
@@ -48,8 +34,8 @@ class Sampler(CoresetSampler):
     def next_anchors(self, nearest: torch.Tensor, taken: torch.Tensor, context) -> torch.Tensor:
         """The farthest sample of each pool `(b,)`, or one of the farthest; the pool's random order breaks ties."""
         distances = nearest.sqrt()
-        distances = torch.where(distances > self.limit, distances, 0.0).masked_fill_(taken, -1.0)
-        if not self.softened:
+        distances = torch.where(distances > self.gc_coreset_lim, distances, 0.0).masked_fill_(taken, -1.0)
+        if not self.gc_softened:
             return distances.argmax(1)
         farthest = distances.topk(math.ceil(SOFT_SHARE * distances.shape[1]), dim=1)
         ranks = chosen_uniformly((farthest.values >= 0).cpu()).to(

@@ -8,20 +8,13 @@ from datasampler._base import CHUNK
 from datasampler._memory import StoringSampler
 from datasampler._triplets import TripletSampler
 from utilities.numbers import number, share_of
+from utilities.plug_ins import Flag
 
-USES_SAMPLES_PER_CLASS = False
-GUARANTEES_POSITIVES = True
 GIVES_TRIPLETS = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flag of the hard triplets."""
-    group.add_argument(
-        "--data_hard_triplets_share",
-        type=number(above=0, most=1),
-        default=0.5,
-        help="share of the drawn triplets that is kept, the hardest",
-    )
+FLAGS = {
+    "hard_triplets_share": Flag(number(above=0, most=1), 0.5, "share of the drawn triplets that is kept, the hardest"),
+}
 
 
 class Sampler(TripletSampler, StoringSampler):
@@ -34,10 +27,10 @@ class Sampler(TripletSampler, StoringSampler):
     def __init__(self, opt, image_dict: dict, image_list: list):
         super().__init__(opt, image_dict, image_list)
         self.n_drawn = self.n_triplets
-        self.n_triplets = share_of(opt.data_hard_triplets_share, self.n_triplets)
+        self.n_triplets = share_of(self.hard_triplets_share, self.n_triplets)
         self.require_batch(
             f"--data_fixed_triplets_n {opt.data_fixed_triplets_n} --data_hard_triplets_share "
-            f"{opt.data_hard_triplets_share:g}"
+            f"{self.hard_triplets_share:g}"
         )
 
     @torch.no_grad()

@@ -7,20 +7,18 @@ import torch
 from datasampler._base import CHUNK, BatchSampler
 from utilities.errors import UserError
 from utilities.numbers import whole
+from utilities.plug_ins import Flag
 
 USES_SAMPLES_PER_CLASS = True
-GUARANTEES_POSITIVES = True
 
-
-def add_arguments(group) -> None:
-    """Declare the flag of the hierarchical sampler."""
-    group.add_argument(
-        "--data_hierarchical_supers",
-        type=whole(1, 10**4),
-        default=1,
+FLAGS = {
+    "hierarchical_supers": Flag(
+        whole(1, 10**4),
+        1,
+        "super-classes that hierarchical takes an equal share of a batch's classes from (HAPPIER: 2)",
         metavar="S",
-        help="super-classes that hierarchical takes an equal share of a batch's classes from (HAPPIER: 2)",
-    )
+    ),
+}
 
 
 class Sampler(BatchSampler):
@@ -38,7 +36,6 @@ class Sampler(BatchSampler):
         self.split_batch(opt)
         self.require_classes()
         self.super_of = None
-        self.supers = opt.data_hierarchical_supers
 
     def set_super_labels(self, super_labels: dict | None) -> None:
         """Class -> super-class, for every class of `image_dict`; UserError where one has none (None)."""
@@ -69,10 +66,10 @@ class Sampler(BatchSampler):
             ranks = arrivals.argsort(1).argsort(1)  # (batches, S)
             # noise below 1, so that super-classes never interleave
             noise = 0.5 * torch.rand(len(batches), len(self.classes), dtype=torch.float32)
-            if self.supers > 1:  # those that are drawn together do, one class of each in turn
+            if self.hierarchical_supers > 1:  # those that are drawn together do, one class of each in turn
                 order = (self.super_of + noise).argsort(1)  # super-class after super-class
                 firsts = (shares.cumsum(0) - shares)[self.super_of]
                 noise = (order.argsort(1) - firsts) / len(self.classes)
-            keys = ranks[:, self.super_of] // self.supers + noise
+            keys = ranks[:, self.super_of] // self.hierarchical_supers + noise
             classes.append(keys.topk(self.classes_per_batch, largest=False).indices)
         return self.groups_of(torch.cat(classes))

@@ -4,9 +4,6 @@ import torch
 
 from datasampler._base import BatchSampler
 
-USES_SAMPLES_PER_CLASS = False
-GUARANTEES_POSITIVES = False
-
 
 class Sampler(BatchSampler):
     """A permutation of all images in batches of bs. Where bs does not divide their number, the rest is a last, smaller

@@ -18,6 +18,7 @@ import options
 import parameters
 import trainers
 from utilities import flags as shared_flags
+from utilities import plug_ins
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = [
@@ -70,6 +71,31 @@ def flags_read(path: Path) -> set[str]:
     return found
 
 
+def attributes_read(module) -> set[str]:
+    """The flags of a plug-in's table that its file, or a base of its folder, reads: `self.margin`, "margin"."""
+    folder = Path(module.__file__).parent
+    read = set()
+    for path in [Path(module.__file__), *folder.glob("_*.py")]:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tables = [node.value for node in tree.body if isinstance(node, ast.Assign) and is_table(node)]
+        keys = {key for table in tables for key in table.keys}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self" and isinstance(node.ctx, ast.Load):
+                read.add(node.attr)
+            elif isinstance(node, ast.Constant) and node not in keys:
+                read.add(node.value)
+    return {
+        plug_ins.flag_name(module.__name__, name)
+        for name, flag in module.FLAGS.items()
+        if (flag.attribute or name) in read
+    }
+
+
+def is_table(assignment: ast.Assign) -> bool:
+    """Whether a statement is `FLAGS = {…}`."""
+    return [ast.unparse(target) for target in assignment.targets] == ["FLAGS"]
+
+
 def test_every_flag_read_is_declared_and_every_declared_one_is_read():
     read = {path: flags_read(path) for path in SOURCES}
     unknown = {
@@ -78,9 +104,12 @@ def test_every_flag_read_is_declared_and_every_declared_one_is_read():
         if (names := found - DECLARED - shared_flags.DERIVED - HANDED_AROUND - {"*"})
     }
     assert not unknown
+    with_tables = [
+        module for folder in PREFIXES for module in folder.REGISTRY.modules().values() if hasattr(module, "FLAGS")
+    ]
     dead = (
         DECLARED
-        - set().union(*read.values())
+        - set().union(*read.values(), *map(attributes_read, with_tables))
         - {name for name, role in parameters.declared_roles().items() if role.weighs}
     )
     assert not dead, f"declared, but nobody reads them: {sorted(dead)}"
@@ -100,8 +129,7 @@ def test_a_plug_ins_own_flags_bear_its_prefix_and_every_flag_has_a_help_text():
     for folder, prefixes in PREFIXES.items():
         for name, module in folder.REGISTRY.modules().items():
             parser = argparse.ArgumentParser(add_help=False)
-            if hasattr(module, "add_arguments"):
-                module.add_arguments(parser)
+            plug_ins.declare(module, parser)
             for flag in vars(parser.parse_args([])):
                 assert flag == name or flag.startswith(tuple(prefix.format(name) for prefix in prefixes)), (
                     f"{name}: --{flag}"

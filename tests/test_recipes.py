@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -216,10 +216,11 @@ def test_recipes_are_listed_with_their_flags_and_one_trains(folder_data, tmp_pat
     assert all("\nmine " in rows for rows in listed) and "epoch 1/1" in capsys.readouterr().out
 
 
-def test_the_example_on_triplets_computes_its_formula():
-    space = {}
-    exec(code_of(LOSS, 2), space)  # noqa: S102
-    criterion = space["Criterion"](SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [(0, 1, 2), (3, 2, 0)])
+def test_the_example_on_triplets_computes_its_formula(monkeypatch):
+    module = ModuleType("criteria.mine")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(code_of(LOSS, 2), vars(module))  # noqa: S102
+    criterion = module.Criterion(SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [(0, 1, 2), (3, 2, 0)])
     batch = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     distance = [[(a - b).norm() for b in batch] for a in batch]
     expected = (
@@ -227,7 +228,7 @@ def test_the_example_on_triplets_computes_its_formula():
         / 2
     )
     torch.testing.assert_close(criterion(batch, torch.tensor([0, 0, 1, 1])), expected)
-    nothing = space["Criterion"](SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [])(
+    nothing = module.Criterion(SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [])(
         batch.requires_grad_(), torch.arange(4)
     )
     nothing.backward()

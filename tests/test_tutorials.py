@@ -8,6 +8,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -192,12 +193,13 @@ def shell(words, clone, **more):
     return done.stdout
 
 
-def test_the_loss_of_the_tutorial_is_its_formula():
-    mine = {}
-    exec(compile(program("add_a_loss", "criteria/mine.py"), "mine", "exec"), mine)  # noqa: S102
+def test_the_loss_of_the_tutorial_is_its_formula(monkeypatch):
+    module = ModuleType("criteria.mine")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(program("add_a_loss", "criteria/mine.py"), "mine", "exec"), vars(module))  # noqa: S102
     x = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([0, 0, 1, 1, 2, 3])
-    loss = mine["Criterion"](Namespace(loss_mine_margin=0.3, loss_mine_scale=4.0))(x, labels)
+    loss = module.Criterion(Namespace(loss_mine_margin=0.3, loss_mine_scale=4.0))(x, labels)
     loss.backward()
     unit = torch.nn.functional.normalize(x.detach())
     excesses = 4 * (unit @ unit.T - 0.3) * torch.where(labels[:, None] == labels, -1.0, 1.0)

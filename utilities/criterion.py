@@ -9,7 +9,7 @@ import inspect
 import torch
 from torch.nn.utils import parametrize
 
-from utilities import tuples
+from utilities import plug_ins, tuples
 from utilities.errors import UserError
 from utilities.reference import Reference
 from utilities.tensors import raise_half
@@ -117,11 +117,20 @@ def with_tuples(criterion: torch.nn.Module, mined):
 class MetricCriterion(torch.nn.Module):
     """Base of the criteria here. `stats`: name -> detached device scalar, averaged over an epoch by the logger.
 
-    A user's criterion may be a plain `torch.nn.Module` instead: `criteria.select` registers the same hook on it.
+    The flags of the file's table `FLAGS` are attributes once this `__init__` has run: `self.margin`. A user's criterion
+    may be a plain `torch.nn.Module` instead: `criteria.select` registers the same hook on it.
+
+    Args:
+        opt: the namespace of all flags. A file without `FLAGS` may leave it out, and pass the miner alone.
+        batchminer: the miner, of a criterion that takes one.
     """
 
-    def __init__(self, batchminer=None):
+    def __init__(self, opt=None, batchminer=None):
         super().__init__()
+        if callable(opt):  # the miner alone
+            batchminer = opt
+        elif opt is not None:
+            plug_ins.set_flags(self, opt)
         self.batchminer = batchminer
         self.stats = {}
         self.register_forward_pre_hook(check_inputs, with_kwargs=True)

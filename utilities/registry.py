@@ -1,8 +1,9 @@
 """One registry class for every plug-in folder: the file name is the name on the command line.
 
-A plug-in is a file of the folder whose name does not start with `_`. Its docstring's first line is its caption, its
-optional `add_arguments(group)` declares its own flags, each written out in full with the plug-in's prefix; its optional
-`derived(opt)` returns flag -> value for those of them whose default depends on other flags.
+A plug-in is a file of the folder whose name does not start with `_`. Its docstring's first paragraph is its caption, its
+optional table `FLAGS` holds its own flags (`utilities.plug_ins`), and its optional `derived(opt)` returns flag -> value
+for those of them whose default depends on other flags. Constants in capitals say what it needs; one that the file leaves
+out has the default that the folder's `__init__.py` gives.
 
 A plug-in that cannot be imported, such as a user's unfinished file, is left out with a printed line, and stops only who
 names it.
@@ -22,7 +23,7 @@ import traceback
 from pathlib import Path
 
 from utilities import flags as shared_flags
-from utilities import migration, roles
+from utilities import migration, plug_ins, roles
 from utilities.errors import UnknownName, UserError
 from utilities.numbers import OutOfRange, Range
 
@@ -45,14 +46,20 @@ def did_you_mean(name: str, available) -> str:
 
 
 class Registry:
-    """The plug-ins of the folder `package` (`"criteria"`). Messages call one a `kind` (`"loss"`). `role` is the role of
-    their flags.
+    """The plug-ins of one folder.
+
+    Args:
+        package: the folder, `"criteria"`.
+        kind: what messages call a plug-in, `"loss"`.
+        role: the role of the plug-ins' flags.
+        constants: name -> value of a plug-in's constant where its file leaves it out.
     """
 
-    def __init__(self, package: str, kind: str, role: roles.Role = roles.METHOD):
+    def __init__(self, package: str, kind: str, role: roles.Role = roles.METHOD, constants: dict | None = None):
         self.package = package
         self.kind = kind
         self.role = role
+        self.constants = constants or {}
 
     @property
     def folder(self) -> Path:
@@ -114,18 +121,21 @@ class Registry:
 
         Raises UserError, of one line, where it cannot be imported; a file is tried once for each state.
         """
-        module = f"{self.package}.{name}"
-        if module in sys.modules:
-            return sys.modules[module]
-        path = Path(importlib.util.find_spec(module).origin)
-        state = str(path), path.stat().st_mtime_ns
-        if state in _FAILED:
-            raise UserError(_FAILED[state])
-        try:
-            return importlib.import_module(module)
-        except (Exception, SystemExit) as error:
-            _FAILED[state] = f"{self.package}/{name}.py cannot be imported: {_cause(error, path)}"
-            raise UserError(_FAILED[state]) from error
+        full_name = f"{self.package}.{name}"
+        if full_name not in sys.modules:
+            path = Path(importlib.util.find_spec(full_name).origin)
+            state = str(path), path.stat().st_mtime_ns
+            if state in _FAILED:
+                raise UserError(_FAILED[state])
+            try:
+                importlib.import_module(full_name)
+            except (Exception, SystemExit) as error:
+                _FAILED[state] = f"{self.package}/{name}.py cannot be imported: {_cause(error, path)}"
+                raise UserError(_FAILED[state]) from error
+        module = sys.modules[full_name]
+        for constant, default in self.constants.items():
+            vars(module).setdefault(constant, default)
+        return module
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Let every plug-in declare its flags in a group of its own; first the helpers (`_*.py`), whose flags several
@@ -133,9 +143,9 @@ class Registry:
         """
         helpers = self._helpers()
         for name, module in self._importable([*helpers, *self.names()]).items():
-            if hasattr(module, "add_arguments"):
+            if hasattr(module, "FLAGS") or hasattr(module, "add_arguments"):
                 title = self.package if name in helpers else f"{self.kind} {name}"
-                module.add_arguments(roles.group(parser, title, self.role))
+                plug_ins.declare(module, roles.group(parser, title, self.role))
 
     def flags(self, name: str | None = None) -> set[str]:
         """The names of the flags that the plug-in `name` declares; without a name, those of the whole folder.
@@ -149,7 +159,7 @@ class Registry:
             self.module(name)
         else:
             for module in self._importable([name]).values():
-                getattr(module, "add_arguments", lambda group: None)(parser)
+                plug_ins.declare(module, parser)
         return set(vars(parser.parse_args([])))
 
     def derived(self, name: str, opt) -> dict:

@@ -182,21 +182,21 @@ def multisimilarity(c, ps, ns):
 
 
 def histogram(c, x, r, found, context):
-    width = 2 / (c.n_nodes - 1)
+    width = 2 / (c.nbins - 1)
     densities = []
     for chosen in found:
-        nodes = [0.0] * c.n_nodes
+        nodes = [0.0] * c.nbins
         count = 0
         for a, js in enumerate(chosen):
             for j in js:
                 similarity = (x[a] @ r[j]).clamp(-1, 1)
                 count += 1
-                for k in range(c.n_nodes):
+                for k in range(c.nbins):
                     share = 1 - abs(similarity - (-1 + k * width)) / width
                     nodes[k] = nodes[k] + share * bool(share > 0)
         densities.append([node / max(count, 1) for node in nodes])
     positives, negatives = densities
-    return sum(negatives[k] * sum(positives[: k + 1]) for k in range(c.n_nodes))
+    return sum(negatives[k] * sum(positives[: k + 1]) for k in range(c.nbins))
 
 
 @each_anchor(cosine, lambda terms: 1 - mean(terms) if terms else 0.0)

@@ -1,5 +1,6 @@
 """What the table does not reach: a user's loss, statistics, draws, and sizes that a wrong step would not survive."""
 
+import sys
 import types
 
 import pytest
@@ -17,11 +18,12 @@ from tests.criteria.test_table import TableMiner, build, pairs_of, points
 from tests.kit.documents import documented_example
 
 
-def mine(miner=None, learn=(), per_class=False):
+def mine(monkeypatch, miner=None, learn=(), per_class=False):
     """The loss of CONTRIBUTING.md as `criteria.select` builds it from a user's file."""
     learning = {"loss_learn": list(learn), "loss_learn_lr": 0.1, "loss_learn_per_class": per_class}
     opt = types.SimpleNamespace(loss_mine_margin=0.2, loss_mine_scale=5.0, n_classes=5, **learning)
     module = types.ModuleType("criteria.mine")
+    monkeypatch.setitem(sys.modules, "criteria.mine", module)
     exec(documented_example("class Criterion(PairCriterion):"), vars(module))
     criterion = module.Criterion(opt, miner)
     if learn:
@@ -50,7 +52,7 @@ def test_a_users_loss_works_with_memory_miner_and_learned_numbers(monkeypatch):
             ({}, x, pairs_of(labels, labels, own, few)),
             (form, r, pairs_of(labels, others, None, few)),
         ):
-            criterion = mine(TableMiner("few") if few else None)
+            criterion = mine(monkeypatch, TableMiner("few") if few else None)
             value = criterion(x, labels, **given)
             expected = slowly(criterion, x, y, found, None)
             torch.testing.assert_close(value, expected)
@@ -59,7 +61,7 @@ def test_a_users_loss_works_with_memory_miner_and_learned_numbers(monkeypatch):
                 torch.testing.assert_close(one, other)
             assert set(criterion.stats) == {"positive_similarity", "negative_similarity"}
     for per_class in (False, True):
-        learned = mine(None, ["scale"], per_class)
+        learned = mine(monkeypatch, None, ["scale"], per_class)
         value = learned(x, labels, **form)
         torch.testing.assert_close(value, slowly(learned, x, r, pairs_of(labels, others, None), None))
         value.backward()
