@@ -1,11 +1,15 @@
-"""The methods, stages and lines of the studies' scripts (<Name>_Runs.sh), and what their searches chose
-(docs/study*.md).
+"""The methods, stages and lines of the studies' scripts (<Name>_Runs.sh), and what their searches chose.
 
     python -m experiments.study.protocol --choose Training_Results
 
 reads the runs of the searches and writes what they chose into the scripts; without --choose the files are made anew
 with the choices that stand in them. Everything is chosen on validation classes: no run before the last stage measures
 the test classes.
+
+A line of a script is a `Method` (a loss with its flags) on a `Data` (flags and epochs of a data set), with a group, a
+seed and further flags: `line` writes it. `script` puts the lines of Study_Runs.sh together, stage after stage: a pilot,
+searches of rates and of the miner rho_distance, then the study. `Comparison.text` does so for Baseline_Runs.sh and
+Recent_Runs.sh, `split_script` and `union_script` for the other two. The results are pages of docs/ (docs/study*.md).
 """
 
 import argparse
@@ -16,16 +20,16 @@ from typing import NamedTuple
 
 from utilities.errors import OneLineParser, UserError, one_line_errors
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "experiments/Study_Runs.sh"
+SCRIPT = Path(__file__).resolve().parents[1] / "Study_Runs.sh"
 # beside it
 SPLIT_SCRIPT = "Split_Runs.sh"
 UNION_SCRIPT = "Union_Runs.sh"
 
 
 class Method(NamedTuple):
-    """A loss with its published hyperparameters. `class_rate`: flag of its class vectors' rate; `mined`: it takes a
-    miner of triplets.
+    """A loss with its published hyperparameters.
+
+    `mined`: it takes a miner of triplets. `class_rate`: flag of its class vectors' learning rate.
     """
 
     name: str
@@ -39,9 +43,8 @@ METHODS = (
     Method("Triplet", "--loss triplet", mined=True),
     Method("Margin", "--loss margin --loss_margin_beta 0.6", mined=True),
     Method("Quadruplet", "--loss quadruplet", mined=True),
-    Method(
-        "SNR", "--loss snr --loss_snr_reg_lambda 0", mined=True
-    ),  # 0 with both miners: by itself the loss does so with distance alone
+    # 0 with both miners: by itself the loss does so with distance alone
+    Method("SNR", "--loss snr --loss_snr_reg_lambda 0", mined=True),
     Method("MS", "--loss multisimilarity"),
     Method("Softmax", "--loss softmax", class_rate="--loss_softmax_lr"),
     Method("ArcFace", "--loss arcface", class_rate="--loss_arcface_lr"),
@@ -57,12 +60,12 @@ SEEDS = (0, 1, 2, 3, 4)
 SPLIT_METHODS = ("Contrastive", "Triplet", "Margin", "MS", "ArcFace", "ProxyAnchor")
 SPLITS = range(6)
 SPLIT_SEEDS = range(3)
-CLASSIFIER = Method(  # as FastRetri trains (configs/fastretri_cub200.yaml), in the study's batches, width and rates
+# as FastRetri trains (configs/fastretri_cub200.yaml), in the study's batches, width and rates
+CLASSIFIER = Method(
     "Classifier",
     "--arch timm:tf_efficientnet_lite0_frozen --pool gem --neck bn --trainer classifier --classifier_no_bias "
-    "--classifier_start normal "
-    "--classifier_smoothing 0.1 --classifier_smoothing_over others --loss contrastive --batch_mining distance "
-    "--loss_weights metric_loss=0",
+    "--classifier_start normal --classifier_smoothing 0.1 --classifier_smoothing_over others --loss contrastive "
+    "--batch_mining distance --loss_weights metric_loss=0",
     class_rate="--classifier_lr",
 )
 # domain -> its name in groups
@@ -130,9 +133,8 @@ RECENT = (
 class Comparison(NamedTuple):
     """Methods on the first data set under one protocol: three trials each on validation classes, then the seeds.
 
-    `name` begins its groups and, in lower case, its variables; `opening` are the first lines of its script; `variants`:
-    suffix of a group
-    -> its further flags; `common`: the flags of all its runs.
+    `name` begins its groups and, in lower case, its variables; `opening` are the first lines of its script; `common`:
+    the flags of all its runs; `variants`: suffix of a group -> its further flags.
     """
 
     name: str
@@ -165,37 +167,29 @@ class Comparison(NamedTuple):
 
     def text(self, chosen: dict[str, str]) -> str:
         """The text of its script; seed after seed, so that what has run so far is whole comparisons."""
-        parts = [self.opening, "\n", *(_choice(self.variable(m), self.rates(m), chosen, m) for m in self.methods), "\n"]
+        choice_lines = [_choice(self.variable(m), self.rates(m), chosen, m) for m in self.methods]
+        runs = []
         for method in self.methods:
             for rate, group in self.searched(method).items():
-                parts.append(
-                    line(
-                        self.data,
-                        method,
-                        group,
-                        SEARCH_SEED,
-                        f"{rate_flags(method, rate)} {self.common} --splits_to_eval val",
-                    )
-                    + "\n"
-                )
+                flags = f"{rate_flags(method, rate)} {self.common} --splits_to_eval val"
+                runs.append(line(self.data, method, group, SEARCH_SEED, flags))
         for seed in SEEDS:
-            for suffix, flags in self.variants.items():
-                more = f"{self.common} --no_train_metrics{flags}"
-                parts += [
-                    line(self.data, m, f"{self.name}_{m.name}{suffix}", seed, f"${self.variable(m)} {more}") + "\n"
-                    for m in self.methods
-                ]
-        return "".join(parts)
+            for suffix, variant_flags in self.variants.items():
+                for method in self.methods:
+                    group = f"{self.name}_{method.name}{suffix}"
+                    flags = f"${self.variable(method)} {self.common} --no_train_metrics{variant_flags}"
+                    runs.append(line(self.data, method, group, seed, flags))
+        return "\n".join([self.opening, *choice_lines, "", *runs, ""])
 
 
 NOT_YET = "  # not chosen yet"
 
 
 class Data(NamedTuple):
-    """A data set of the study: its name in groups and in tables, its flags, the rates that the search tries, the epochs
-    of its pilot.
+    """A data set of the study: its name in groups and in tables, and its flags.
 
-    `split_epochs`: epochs of a run of Split_Runs.sh, and between two of its evaluations.
+    `rates`: those that the search tries. `pilot_epochs`: epochs of its pilot. `split_epochs`: epochs of a run of
+    Split_Runs.sh, and between two of its evaluations.
     """
 
     name: str
@@ -205,8 +199,9 @@ class Data(NamedTuple):
     split_epochs: tuple[int, int]
 
     def searched(self, kind: str) -> tuple[str, str, str]:
-        """The values that the search tries for a rate or a probability of rho_distance; the file has the middle one
-        until one is chosen.
+        """The values that the search tries for a rate or a probability of rho_distance.
+
+        The file has the middle one until one is chosen.
         """
         return self.rates if kind == "rate" else CPS
 
@@ -226,9 +221,11 @@ DATA = (
 )
 OPENING = """\
 #!/bin/sh
-# 9 losses, those with a miner with and without rho_distance, x 5 seeds, on emoji (pretrained network) and glyphs (random weights)
+# 9 losses, those with a miner with and without rho_distance, x 5 seeds, on emoji (pretrained network) \
+and glyphs (random weights)
 #
-# Questions, protocol and results: docs/study.md. `make study-data` fetches the data. This file is written by experiments/study/protocol.py. In order:
+# Questions, protocol and results: docs/study.md. `make study-data` fetches the data. This file is written by \
+experiments/study/protocol.py. In order:
 #   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group Pilot"
 #   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group Rate"
 #   python -m experiments.study.protocol --choose Training_Results
@@ -242,7 +239,8 @@ emoji=${emoji:-emoji_1008}  # emoji: all classes
 """
 SPLIT_OPENING = """\
 #!/bin/sh
-# 6 losses x 6 splits of the classes x 3 seeds on emoji and glyphs: does a ranking of losses survive another half of the classes?
+# 6 losses x 6 splits of the classes x 3 seeds on emoji and glyphs: does a ranking of losses survive another half of \
+the classes?
 #
 # Protocol and results: docs/study_splits.md. Data, losses and rates are those of Study_Runs.sh. This file is written by
 # experiments/study/protocol.py. With OMP_NUM_THREADS=1:
@@ -252,9 +250,11 @@ emoji=${emoji:-emoji_1008}
 """
 BASELINE_OPENING = """\
 #!/bin/sh
-# A classifier with smoothed labels, a neck and generalised mean beside the three best losses of Study_Runs.sh, with and without erasing, x 5 seeds
+# A classifier with smoothed labels, a neck and generalised mean beside the three best losses of Study_Runs.sh, \
+with and without erasing, x 5 seeds
 #
-# Protocol and results: docs/study.md. `make study-data` fetches the data. This file is written by experiments/study/protocol.py. In order,
+# Protocol and results: docs/study.md. `make study-data` fetches the data. This file is written by \
+experiments/study/protocol.py. In order,
 # with OMP_NUM_THREADS=1:
 #   python -m launch experiments/Baseline_Runs.sh --jobs 2 --filter "group BaselineRate"
 #   python -m experiments.study.protocol --choose Training_Results
@@ -266,9 +266,12 @@ RECENT_OPENING = """\
 #!/bin/sh
 # 7 methods of 2021 to 2024 beside the 8 best losses of Study_Runs.sh, x 5 seeds, on emoji with the pretrained network
 #
-# Protocol and results: docs/study_recent.md. `make study-data` fetches the data. This file is written by experiments/study/protocol.py. In order,
+# Protocol and results: docs/study_recent.md. `make study-data` fetches the data. This file is written by \
+experiments/study/protocol.py. In order,
 # with OMP_NUM_THREADS=1:
-#   python -m evaluation.pseudo_labels --dataset folder --dataset_name emoji --dataset_folder_path Datasets/emoji_1008 --use_tv_split --tv_split_perc 0.6667 --split_shuffle 0 --classifier timm:tf_efficientnet_lite0 --weights Datasets/efficientnet_lite0.pth --out Datasets/emoji_1008_rows.npz
+#   python -m evaluation.pseudo_labels --dataset folder --dataset_name emoji \
+--dataset_folder_path Datasets/emoji_1008 --use_tv_split --tv_split_perc 0.6667 --split_shuffle 0 \
+--classifier timm:tf_efficientnet_lite0 --weights Datasets/efficientnet_lite0.pth --out Datasets/emoji_1008_rows.npz
 #   python -m launch experiments/Recent_Runs.sh --jobs 2 --filter "group RecentRate"
 #   python -m experiments.study.protocol --choose Training_Results
 #   python -m launch experiments/Recent_Runs.sh --jobs 2 --filter "group Recent_"
@@ -277,14 +280,14 @@ emoji=${emoji:-emoji_1008}
 """
 
 
-def _named(*names: str) -> tuple[Method, ...]:
+def _methods(*names: str) -> tuple[Method, ...]:
     return tuple(method for method in METHODS if method.name in names)
 
 
 BASELINE = Comparison(
     "Baseline",
     BASELINE_OPENING,
-    (CLASSIFIER, *_named("Margin", "Triplet", "Quadruplet")),  # the study's first three in R@1
+    (CLASSIFIER, *_methods("Margin", "Triplet", "Quadruplet")),  # the study's first three in R@1
     "--n_epochs 16 --save_interval 4 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1",
     {"": "", "_Erasing": " --random_erasing 0.5 --random_erasing_aspect log"},
     DATA[0],
@@ -292,10 +295,7 @@ BASELINE = Comparison(
 RECENT_METHODS = Comparison(
     "Recent",
     RECENT_OPENING,
-    (
-        *RECENT,
-        *_named(*(method.name for method in METHODS if method.name != "Softmax")),
-    ),  # the study's best eight of nine
+    (*RECENT, *(method for method in METHODS if method.name != "Softmax")),  # the study's best eight of nine
     "--n_epochs 8 --save_interval 2 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1",
     {"": ""},
     DATA[0],
@@ -305,9 +305,11 @@ COMPARISONS = (BASELINE, RECENT_METHODS)
 
 UNION_OPENING = """\
 #!/bin/sh
-# One embedding for emoji, glyphs, food photographs and stamps: a joint classifier, one a domain, a specialist a domain, the pretrained features; x 3 seeds
+# One embedding for emoji, glyphs, food photographs and stamps: a joint classifier, one a domain, \
+a specialist a domain, the pretrained features; x 3 seeds
 #
-# Protocol and results: docs/study_union.md. `make study-data` and `python -m experiments.study.data --union` fetch the data. This file is
+# Protocol and results: docs/study_union.md. `make study-data` and `python -m experiments.study.data --union` \
+fetch the data. This file is
 # written by experiments/study/protocol.py. With OMP_NUM_THREADS=1:
 #   python -m launch experiments/Union_Runs.sh --jobs 2
 datapath=${datapath:-./Datasets}  # what these commands filled, without spaces
@@ -321,172 +323,151 @@ def variable(kind: str, data: Data, method: Method) -> str:
 
 def rate_flags(method: Method, rate: str) -> str:
     """A learning rate as flags, with the class vectors' rate that belongs to it."""
-    return f"--lr {rate}" + (f" {method.class_rate} {CLASS_RATE * float(rate):g}" if method.class_rate else "")
+    if method.class_rate is None:
+        return f"--lr {rate}"
+    return f"--lr {rate} {method.class_rate} {CLASS_RATE * float(rate):g}"
 
 
-def line(data: Data, method: Method, group: str, seed: int, more: str, cp: str | None = None) -> str:
+def line(data: Data, method: Method, group: str, seed: int, flags: str, cp: str | None = None) -> str:
     """One run. `cp`: with rho_distance of this probability; None: the method's own miner, where it has one."""
-    mining = (
-        f" --batch_mining rho_distance --miner_rho_distance_cp {cp}"
-        if cp
-        else " --batch_mining distance"
-        if method.mined
-        else ""
-    )
-    return f"python main.py {data.flags} --project Study --group {group} --seed {seed} {method.flags}{mining} {more}"
+    mining = ""
+    if cp:
+        mining = f" --batch_mining rho_distance --miner_rho_distance_cp {cp}"
+    elif method.mined:
+        mining = " --batch_mining distance"
+    return f"python main.py {data.flags} --project Study --group {group} --seed {seed} {method.flags}{mining} {flags}"
 
 
 def stages(data: Data) -> dict[str, list[str]]:
     """Title -> lines of one data set."""
-    pilot = [method for method in METHODS if method.name in PILOT]
-    search = "--splits_to_eval val"
+    pilot_methods = [method for method in METHODS if method.name in PILOT]
+    on_validation = "--splits_to_eval val"
+    pilot = []
+    for seed in PILOT_SEEDS:
+        for m in pilot_methods:
+            flags = f"{rate_flags(m, data.rates[1])} --n_epochs {data.pilot_epochs} --splits_to_eval train val"
+            pilot.append(line(data, m, f"Pilot_{data.name}_{m.name}", seed, flags))
+    rates = []
+    for m in METHODS:
+        for rate in data.rates:
+            flags = f"{rate_flags(m, rate)} {on_validation}"
+            rates.append(line(data, m, f"Rate_{data.name}_{m.name}_{rate}", SEARCH_SEED, flags))
+    cps = []
+    for m in MINED:
+        flags = f"${variable('rate', data, m)} {on_validation}"
+        cps += [line(data, m, f"Cp_{data.name}_{m.name}_{cp}", SEARCH_SEED, flags, cp) for cp in CPS]
+    study = []
+    for seed in SEEDS:
+        for m in METHODS:
+            rate = f"${variable('rate', data, m)}"
+            study.append(line(data, m, f"{data.name}_{m.name}", seed, rate))
+            if m.mined:
+                cp = f"${variable('cp', data, m)}"
+                study.append(line(data, m, f"{data.name}reg_{m.name}", seed, rate, cp))
     return {
-        "pilot: how many epochs, and how far seeds differ (training and validation classes)": [
-            line(
-                data,
-                m,
-                f"Pilot_{data.name}_{m.name}",
-                seed,
-                f"{rate_flags(m, data.rates[1])} --n_epochs {data.pilot_epochs} --splits_to_eval train val",
-            )
-            for seed in PILOT_SEEDS
-            for m in pilot
-        ],
-        "search, 1: three rates for each loss (validation classes)": [
-            line(data, m, f"Rate_{data.name}_{m.name}_{rate}", SEARCH_SEED, f"{rate_flags(m, rate)} {search}")
-            for m in METHODS
-            for rate in data.rates
-        ],
-        "search, 2: three probabilities for each loss with rho_distance, at its rate (validation classes)": [
-            line(data, m, f"Cp_{data.name}_{m.name}_{cp}", SEARCH_SEED, f"${variable('rate', data, m)} {search}", cp)
-            for m in MINED
-            for cp in CPS
-        ],
-        "the study": [
-            one
-            for seed in SEEDS
-            for m in METHODS
-            for one in (
-                line(data, m, f"{data.name}_{m.name}", seed, f"${variable('rate', data, m)}"),
-                *[
-                    line(
-                        data,
-                        m,
-                        f"{data.name}reg_{m.name}",
-                        seed,
-                        f"${variable('rate', data, m)}",
-                        f"${variable('cp', data, m)}",
-                    )
-                ]
-                * m.mined,
-            )
-        ],
+        "pilot: how many epochs, and how far seeds differ (training and validation classes)": pilot,
+        "search, 1: three rates for each loss (validation classes)": rates,
+        "search, 2: three probabilities for each loss with rho_distance, at its rate (validation classes)": cps,
+        "the study": study,
     }
 
 
 def script(chosen: dict[str, str]) -> str:
     """The text of Study_Runs.sh. `chosen`: variable -> value; a missing one gets the middle value and a mark."""
-    parts = [OPENING]
+    lines = [OPENING]
     for data in DATA:
-        parts.append(f"\n# ============================== {data.name}\n")
-        for kind, methods in (("rate", METHODS), ("cp", MINED)):
-            for method in methods:
-                parts.append(
-                    _choice(
-                        variable(kind, data, method), data.searched(kind), chosen, method if kind == "rate" else None
-                    )
-                )
-        for title, lines in stages(data).items():
-            parts.append(f"\n# {data.name}, {title}\n" + "".join(f"{one}\n" for one in lines))
-    return "".join(parts)
+        lines.append(f"# ============================== {data.name}")
+        lines += [_choice(variable("rate", data, m), data.searched("rate"), chosen, m) for m in METHODS]
+        lines += [_choice(variable("cp", data, m), data.searched("cp"), chosen) for m in MINED]
+        for title, runs in stages(data).items():
+            lines += ["", f"# {data.name}, {title}", *runs]
+        lines.append("")
+    return "\n".join(lines)
 
 
-def _choice(name: str, values: tuple[str, ...], chosen: dict[str, str], of: Method | None) -> str:
-    """The line of a choice: its value among `values`, of a rate as flags of the method `of`; marked where it has not
-    been made.
+def _choice(name: str, values: tuple[str, ...], chosen: dict[str, str], method: Method | None = None) -> str:
+    """The line of a choice: its value among `values`, marked if it has not been made.
+
+    `method`: the value is a rate, written as flags of this method.
     """
     value = chosen.get(name, values[1])
-    shown = value if of is None else f'"{rate_flags(of, value)}"'
-    return f"{name}={shown}{NOT_YET * (name not in chosen)}\n"
+    if method is not None:
+        value = f'"{rate_flags(method, value)}"'
+    return f"{name}={value}" if name in chosen else f"{name}={value}{NOT_YET}"
 
 
 def split_script(chosen: dict[str, str]) -> str:
-    """The text of Split_Runs.sh, with the rates `chosen`; one split after the other, so that what has run so far is
-    whole splits.
-    """
-    runs = itertools.product(SPLITS, SPLIT_SEEDS, DATA, [method for method in METHODS if method.name in SPLIT_METHODS])
+    """The text of Split_Runs.sh, with the rates `chosen`; split after split, so that finished runs are whole splits."""
+    methods = [method for method in METHODS if method.name in SPLIT_METHODS]
     lines = []
-    for split, seed, data, method in runs:
+    for split, seed, data, method in itertools.product(SPLITS, SPLIT_SEEDS, DATA, methods):
         epochs, interval = data.split_epochs
-        more = (
-            f"--split_shuffle {split} --n_epochs {epochs} --save_interval {interval} --evaluation_metrics e_recall@1 "
-            "map_r --dump_query_results"
-        )
         rate = rate_flags(method, chosen.get(variable("rate", data, method), data.rates[1]))
-        lines.append(line(data, method, f"Split{split}_{data.name}_{method.name}", seed, f"{rate} {more}"))
+        flags = (
+            f"{rate} --split_shuffle {split} --n_epochs {epochs} --save_interval {interval} "
+            "--evaluation_metrics e_recall@1 map_r --dump_query_results"
+        )
+        lines.append(line(data, method, f"Split{split}_{data.name}_{method.name}", seed, flags))
     return "\n".join([SPLIT_OPENING, *lines, ""])
 
 
 def union_script() -> str:
-    """The text of Union_Runs.sh; seed after seed, so that what has run so far is whole comparisons."""
-    places = [name if name == "glyphs" else f"folder:$datapath/{name}" for name in DOMAINS]
+    """The text of Union_Runs.sh; seed after seed, so that finished runs are whole comparisons."""
+    folders = [name if name == "glyphs" else f"folder:$datapath/{name}" for name in DOMAINS]
     start = (
-        f"python main.py --config study_union --union {' '.join(places)} --source_path $datapath --weights "
-        "$datapath/efficientnet_lite0.safetensors"
+        f"python main.py --config study_union --union {' '.join(folders)} --source_path $datapath --weights "
+        "$datapath/efficientnet_lite0.safetensors --project Study --group"
     )
-    start += " --project Study --group"
-    lines = [
-        (
-            f"{start} Union_Features --seed 0 --arch timm:tf_efficientnet_lite0_normalize --embed_dim 0 "
-            "--freeze_backbone --n_epochs 1 --iterations_per_epoch 1"
-        )
-    ]
+    features = "--arch timm:tf_efficientnet_lite0_normalize --embed_dim 0 --freeze_backbone"
+    lines = [f"{start} Union_Features --seed 0 {features} --n_epochs 1 --iterations_per_epoch 1"]
+    epochs = f"--n_epochs {UNION_EPOCHS} --save_interval {UNION_EPOCHS}"
     for seed in UNION_SEEDS:
-        lines += [
-            f"{start} Union_{name} --seed {seed} --n_epochs {UNION_EPOCHS} --save_interval {UNION_EPOCHS}{flags}"
-            for name, flags in UNIVERSAL.items()
-        ]
-        lines += [
-            f"{start} Union_Specialist_{name} --seed {seed} --n_epochs 1 --separate_classifiers --data_domains {domain}"
-            for domain, name in DOMAINS.items()
-        ]
+        for name, flags in UNIVERSAL.items():
+            lines.append(f"{start} Union_{name} --seed {seed} {epochs}{flags}")
+        for domain, name in DOMAINS.items():
+            flags = f"--n_epochs 1 --separate_classifiers --data_domains {domain}"
+            lines.append(f"{start} Union_Specialist_{name} --seed {seed} {flags}")
     return "\n".join([UNION_OPENING, *lines, ""])
 
 
 def choices(text: str) -> dict[str, str]:
     """Variable -> value of the choices that the text of a file marks as made."""
-    found = re.findall(r'^((?:rate|cp|baseline|recent)_\w+)="?(?:--lr )?([\d.]+).*$', text, re.MULTILINE)
+    values = re.findall(r'^((?:rate|cp|baseline|recent)_\w+)="?(?:--lr )?([\d.]+).*$', text, re.MULTILINE)
     unchosen = set(re.findall(rf"^(\w+)=.*{NOT_YET}$", text, re.MULTILINE))
-    return {name: value for name, value in found if name not in unchosen}
+    return {name: value for name, value in values if name not in unchosen}
 
 
 def searches() -> dict[str, dict[str, str]]:
     """Variable -> value that a search tries -> the group of its run."""
-    found = {}
+    groups = {}
     for data in DATA:
-        for kind, methods, values in (("rate", METHODS, data.rates), ("cp", MINED, CPS)):
+        for kind, methods in (("rate", METHODS), ("cp", MINED)):
             for method in methods:
-                found[variable(kind, data, method)] = {
-                    value: f"{kind.capitalize()}_{data.name}_{method.name}_{value}" for value in values
-                }
-    for one in COMPARISONS:
-        found |= {one.variable(method): one.searched(method) for method in one.methods}
-    return found
+                start = f"{kind.capitalize()}_{data.name}_{method.name}"
+                values = data.searched(kind)
+                groups[variable(kind, data, method)] = {value: f"{start}_{value}" for value in values}
+    for comparison in COMPARISONS:
+        groups |= {comparison.variable(method): comparison.searched(method) for method in comparison.methods}
+    return groups
 
 
 def choose(runs: list) -> tuple[dict[str, str], list[str]]:
-    """Variable -> the value whose run has the best R@1 on validation classes, the first of equals; and the groups of
-    missing runs.
+    """Variable -> the value whose run has the best R@1 on validation classes, the first of equals.
 
     Args:
         runs: `RecordedRun`s, those of the search among them.
+
+    Returns:
+        The values that are chosen, and the groups of missing runs.
     """
     from results import columns
 
+    by_cosine = tuple(comparison.name for comparison in COMPARISONS)
     value_of = {}
-    for run in (run for run in runs if run.problem is None and run.seed == SEARCH_SEED):
-        metric = "c_recall@1" if run.group.startswith(tuple(one.name for one in COMPARISONS)) else "e_recall@1"
-        value_of[run.group] = columns.value(run, columns.column("val", metric), columns.SELECTED)
+    for run in runs:
+        if run.problem is None and run.seed == SEARCH_SEED:
+            metric = "c_recall@1" if run.group.startswith(by_cosine) else "e_recall@1"
+            value_of[run.group] = columns.value(run, columns.column("val", metric), columns.SELECTED)
     chosen = {}
     missing = []
     for name, group_of in searches().items():
@@ -507,27 +488,26 @@ def main(argv=None) -> None:
     )
     parser.add_argument("--script", type=Path, default=SCRIPT, help=argparse.SUPPRESS)  # tests write to another
     options = parser.parse_args(argv)
-    paths = [options.script, *(options.script.with_name(one.script) for one in COMPARISONS)]
+    paths = [options.script, *(options.script.with_name(comparison.script) for comparison in COMPARISONS)]
     chosen = choices("".join(path.read_text(encoding="utf-8") for path in paths if path.exists()))
     if options.choose:
         from results import collect
 
-        found, missing = choose(collect.collect(options.choose, [])[0])
-        changed = sorted(name for name in found.keys() & chosen.keys() if found[name] != chosen[name])
+        new, missing = choose(collect.collect(options.choose, [])[0])
+        changed = sorted(name for name in new.keys() & chosen.keys() if new[name] != chosen[name])
         if changed:
             raise UserError(
                 f"{', '.join(changed)}: {options.script.name} holds another choice already, with which runs may "
                 "have been made"
             )
-        chosen |= found
-        print(
-            "".join(f"{name}: {value}\n" for name, value in found.items())
-            + f"{len(missing)} runs of the search are not finished"
-        )
+        chosen |= new
+        for name, value in new.items():
+            print(f"{name}: {value}")
+        print(f"{len(missing)} runs of the search are not finished")
     options.script.write_text(script(chosen), encoding="utf-8")
     options.script.with_name(SPLIT_SCRIPT).write_text(split_script(chosen), encoding="utf-8")
-    for one in COMPARISONS:
-        options.script.with_name(one.script).write_text(one.text(chosen), encoding="utf-8")
+    for comparison in COMPARISONS:
+        options.script.with_name(comparison.script).write_text(comparison.text(chosen), encoding="utf-8")
     options.script.with_name(UNION_SCRIPT).write_text(union_script(), encoding="utf-8")
     print(f"{options.script} is written, {len(chosen)} of {len(searches())} values are chosen")
 

@@ -1,12 +1,12 @@
-"""The studies' runs as one CSV file, a row a run, from which every table and figure of their pages is made.
+"""The studies' runs as one CSV file, a row per run, from which every table and figure of their pages is made.
 
     python -m experiments.study.raw --runs Training_Results --filter "^Split" --write experiments/study/split_runs.csv
 
-adds the finished runs below the folders; rows that stand in the file stay, so a study may be run in parts and on
-several machines.
+adds the finished runs below the folders; rows of the file stay, so a study may be run in parts and on several machines.
+
 Columns: data set, group, seed, wall seconds; flags unlike their defaults and versions as JSON; the evaluated epochs;
-each metric's values at them; and where the run dumped what its queries found, the hits of R@1 in each test class, one
-character a class (base 36).
+each metric's values at them; and for runs with --dump_query_results the hits of R@1 in each test class, one character
+per class (base 36).
 """
 
 import csv
@@ -41,10 +41,8 @@ def defaults() -> dict:
 def row(run: RecordedRun, usual: dict) -> dict[str, str]:
     """One run as texts."""
     series = run.series
-    at = np.flatnonzero(np.isfinite(series.values).any(1) & (series.epochs > 0))
-    at = at[
-        np.isfinite(np.stack([series.of(*key)[at] for key in series.keys if "@" in key[1]])).any(0)
-    ]  # epochs that were evaluated
+    at_k = np.stack([series.of(*key) for key in series.keys if "@" in key[1]])
+    is_evaluated = np.isfinite(at_k).any(0) & np.isfinite(series.values).any(1) & (series.epochs > 0)
     flags = {name: value for name, value in sorted(roles.compared(run.flags).items()) if value != usual.get(name)}
     summary = Path(run.where) / "summary.json"
     cells = {
@@ -54,42 +52,50 @@ def row(run: RecordedRun, usual: dict) -> dict[str, str]:
         "seconds": f"{json.loads(summary.read_text())['seconds']:.0f}",
         "flags": json.dumps(flags),
         "environment": json.dumps({name: run.environment[name] for name in ENVIRONMENT if name in run.environment}),
-        "epochs": " ".join(map(str, series.epochs[at])),
+        "epochs": " ".join(map(str, series.epochs[is_evaluated])),
     }
     for split, metric in series.keys:
-        values = series.of(split, metric)[at]
-        if (
-            ("/" not in metric or split == "test")
-            and np.isfinite(values).all()
-            and (split != "train" or "@" in metric or metric == "map_r")
-        ):
+        values = series.of(split, metric)[is_evaluated]
+        if _is_written(split, metric) and np.isfinite(values).all():
             cells[f"{split}/{metric}"] = " ".join(f"{value:.6g}" for value in values)
-    if (queries := paired.of_run(run)) is not None:
+    queries = paired.of_run(run)
+    if queries is not None:
         _, classes = np.unique(queries.classes, return_inverse=True)
-        found = bootstrap.class_outcomes([queries.values["hit"]], classes.reshape(-1))
-        if len(set(found.sizes)) > 1 or found.sizes[0] >= len(DIGITS):
+        outcomes = bootstrap.class_outcomes([queries.values["hit"]], classes.reshape(-1))
+        size = outcomes.sizes[0]
+        if len(set(outcomes.sizes)) > 1 or size >= len(DIGITS):
             raise UserError(
                 f"{run.name}: its test classes have not the same number of images, or more than {len(DIGITS) - 1}"
             )
-        cells |= {QUERIES: f"{found.sizes[0]:.0f}", HITS: "".join(DIGITS[int(count)] for count in found.sums[0])}
+        cells[QUERIES] = f"{size:.0f}"
+        cells[HITS] = "".join(DIGITS[int(count)] for count in outcomes.sums[0])
     return cells
 
 
-def write(path: Path, runs: list[RecordedRun]) -> tuple[int, int]:
-    """Add runs whose data set, group and seed are not there yet. Returns how many were added, and how many the file has
-    now.
+def _is_written(split: str, metric: str) -> bool:
+    """Whether the file has the values: of training data only metrics of the embedding, of domains only those on test.
+
+    Metrics of the embedding have an `@`, or are MAP@R; a domain's have its name before a `/`.
     """
-    there = _lines(path) if path.exists() else []
+    if "/" in metric and split != "test":
+        return False
+    return split != "train" or "@" in metric or metric == "map_r"
+
+
+def write(path: Path, runs: list[RecordedRun]) -> tuple[int, int]:
+    """Add runs whose data set, group and seed have no row yet.
+
+    Returns how many were added, and how many the file has now.
+    """
+    lines = _lines(path) if path.exists() else []
     usual = defaults()
-    known = {(line["dataset"], line["group"], line["seed"]) for line in there}
-    new = [run for run in runs if run.problem is None and (run.dataset, run.group, str(run.seed)) not in known]
-    every = sorted(
-        [*there, *(row(run, usual) for run in new)],
-        key=lambda line: (line["dataset"], line["group"], int(line["seed"])),
-    )
-    names = [*FIXED, *sorted({name for line in every for name in line if "/" in name}), QUERIES, HITS]
-    write_records(path, names, every)
-    return len(new), len(every)
+    old_keys = {(line["dataset"], line["group"], line["seed"]) for line in lines}
+    new = [run for run in runs if run.problem is None and (run.dataset, run.group, str(run.seed)) not in old_keys]
+    lines += [row(run, usual) for run in new]
+    lines.sort(key=lambda line: (line["dataset"], line["group"], int(line["seed"])))
+    metrics = {name for line in lines for name in line if "/" in name}
+    write_records(path, [*FIXED, *sorted(metrics), QUERIES, HITS], lines)
+    return len(new), len(lines)
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
@@ -104,11 +110,11 @@ def _lines(path: Path) -> list[dict[str, str]]:
 def read(path: Path) -> list[RecordedRun]:
     """The runs of a file, as `collect.collect` gives those of folders."""
     usual = defaults()
-    found = []
+    runs = []
     for line in _lines(path):
         epochs = np.array([int(epoch) for epoch in line["epochs"].split()])
         keys = [tuple(name.split("/", 1)) for name in line if "/" in name and line[name]]
-        values = np.array([[float(value) for value in line["/".join(key)].split()] for key in keys]).T
+        values = np.array([list(map(float, line["/".join(key)].split())) for key in keys]).T
         flags = usual | json.loads(line["flags"]) | {"group": line["group"], "seed": int(line["seed"])}
         run = RecordedRun(
             f"{line['dataset']}/{line['group']}_s{line['seed']}",
@@ -121,22 +127,24 @@ def read(path: Path) -> list[RecordedRun]:
         run.environment = json.loads(line["environment"])
         run.series = Series(epochs, keys, values)
         run.derived = composition.followers(usual, flags)
-        found.append(run)
-    return found
+        runs.append(run)
+    return runs
 
 
 def queries(paths: list[Path]):
     """A stand-in for `paired.of_groups`, by the hits in the files: groups -> (name -> `paired.Method`, notes)."""
-    hits = {
-        (line["dataset"], line["group"], line["seed"]): line for path in paths for line in _lines(path) if line[HITS]
-    }
+    line_of = {}
+    for path in paths:
+        for line in _lines(path):
+            if line[HITS]:
+                line_of[line["dataset"], line["group"], line["seed"]] = line
 
-    def of_groups(found: list[Group]) -> tuple[dict[str, paired.Method], list[str]]:
+    def of_groups(groups: list[Group]) -> tuple[dict[str, paired.Method], list[str]]:
         methods = {}
-        for group in found:
-            lines = [hits.get((group.dataset, group.name, str(seed))) for seed in group.seeds]
+        for group in groups:
+            lines = [line_of.get((group.dataset, group.name, str(seed))) for seed in group.seeds]
             if lines and all(lines):
-                sums = np.array([[DIGITS.index(one) for one in line[HITS]] for line in lines], dtype=np.float64)
+                sums = np.array([list(map(DIGITS.index, line[HITS])) for line in lines], dtype=np.float64)
                 sizes = np.full(sums.shape[1], float(lines[0][QUERIES]))
                 methods[group.name] = paired.Method(group, {"hit": bootstrap.Outcomes(sums, sizes)}, None)
         return methods, []
@@ -154,9 +162,9 @@ def main(argv=None) -> None:
     parser.add_argument("--write", type=Path, required=True, metavar="FILE", help="the .csv file that gets a row a run")
     options = parser.parse_args(argv)
     runs = [run for run in collect.collect(options.runs, [])[0] if re.search(options.filter, run.group)]
-    added, there = write(options.write, runs)
+    added, total = write(options.write, runs)
     print(
-        f"{options.write}: {added} runs added, {len(runs) - added} not, as they have a row or did not end; {there} now"
+        f"{options.write}: {added} runs added, {len(runs) - added} not, as they have a row or did not end; {total} now"
     )
 
 

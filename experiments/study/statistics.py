@@ -1,0 +1,63 @@
+"""Tests and intervals of the study that results/inference.py does not have: they are drawn, not computed."""
+
+import math
+
+import numpy as np
+
+# The same sum in another order may differ by rounding: a drawn value this close to the observed one has reached it.
+ROUNDING = 1 - 1e-12
+
+
+def sign_flips(differences: np.ndarray, draws: int, rng: np.random.Generator) -> float:
+    """Two-sided p of the mean of paired differences of any shape, by flipping signs.
+
+    Without an effect both signs of a difference are equally likely.
+    """
+    flat = np.ravel(differences)
+    signs = rng.integers(0, 2, (draws, flat.size)) * 2 - 1
+    reached = np.abs(signs @ flat) >= abs(flat.sum()) * ROUNDING
+    return (1 + int(reached.sum())) / (draws + 1)
+
+
+def shuffled_f(values: np.ndarray, draws: int, rng: np.random.Generator) -> float:
+    """p of one-way analysis of variance of `values` `(groups, seeds)`, by shuffling all values over the groups."""
+    copies = np.broadcast_to(values.ravel(), (draws, values.size))
+    shuffled = rng.permuted(copies, axis=1).reshape(draws, *values.shape)
+    reached = _variance_between_groups(shuffled) >= _variance_between_groups(values) * ROUNDING
+    return (1 + int(reached.sum())) / (draws + 1)
+
+
+def _variance_between_groups(values: np.ndarray) -> np.ndarray:
+    """Variance of the groups' means. With the total fixed, the F statistic rises with it."""
+    return values.mean(axis=-1).var(axis=-1)
+
+
+def bootstrap(
+    x: list[np.ndarray], y: list[np.ndarray], units: list[int], draws: int, rng: np.random.Generator
+) -> tuple[float, float]:
+    """95 % interval of Pearson's coefficient over the groups' means.
+
+    Losses are resampled, each with its twins, and seeds within each group.
+
+    Args:
+        x, y: one array `(seeds,)` per group, of the same runs.
+        units: one number per group, the same for twins.
+    """
+    unit_numbers = np.unique(units)
+    members = [np.flatnonzero(np.asarray(units) == number) for number in unit_numbers]
+    means = np.empty((2, draws, len(x)))
+    for group in range(len(x)):
+        seeds = rng.integers(0, len(x[group]), (draws, len(x[group])))
+        means[0, :, group] = x[group][seeds].mean(axis=1)
+        means[1, :, group] = y[group][seeds].mean(axis=1)
+    coefficients = np.full(draws, np.nan)
+    for draw in range(draws):  # each draw has another number of points
+        chosen_units = rng.integers(0, len(unit_numbers), len(unit_numbers))
+        chosen_groups = np.concatenate([members[unit] for unit in chosen_units])
+        x_means, y_means = means[:, draw, chosen_groups]
+        if np.ptp(x_means) > 0 and np.ptp(y_means) > 0:
+            coefficients[draw] = np.corrcoef(x_means, y_means)[0, 1]
+    if not np.isfinite(coefficients).any():
+        return math.nan, math.nan
+    low, high = np.nanpercentile(coefficients, [2.5, 97.5])
+    return low, high
