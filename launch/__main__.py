@@ -1,5 +1,6 @@
-"""Execute a file of runs, on one machine or many: `python -m launch Revisit_Runs.sh --filter CUB_Margin --jobs 2 --gpus
-0 1`.
+"""Execute a file of runs, on one machine or many.
+
+    python -m launch Revisit_Runs.sh --filter CUB_Margin --jobs 2 --gpus 0 1
 
 The file is plain shell: `name=value` lines, comments, and one `python main.py …` or `python -m search …` a line.
 Finished runs are skipped and interrupted ones resumed. A failed run does not stop the others: it is reported at the
@@ -40,18 +41,18 @@ ROOT = Path(__file__).resolve().parent.parent
 LOGS = "run_script"  # the folder of logs and locks, beside the run folders
 
 
-# ------------------------------------------------------------------------------------------------------ how far a line
-# is
+# ------------------------------------------------------------------------------------------------ progress of a line
 def how_far(folder: Path, opt) -> tuple[bool, str]:
     """(finished, progress in words) of a run or cross-validation with these flags, read with --resume_or_start."""
     if opt.is_cross_validation:
         cross = CrossValidation(opt, datasets.n_folds(opt))
         done = len(set(cross.asked) & set(cross.done()))
-        finished = cross.settled
-        return finished, count_of(done, "fold") if finished else f"after {done} of {len(cross.asked)} folds"
+        if cross.settled:
+            return True, count_of(done, "fold")
+        return False, f"after {done} of {len(cross.asked)} folds"
     if opt.evaluate_only:
         numbered = folder.parent.glob(f"{glob.escape(folder.name)}_[0-9]*")  # of a line whose first process was killed
-        return any((one / "evaluation.json").exists() for one in (folder, *numbered)), "measured"
+        return any((path / "evaluation.json").exists() for path in (folder, *numbered)), "measured"
     run = RunFolder(folder, opt)
     if not run.finished:
         return False, f"after epoch {run.progress.epochs}"
@@ -59,14 +60,14 @@ def how_far(folder: Path, opt) -> tuple[bool, str]:
 
 
 class Task:
-    """A line with its flags resolved: where its run lies, and how far it is. Raises UserError for flags that its
-    program refuses.
+    """A line with its flags resolved: the folder of its run, and how far it is.
+
+    Raises UserError for flags that its program refuses.
 
     Attributes:
         program: what Python is called with to execute the line, before its flags.
-        folder: where the run lies, before a number is added for an existing folder.
-        folds: the folds that the line names; other lines and processes may work on others in the same folder. None: the
-        whole folder.
+        folder: of the run, before a number is added for an existing folder.
+        folds: the folds that the line names; lines of other folds share the folder. None: the whole folder.
         log: file of the output of its processes. lock: keeps other runners away from the line.
         progress: how far the run has come, in words; set by `standing`.
     """
@@ -79,7 +80,9 @@ class Task:
         self.progress = ""
         self.program = [str(ROOT / name) if name.endswith(".py") else name for name in line.program]
         self.opt, self.folder, self.folds = self._resolve()
-        name = self.folder.name + ("" if self.folds is None else f".folds_{'_'.join(map(str, sorted(self.folds)))}")
+        name = self.folder.name
+        if self.folds is not None:
+            name += f".folds_{'_'.join(map(str, sorted(self.folds)))}"
         self.name = f"{self.opt.dataset}/{name}"
         self.log, lock = (self.folder.parent / LOGS / f"{name}.{kind}" for kind in ("log", "lock"))
         self.lock = Lock(lock)
@@ -94,22 +97,26 @@ class Task:
             )
         return opt, run_folder(opt), None if opt.folds is None else set(opt.folds)
 
-    def collides(self, other: "Task") -> bool:
-        """Whether a line of the same folder would write to the same place in it: other folds of a cross-validation do
-        not.
-        """
-        return self.folds is None or other.folds is None or bool(self.folds & other.folds)
+    def collides(self, task: "Task") -> bool:
+        """Whether a line of the same folder would write to the same files in it, not to other folds."""
+        return self.folds is None or task.folds is None or bool(self.folds & task.folds)
 
     def at_work(self) -> str | None:
-        """The other process that works on the line, in words: a runner, or a run that was started by hand or has
-        outlived its runner.
+        """The other process that works on the line, in words.
+
+        It is a runner, or a run that was started by hand or has outlived its runner.
         """
-        return next(filter(None, (lock.holder() for lock in [self.lock, *self._run_locks()])), None)
+        for lock in (self.lock, *self._run_locks()):
+            holder = lock.holder()
+            if holder:
+                return holder
+        return None
 
     def _run_locks(self) -> list[Lock]:
-        folds = (
-            self.folder.glob("fold_*") if self.folds is None else [self.folder / f"fold_{fold}" for fold in self.folds]
-        )
+        if self.folds is None:
+            folds = self.folder.glob("fold_*")
+        else:
+            folds = [self.folder / f"fold_{fold}" for fold in self.folds]
         return [Lock(folder / ".lock") for folder in (self.folder, *folds)]
 
     def standing(self) -> str:
@@ -133,7 +140,7 @@ class Task:
         return FINISHED if finished else INTERRUPTED
 
     def epochs_done(self) -> str:
-        """How far the run is, in words, while another process works on it; empty where its folder does not say."""
+        """How far the run is, in words, while another process works on it; empty if its folder is not readable."""
         with contextlib.suppress(UserError):
             opt = parameters.resolve([*self.line.argv, "--resume"])
             return how_far(self.folder, [opt, *opt.later][-1])[1]
@@ -145,9 +152,7 @@ class Task:
 
 
 class SearchTask(Task):
-    """A line that searches: it is finished when all trials, the best parameters and the reproductions of the best are
-    there.
-    """
+    """A line that searches: finished with all trials, the best parameters and the reproductions of the best."""
 
     TOLD_APART_BY = "--group"
     SAME_FOR_EVERY_SEED = "give --seeds one at a time"
@@ -174,12 +179,9 @@ class SearchTask(Task):
 
     def outcome(self) -> tuple[str, str]:
         """See `Task.outcome`. A search also ends with status 0 while other processes still work on its last trials."""
-        standing = self.standing()
-        return (
-            (FINISHED, "now")
-            if standing == FINISHED
-            else (RUNNING, f"{self.progress}: another process works on the rest")
-        )
+        if self.standing() == FINISHED:
+            return FINISHED, "now"
+        return RUNNING, f"{self.progress}: another process works on the rest"
 
 
 TASKS = {Line.program: Task, SearchLine.program: SearchTask}
@@ -192,24 +194,25 @@ def make_tasks(lines: list[Line]) -> tuple[list[Task], list[tuple[Line, str]]]:
     """
     tasks = []
     refused = []
-    places = {}
+    by_folder = {}
     for line in tqdm(lines, desc="reading", unit="line", leave=False, disable=None):
         try:
             task = TASKS[line.program](line)
         except UserError as error:
             refused.append((line, mask_urls(str(error))))
             continue
-        for other in places.setdefault(task.folder.absolute(), []):
-            if task.collides(other):
-                if other.line.number == line.number:
+        folder_tasks = by_folder.setdefault(task.folder.absolute(), [])
+        for earlier in folder_tasks:
+            if task.collides(earlier):
+                if earlier.line.number == line.number:
                     raise UserError(
                         f"line {line.number} writes to {task.folder} with every seed: {task.SAME_FOR_EVERY_SEED}"
                     )
                 raise UserError(
-                    f"lines {other.line.number} and {line.number} both write to {task.folder}: give them "
+                    f"lines {earlier.line.number} and {line.number} both write to {task.folder}: give them "
                     f"different {task.TOLD_APART_BY}"
                 )
-        places[task.folder.absolute()].append(task)
+        folder_tasks.append(task)
         tasks.append(task)
     return tasks, refused
 
@@ -222,26 +225,29 @@ def listing(tasks: list[Task]) -> str:
             worker = task.at_work()
             if worker:
                 standing = RUNNING
-                more = ", ".join(text for text in (worker, task.epochs_done()) if text)
+                details = ", ".join(text for text in (worker, task.epochs_done()) if text)
             else:
                 standing = task.standing()
-                more = task.progress
+                details = task.progress
         except UserError as error:
             standing = FAILED
-            more = mask_urls(str(error))
-        rows.append(f"{standing:18}{task.name:40}{more}\n    {task.line.command}")
+            details = mask_urls(str(error))
+        rows.append(f"{standing:18}{task.name:40}{details}\n    {task.line.command}")
     return "\n".join(rows)
 
 
-# ---------------------------------------------------------------------------------------------------------- command
-# line
-def own_command(task: Task, options) -> list[str]:
-    """The command by which this script runs one task: what a job of --slurm executes."""
-    chosen = f"--lines {task.line.number} --seeds {task.opt.seed}".split()
-    command = [sys.executable, "-m", "launch", options.script, *chosen]
-    command += ["--datapath", options.datapath] if options.datapath is not None else []
-    command += ["--nproc", str(options.nproc)] if options.nproc > 1 else []
-    return [*command, *["--dry_run"] * options.dry_run, "--", *options.added]
+# --------------------------------------------------------------------------------------------------- command line
+def job_command(task: Task, options) -> list[str]:
+    """The command by which this program runs one task: what a job of --slurm executes."""
+    command = [sys.executable, "-m", "launch", options.script]
+    command += f"--lines {task.line.number} --seeds {task.opt.seed}".split()
+    if options.datapath is not None:
+        command += ["--datapath", options.datapath]
+    if options.nproc > 1:
+        command += ["--nproc", str(options.nproc)]
+    if options.dry_run:
+        command.append("--dry_run")
+    return [*command, "--", *options.added]
 
 
 def refuse_secrets(options) -> None:
@@ -267,26 +273,16 @@ def get_parser() -> argparse.ArgumentParser:
         ),
     )
     add = parser.add_argument
-    several = {"nargs": "+", "default": []}
+    values = {"nargs": "+", "default": []}
     add("script", help="file of runs, such as Revisit_Runs.sh")
-    add("--filter", metavar="TEXT", **several, help="only runs whose command holds one of these (regular expressions)")
-    add("--lines", type=whole(1), metavar="N", **several, help="only the runs on these lines of the file")
-    add(
-        "--seeds",
-        type=whole(0),
-        metavar="N",
-        **several,
-        help="run each line with each of these seeds instead of its own",
-    )
+    add("--filter", metavar="TEXT", **values, help="only runs whose command holds one of these (regular expressions)")
+    add("--lines", type=whole(1), metavar="N", **values, help="only the runs on these lines of the file")
+    help_seeds = "run each line with each of these seeds instead of its own"
+    add("--seeds", type=whole(0), metavar="N", **values, help=help_seeds)
     add("--datapath", help="value of $datapath, instead of the file's own")
     add("--jobs", type=whole(1, 1000), help="runs at a time (default: as many as --gpus has GPUs for, else 1)")
-    add(
-        "--gpus",
-        type=whole(0, 1000),
-        metavar="N",
-        **several,
-        help="GPUs for the jobs in turn (default: the lines' own --gpu)",
-    )
+    help_gpus = "GPUs for the jobs in turn (default: the lines' own --gpu)"
+    add("--gpus", type=whole(0, 1000), metavar="N", **values, help=help_gpus)
     help_nproc = (
         "processes of each run, started by torchrun on this machine, each on a GPU of its own: of --gpus N a job "
         "(default: one process)"
@@ -326,36 +322,25 @@ def read_options(argv: list[str]) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0, 1 where a run failed, 130 after Ctrl-C."""
-    options = read_options(sys.argv[1:] if argv is None else argv)
-    lines = read_lines(Path(options.script), {} if options.datapath is None else {"datapath": options.datapath})
+    argv = sys.argv[1:] if argv is None else argv
+    options = read_options(argv)
+    variables = {} if options.datapath is None else {"datapath": options.datapath}
+    lines = read_lines(Path(options.script), variables)
     chosen = select_lines(lines, options)
     if not chosen:
         raise UserError(
             f"none of the {len(lines)} runs of {options.script} is chosen by --filter and --lines; --list shows them"
         )
     tasks, refused = make_tasks(chosen)
-    refusals = "\n".join(f"{FAILED:18}line {line.number}: {reason}" for line, reason in refused)
     if options.list:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` may close the pipe early
         print(listing(tasks))
-        print(refusals, end="\n" if refused else "")
+        print_refusals(refused)
         return 1 if refused else 0
     if options.slurm is not None:
-        if options.gpus:
-            raise UserError(
-                f"--slurm --gpus {' '.join(map(str, options.gpus))}: Slurm hands out GPUs: leave --gpus out and "
-                "ask for them, such as slurm_gpus_per_node=1"
-            )
-        refuse_secrets(options)
-        settings = dict(setting.split("=", 1) for setting in options.slurm)
-        commands = [(task.name, own_command(task, options)) for task in tasks]
-        done = (
-            slurm.submit(commands, settings, Path(options.script).stem, options.jobs, options.nproc)
-            if commands
-            else True
-        )
-        print(refusals, end="\n" if refused else "")
-        return 0 if done and not refused else 1
+        succeeded = submit(tasks, options)
+        print_refusals(refused)
+        return 0 if succeeded and not refused else 1
     jobs = options.jobs or len(options.gpus) // options.nproc or 1
     runner = Runner(tasks, jobs, options.gpus, options.dry_run, options.nproc)
     for line, reason in refused:
@@ -366,12 +351,33 @@ def main(argv: list[str] | None = None) -> int:
         print(f"\ninterrupted: {runner.summary()}")
         return 130
     print(wrapped(runner.summary(), indent=12))
-    _propose_next(runner, options, tasks, sys.argv[1:] if argv is None else argv)
+    _propose_next(runner, options, tasks, argv)
     return 1 if runner.outcomes[FAILED] else 0
 
 
+def print_refusals(refused: list[tuple[Line, str]]) -> None:
+    """Print the lines that their program refuses, with the reason."""
+    for line, reason in refused:
+        print(f"{FAILED:18}line {line.number}: {reason}")
+
+
+def submit(tasks: list[Task], options) -> bool:
+    """Submit the tasks as jobs of Slurm, and wait. Returns whether none failed."""
+    if options.gpus:
+        raise UserError(
+            f"--slurm --gpus {' '.join(map(str, options.gpus))}: Slurm hands out GPUs: leave --gpus out and "
+            "ask for them, such as slurm_gpus_per_node=1"
+        )
+    refuse_secrets(options)
+    settings = dict(setting.split("=", 1) for setting in options.slurm)
+    commands = [(task.name, job_command(task, options)) for task in tasks]
+    if not commands:
+        return True
+    return slurm.submit(commands, settings, Path(options.script).stem, options.jobs, options.nproc)
+
+
 def _propose_next(runner: Runner, options, tasks: list[Task], argv: list[str]) -> None:
-    """Print the next command: this one again where runs failed or were only checked, else the one that makes tables."""
+    """Print the next command: this one again if runs failed or were only checked, else the one that makes tables."""
     words = ["python", "-m", "launch", *masked(argv)]
     if options.dry_run:
         propose(*without_flags(words, {"--dry_run": 0}))

@@ -1,15 +1,15 @@
-"""The file of runs: plain shell with `name=value` lines, comments, and one `python main.py …` or `python -m search …` a
-line.
+"""The file of runs: plain shell with `name=value` lines, comments, and one run or search a line.
 
-Words are read as `sh` reads them: '…', "…", backslashes, a backslash at the end of a line, ~/, and $name, ${name},
-${name:-default}, whose values are split at blanks unless they are quoted. What `export` names is given to the runs. All
-other shell syntax (pipes, several commands a line, $(…)) is refused.
+A run is `python main.py …`, a search `python -m search …`. Words are read as `sh` reads them: '…', "…", backslashes, a
+backslash at the end of a line, ~/, and $name, ${name}, ${name:-default}, whose values are split at blanks unless they
+are quoted. Variables are replaced here, the rest is `shlex`. What `export` names is given to the runs. All other shell
+syntax (pipes, several commands a line, $(…)) is refused.
 """
 
+import dataclasses
 import os
 import re
 import shlex
-from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,13 +20,13 @@ from utilities.reading import Unreadable, read_text
 
 NAME = r"[A-Za-z_]\w*"
 OPERATORS = "$`|&;<>()"
-VARIABLE = (
-    rf"""\$(?P<open>\{{)?(?P<name>{NAME})(?(open)(?::-(?P<default>[^}}$`"'\\]*))?\}})"""  # a default is plain text
-)
-HEADING = re.compile(
-    r'^[ \t]*"""(?:(?!""").)*"""[ \t]*$', re.MULTILINE | re.DOTALL
-)  # as the ICML authors' scripts have them
-PART = rf"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?<!\S)#.*|{VARIABLE}|[{OPERATORS}]"""  # all that is more than plain text
+# a default is plain text
+VARIABLE = rf"""\$(?P<open>\{{)?(?P<name>{NAME})(?(open)(?::-(?P<default>[^}}$`"'\\]*))?\}})"""
+# as the ICML authors' scripts have them
+HEADING = re.compile(r'^[ \t]*"""(?:(?!""").)*"""[ \t]*$', re.MULTILINE | re.DOTALL)
+# all that is more than plain text: quotes, an escaped character, a comment, a variable, other shell
+SPECIAL = rf"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?<!\S)#.*|{VARIABLE}|[{OPERATORS}]"""
+SPECIAL_IN_QUOTES = rf"\\.|{VARIABLE}|[$`]"
 
 
 def masked(words: list[str]) -> list[str]:
@@ -57,10 +57,10 @@ KINDS = (Line, SearchLine)
 
 
 def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
-    """The runs of a file. `variables` win over its assignments, these over the environment; `variables` are not split
-    at blanks.
+    """The runs of a file. `variables` win over its assignments, these over the environment.
 
-    What the file exports is put into this process's environment, which its runs inherit.
+    `variables` are not split at blanks. What the file exports is put into this process's environment, which its runs
+    inherit.
 
     Raises UserError where there is no such file, or a line is neither a comment, an assignment nor a run of one of the
     programs.
@@ -70,69 +70,109 @@ def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
     except Unreadable as error:
         raise UserError(f"{path}: no file of runs ({error.reason})") from error
     text = HEADING.sub(lambda heading: "\n" * heading[0].count("\n"), text)
+    shell = _Shell({**os.environ, **variables}, frozenset(variables))
     lines = []
-    known = {**os.environ, **variables}
-    exported = {}
     begun = ""
     for number, written in enumerate([*text.splitlines(), ""], start=1):
         try:
-            command = begun + _expanded(written, known, variables)
+            command = begun + shell.with_values(written)
             if command.endswith("\\"):
                 begun = command[:-1]
                 continue
             begun = ""
             words = [os.path.expanduser(word) if word.startswith("~/") else word for word in shlex.split(command)]
-            pairs = [word.partition("=") for word in words[words[:1] == ["export"] :]]
-            if words and all(equals and re.fullmatch(NAME, name) for name, equals, _ in pairs):
-                known |= {name: os.path.expanduser(value) for name, _, value in pairs if name not in variables}
-                for name in (name for name, _, _ in pairs if words[0] == "export" or name in exported):
-                    if exported.setdefault(name, known[name]) != known[name]:
-                        raise ValueError(
-                            f"{name} is exported, and has two values: all runs of a file have one environment"
-                        )
-            elif words:
+            if words and not shell.assign(words):
                 lines.append(_line(number, words))
         except ValueError as error:
             raise UserError(f"{path}, line {number}: {error}") from error
-    os.environ |= exported
+    os.environ |= shell.exported
     return lines
 
 
-def _expanded(line: str, known: dict[str, str], whole: Container[str]) -> str:
-    """A line without its comment, its variables replaced by their quoted values, as `shlex` takes it. Raises ValueError
-    for other shell.
+@dataclasses.dataclass
+class _Shell:
+    """The variables of a file, while its lines are read.
 
-    Args:
-        known: name -> value.
-        whole: variables that are not split at blanks.
+    Attributes:
+        values: of all variables, by name.
+        fixed: names that assignments do not change, and whose values are not split at blanks.
+        exported: values that the runs' environment gets.
     """
-    is_assignment = re.match(rf"\s*(export\s+)?{NAME}=", line)  # in it nothing is split
 
-    def value(part) -> str:
-        found = known.get(part["name"]) or (part["default"] if part["default"] is not None else known.get(part["name"]))
-        if found is None:
-            raise ValueError(f"${part['name']} has no value: set it in the file, or --datapath for $datapath")
-        return found
+    values: dict[str, str]
+    fixed: frozenset[str]
+    exported: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def in_double_quotes(part) -> str:
-        if part["name"]:
-            return re.sub(r'(["\\])', r"\\\1", value(part))
-        return refused(part[0]) if part[0] in "$`" else part[0].replace("\\$", "$")
+    def assign(self, words: list[str]) -> bool:
+        """Whether the words are assignments, which then are made. Raises ValueError for a second value of an export."""
+        is_export = words[0] == "export"
+        assignments = words[1:] if is_export else words
+        pairs = [word.partition("=") for word in assignments]
+        if not all(equals and re.fullmatch(NAME, name) for name, equals, _ in pairs):
+            return False
+        for name, _, value in pairs:
+            if name not in self.fixed:
+                self.values[name] = os.path.expanduser(value)
+        for name, _, _ in pairs:
+            if is_export or name in self.exported:
+                value = self.values[name]
+                if self.exported.setdefault(name, value) != value:
+                    raise ValueError(f"{name} is exported, and has two values: all runs of a file have one environment")
+        return True
 
-    def outside(part) -> str:
-        if part["name"]:
-            return shlex.join([value(part)] if is_assignment or part["name"] in whole else value(part).split())
-        if part[0][0] == '"' and len(part[0]) > 1:
-            return re.sub(rf"\\.|{VARIABLE}|[$`]", in_double_quotes, part[0])
-        return refused(part[0]) if part[0] in OPERATORS else "" if part[0][0] == "#" else part[0]
+    def with_values(self, line: str) -> str:
+        """A line without its comment, each variable replaced by its value in quotes, as `shlex` takes it.
 
-    def refused(char: str):
-        raise ValueError(
-            f"{char} is not understood here: one run a line, $name, ${{name}}, ${{name:-default}}, quotes around "
-            f"a literal {char}"
-        )
+        Raises ValueError for other shell.
+        """
+        # in an assignment nothing is split
+        unquoted = self._word if re.match(rf"\s*(export\s+)?{NAME}=", line) else self._words
 
-    return re.sub(PART, outside, line)
+        def replace(match) -> str:
+            special = match[0]
+            if match["name"]:
+                return unquoted(match)
+            if special in OPERATORS:
+                raise _not_understood(special)
+            if special.startswith("#"):
+                return ""
+            if special.startswith('"') and len(special) > 1:
+                return re.sub(SPECIAL_IN_QUOTES, self._in_quotes, special)
+            return special
+
+        return re.sub(SPECIAL, replace, line)
+
+    def _value(self, variable) -> str:
+        """The value of a match of VARIABLE."""
+        value = self.values.get(variable["name"])
+        if not value and variable["default"] is not None:
+            value = variable["default"]
+        if value is None:
+            raise ValueError(f"${variable['name']} has no value: set it in the file, or --datapath for $datapath")
+        return value
+
+    def _word(self, variable) -> str:
+        return shlex.quote(self._value(variable))
+
+    def _words(self, variable) -> str:
+        if variable["name"] in self.fixed:
+            return self._word(variable)
+        return shlex.join(self._value(variable).split())
+
+    def _in_quotes(self, match) -> str:
+        """What stands for a match of SPECIAL_IN_QUOTES, a variable or a character."""
+        if match["name"]:
+            return re.sub(r'(["\\])', r"\\\1", self._value(match))
+        if match[0] in "$`":
+            raise _not_understood(match[0])
+        return match[0].replace("\\$", "$")
+
+
+def _not_understood(character: str) -> ValueError:
+    return ValueError(
+        f"{character} is not understood here: one run a line, $name, ${{name}}, ${{name:-default}}, quotes around "
+        f"a literal {character}"
+    )
 
 
 def _line(number: int, words: list[str]) -> Line:
@@ -140,11 +180,10 @@ def _line(number: int, words: list[str]) -> Line:
     if re.fullmatch(r"python[\d.]*", Path(words[0]).name):
         for kind in KINDS:
             *options, name = kind.program
-            if (
-                words[1 : len(options) + 1] == options
-                and Path("".join(words[len(options) + 1 : len(options) + 2])).name == name
-            ):
-                return kind(number, words[len(kind.program) + 1 :])
+            count = len(kind.program)
+            program = words[1 : count + 1]
+            if len(program) == count and program[:-1] == options and Path(program[-1]).name == name:
+                return kind(number, words[count + 1 :])
     programs = " or ".join(f"python {' '.join(kind.program)} …" for kind in KINDS)
     raise ValueError(f"expected a comment, name=value, {programs}, not {' '.join(masked(words))[:60]!r}")
 
@@ -158,7 +197,9 @@ def select_lines(lines: list[Line], options) -> list[Line]:
         if options.filter and not any(re.search(pattern, line.command) for pattern in options.filter):
             continue
         for seed in options.seeds or [None]:
-            argv = [*_without(line.argv, "--seed"), "--seed", str(seed)] if seed is not None else list(line.argv)
+            argv = list(line.argv)
+            if seed is not None:
+                argv = [*_without(argv, "--seed"), "--seed", str(seed)]
             argv += options.added
             chosen.setdefault((*line.program, *argv), line._replace(argv=argv))
     return list(chosen.values())
@@ -166,5 +207,10 @@ def select_lines(lines: list[Line], options) -> list[Line]:
 
 def _without(argv: list[str], flag: str) -> list[str]:
     """The flags without `flag` and its value."""
-    places = {place + step for place, word in enumerate(argv) if word == flag for step in (0, 1)}
-    return [word for place, word in enumerate(argv) if place not in places and not word.startswith(f"{flag}=")]
+    words = []
+    is_value = False
+    for word in argv:
+        if not is_value and word != flag and not word.startswith(f"{flag}="):
+            words.append(word)
+        is_value = word == flag
+    return words

@@ -1,7 +1,7 @@
 """The runs as processes on this machine, several at a time.
 
-Submitit's local executor (`--slurm cluster=local`) starts all jobs at once and hands out no GPUs, which are what this
-is for.
+A `Runner` starts a `Job` for each task as a slot gets free, watches the processes, and records the outcome of each
+line. Submitit's local executor (`--slurm cluster=local`) would start all jobs at once and hand out no GPUs.
 """
 
 import collections
@@ -58,11 +58,9 @@ class Job:
         task.log.parent.mkdir(parents=True, exist_ok=True)
         self.offset = task.log.stat().st_size if task.log.exists() else 0  # where this attempt's output begins
         refuse_link(task.log)
+        started = f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}, {socket.gethostname()}"
         with open(task.log, "a", encoding="utf-8") as log:
-            log.write(
-                f"\n$ {shlex.join(masked(command))}    # {datetime.datetime.now():%Y-%m-%d %H:%M:%S}, "
-                f"{socket.gethostname()}\n"
-            )
+            log.write(f"\n$ {shlex.join(masked(command))}    # {started}\n")
             log.flush()
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
@@ -82,12 +80,14 @@ class Job:
         status = self.process.returncode
         with open(self.task.log, "rb") as log:
             log.seek(self.offset)
-            said = log.read().decode(errors="replace").splitlines()[2:]
-        lines = [line.strip() for line in (said if self.nproc == 1 else torchrun.reasons(said)) if line.strip()]
+            output = log.read().decode(errors="replace").splitlines()[2:]
+        if self.nproc > 1:
+            output = torchrun.reasons(output)
+        lines = [line.strip() for line in output if line.strip()]
         errors = [line for line in lines if re.search(r"error|exception|killed|interrupt", line, re.IGNORECASE)]
         last = (errors or lines or ["it said nothing"])[-1]
-        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-        return f"{mask_urls(last)} ({how})"
+        ending = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+        return f"{mask_urls(last)} ({ending})"
 
 
 class Runner:
@@ -118,8 +118,7 @@ class Runner:
                 while self.waiting or self.active:
                     while self.waiting and self.free:
                         self.start(self.waiting.popleft())
-                    for job in [job for job in self.active if job.process.poll() is not None]:
-                        self.end(job)
+                    self.end_finished()
                     self.bar.set_postfix_str(", ".join(job.standing() for job in self.active), refresh=False)
                     self.bar.refresh()
                     if self.active:
@@ -132,7 +131,7 @@ class Runner:
         """Start a task, unless it is finished, another process works on it, or its folder is not in order."""
         job = None
         try:
-            standing = NEW if self.dry else RUNNING if not task.lock.acquire(wait=False) else task.standing()
+            standing = self.standing(task)
             if standing == RUNNING:
                 self.note(RUNNING, task.name, task.at_work() or "just now ended")
             elif standing == FINISHED:
@@ -146,18 +145,31 @@ class Runner:
                 job = Job(task, self.added(standing), self.free[-1], self.nproc, self.environment())
                 self.free.pop()
                 self.active.append(job)
-                self.say(f"started   {task.name}" + (f", {task.progress}" if standing == INTERRUPTED else ""))
+                progress = f", {task.progress}" if standing == INTERRUPTED else ""
+                self.say(f"started   {task.name}{progress}")
         except (UserError, OSError) as error:
             self.note(FAILED, task.name, str(error))
         if job is None:
             task.lock.release()
 
+    def standing(self, task) -> str:
+        """How a task stands; its lock is then this runner's, unless it runs elsewhere or is only checked."""
+        if self.dry:
+            return NEW
+        if not task.lock.acquire(wait=False):
+            return RUNNING
+        return task.standing()
+
     def added(self, standing: str) -> list[str]:
         """Flags beside the line's own."""
-        flags = ["--gpu", str(self._next_gpus()[0])] if self.gpus and self.nproc == 1 else []
+        flags = []
+        if self.gpus and self.nproc == 1:
+            flags += ["--gpu", str(self._next_gpus()[0])]
         if self.dry:
-            return [*flags, "--dry_run"]
-        return [*flags, "--resume_or_start"] if standing == INTERRUPTED else flags
+            flags.append("--dry_run")
+        elif standing == INTERRUPTED:
+            flags.append("--resume_or_start")
+        return flags
 
     def environment(self) -> dict | None:
         """The environment of the next run; None: that of this process."""
@@ -172,17 +184,22 @@ class Runner:
         self.active.remove(job)
         self.free.append(job.slot)
         outcome = FAILED
-        more = f"{job.reason()}\n            log: {job.task.log}"
+        details = f"{job.reason()}\n            log: {job.task.log}"
         if job.process.returncode == 0:
             try:
-                outcome, more = (FINISHED, "it would start") if self.dry else job.task.outcome()
+                outcome, details = (FINISHED, "it would start") if self.dry else job.task.outcome()
             except (UserError, OSError) as error:
-                more = str(error)
+                details = str(error)
         elif job.signalled:
             outcome = STOPPED
-            more = "the same command goes on with it"
-        self.note(outcome, job.task.name, more)
+            details = "the same command goes on with it"
+        self.note(outcome, job.task.name, details)
         job.task.lock.release()
+
+    def end_finished(self) -> None:
+        """Record the outcomes of the runs that have ended."""
+        for job in [job for job in self.active if job.process.poll() is not None]:
+            self.end(job)
 
     def stop(self) -> None:
         """Ask the runs to end as Ctrl-C would, then insist."""
@@ -190,22 +207,24 @@ class Runner:
             for job in self.active:
                 job.signalled = True
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(job.process.pid, sign) if sign == signal.SIGKILL else job.process.send_signal(sign)
+                    if sign == signal.SIGKILL:
+                        os.killpg(job.process.pid, sign)
+                    else:
+                        job.process.send_signal(sign)
             try:
-                until = time.monotonic() + patience
-                while any(job.process.poll() is None for job in self.active) and time.monotonic() < until:
+                end = time.monotonic() + patience
+                while any(job.process.poll() is None for job in self.active) and time.monotonic() < end:
                     time.sleep(POLL / 2)
             except KeyboardInterrupt:  # again: no more patience
                 pass
-            for job in [job for job in self.active if job.process.poll() is not None]:
-                self.end(job)
+            self.end_finished()
 
-    def note(self, outcome: str, name: str, more: str) -> None:
+    def note(self, outcome: str, name: str, details: str) -> None:
         """Record the outcome of a line, and print it."""
-        self.outcomes[outcome].append(f"{name}: {more}")
+        self.outcomes[outcome].append(f"{name}: {details}")
         if self.bar is not None:
             self.bar.update()
-        self.say(f"{outcome:9} {name}: {more}")
+        self.say(f"{outcome:9} {name}: {details}")
 
     def say(self, text: str) -> None:
         """Print a line above the progress bar."""
@@ -217,5 +236,5 @@ class Runner:
         counts = [f"{len(names)} {outcome}" for outcome, names in self.outcomes.items() if names]
         if self.waiting:
             counts.append(f"{len(self.waiting)} not started")
-        lines = [", ".join(counts) or "no runs"]
-        return "\n".join(lines + [f"  failed: {text}" for text in self.outcomes[FAILED]])
+        failures = [f"  failed: {text}" for text in self.outcomes[FAILED]]
+        return "\n".join([", ".join(counts) or "no runs", *failures])

@@ -22,30 +22,42 @@ def submit(
     folder = Path(settings.pop("folder", "slurm_logs")).absolute()
     executor = submitit.AutoExecutor(folder=folder, cluster=settings.pop("cluster", None))
     settings = {name: int(value) if value.isdecimal() else value for name, value in settings.items()}
+    defaults = {"name": title}
     if executor.cluster == "slurm":
-        several = {"tasks_per_node": 1, "cpus_per_task": nproc} if nproc > 1 else {}
-        settings = {"gpus_per_node": nproc, **several, "slurm_array_parallelism": at_once or len(commands), **settings}
-    executor.update_parameters(**{"name": title, **settings})
+        defaults |= {"gpus_per_node": nproc, "slurm_array_parallelism": at_once or len(commands)}
+        if nproc > 1:
+            defaults |= {"tasks_per_node": 1, "cpus_per_task": nproc}
+    executor.update_parameters(**{**defaults, **settings})
     with executor.batch():
         jobs = [executor.submit(submitit.helpers.CommandFunction(command)) for _, command in commands]
     print(f"{len(jobs)} jobs submitted, their logs in {folder}")
     if executor.cluster == "slurm":
         print(f"Ctrl-C ends the waiting, not the jobs; scancel {jobs[0].job_id.partition('_')[0]} ends those")
-    waiting = dict(zip(jobs, (name for name, _ in commands), strict=True))
-    failed = []
+    waiting = {job: name for job, (name, _) in zip(jobs, commands, strict=True)}
+    interval = 30 if executor.cluster == "slurm" else 0.5
+    failures = []
     with tqdm(total=len(jobs), desc="jobs", unit="job", disable=None) as bar:
         while waiting:
             for job in [job for job in waiting if job.done()]:
                 name = waiting.pop(job)
+                outcome = "done"
                 if job.exception() is not None:
-                    said = [line.strip() for line in (job.stdout() or "").splitlines()]
-                    reasons = [line.removeprefix("failed: ") for line in said if line.startswith("failed: ")]
-                    failed.append(
-                        f"{(reasons or [f'{name}: the job ended early'])[-1]}\n            job: {job.paths.stdout}"
-                    )
-                tqdm.write(f"{'done' if job.exception() is None else FAILED:9} {name}")
+                    outcome = FAILED
+                    failures.append(f"{_reason(job, name)}\n            job: {job.paths.stdout}")
+                tqdm.write(f"{outcome:9} {name}")
                 bar.update()
             if waiting:
-                time.sleep(30 if executor.cluster == "slurm" else 0.5)
-    print(f"{len(jobs) - len(failed)} done, {len(failed)} failed" + "".join(f"\n  failed: {text}" for text in failed))
-    return not failed
+                time.sleep(interval)
+    print(f"{len(jobs) - len(failures)} done, {len(failures)} failed")
+    for text in failures:
+        print(f"  failed: {text}")
+    return not failures
+
+
+def _reason(job, name: str) -> str:
+    """Why a job failed: the last reason that its output gives."""
+    reason = f"{name}: the job ended early"
+    for line in (job.stdout() or "").splitlines():
+        if line.strip().startswith("failed: "):
+            reason = line.strip().removeprefix("failed: ")
+    return reason

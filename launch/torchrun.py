@@ -10,8 +10,9 @@ TORCHRUNS_LINE = re.compile(r"[A-Z]\d{4} [\d:.]+ +\d+ torch/distributed/")  # ho
 
 
 def command(nproc: int, program: list[str]) -> list[str]:
-    """The command that runs `program`, a script and its flags, in `nproc` processes, which meet at a free port of this
-    machine.
+    """The command that runs `program`, a script and its flags, in `nproc` processes.
+
+    They meet at a free port of this machine.
     """
     if nproc == 1:
         return [sys.executable, *program]
@@ -21,8 +22,8 @@ def command(nproc: int, program: list[str]) -> list[str]:
 def groups(gpus: list[int], nproc: int) -> list[list[int]]:
     """The GPUs in groups of one for each process of a run. Raises UserError where some would be left over."""
     if len(gpus) % nproc:
-        shown = " ".join(map(str, gpus))
-        raise UserError(f"--gpus {shown} --nproc {nproc}: each run takes {nproc} GPUs, so give a multiple of that")
+        numbers = " ".join(map(str, gpus))
+        raise UserError(f"--gpus {numbers} --nproc {nproc}: each run takes {nproc} GPUs, so give a multiple of that")
     return [gpus[start : start + nproc] for start in range(0, len(gpus), nproc)]
 
 
@@ -31,32 +32,39 @@ def environment(nproc: int, gpus: list[int], at_once: int) -> dict[str, str]:
 
     Args:
         gpus: one for each process, numbered as this process sees them; empty: all there are.
-        at_once: how many such runs share this machine: its CPUs are divided among all their processes, unless
-        OMP_NUM_THREADS is set.
+        at_once: how many such runs share this machine. Its CPUs are divided among all their processes, unless
+            OMP_NUM_THREADS is set.
     """
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    found = {"OMP_NUM_THREADS": str(max(cpus // (nproc * at_once), 1)), **os.environ}
+    variables = {"OMP_NUM_THREADS": str(max(cpus // (nproc * at_once), 1)), **os.environ}
     if gpus:
-        seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-        if seen and max(gpus) >= len(seen):
+        visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        if visible and max(gpus) >= len(visible):
             raise UserError(
-                f"--gpus {max(gpus)}: CUDA_VISIBLE_DEVICES={','.join(seen)} shows GPUs 0 to {len(seen) - 1}"
+                f"--gpus {max(gpus)}: CUDA_VISIBLE_DEVICES={','.join(visible)} shows GPUs 0 to {len(visible) - 1}"
             )
-        found["CUDA_VISIBLE_DEVICES"] = ",".join(seen[gpu] if seen else str(gpu) for gpu in gpus)
-    return found
+        names = [visible[gpu] if visible else str(gpu) for gpu in gpus]
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(names)
+    return variables
 
 
-def reasons(said: list[str]) -> list[str]:
-    """The lines of a failed run's output that tell why it failed: without torchrun's own, and how it ended the other
-    processes.
+def reasons(output: list[str]) -> list[str]:
+    """The lines of a failed run's output that give the reason.
+
+    Without torchrun's own lines, and without how it ended the other processes: its report, from the last traceback
+    before it.
     """
-    report = next(
-        (number for number, line in enumerate(said) if re.search("ChildFailedError|SignalException", line)), None
-    )
-    if report is not None:
-        said = said[
-            : max((number for number, line in enumerate(said[:report]) if line.startswith("Traceback")), default=report)
-        ]
-    lines = [line for line in said if not TORCHRUNS_LINE.match(line)]
+    lines = [line for line in _before_report(output) if not TORCHRUNS_LINE.match(line)]
     errors = [line for line in lines if re.search(r"error|exception", line, re.IGNORECASE)]
     return errors or lines
+
+
+def _before_report(output: list[str]) -> list[str]:
+    """The lines before torchrun's report of a failed process."""
+    traceback = None
+    for number, line in enumerate(output):
+        if re.search("ChildFailedError|SignalException", line):
+            return output[: number if traceback is None else traceback]
+        if line.startswith("Traceback"):
+            traceback = number
+    return output
