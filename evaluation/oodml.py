@@ -3,6 +3,8 @@
 New splits are made by `python -m evaluation.oodml`, `tools/oodml.py`.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 import evaluation
@@ -14,6 +16,13 @@ from runs.folder import run_folder
 from utilities.evaltypes import BARE
 
 
+class LabelledFeatures(NamedTuple):
+    """Pooled features `(N, F)` and the class numbers `(N,)` of one side of a split."""
+
+    features: np.ndarray
+    labels: np.ndarray
+
+
 def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:
     """The data as environment.yaml describes them; for a new run of `--split_scheme oodml` also how hard its split is:
     its FID.
@@ -22,62 +31,57 @@ def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:
     files, `fid_images` of all images.
     """
     data = outputs.about_data(splits, loaders, opt)
-    if opt.split_scheme != _oodml.SCHEME or (
-        opt.resume is not None and (run_folder(opt) / "environment.yaml").exists()
-    ):
+    is_recorded = opt.resume is not None and (run_folder(opt) / "environment.yaml").exists()
+    if opt.split_scheme != _oodml.SCHEME or is_recorded:
         return data
     states = random_states()
-    features, labels = pooled_features(splits, network, opt, runtime)
+    training, testing = pooled_features(splits, network, opt, runtime)
     set_random_states(states)  # a resumed run skips this, and must draw the same
-    means = [_shift.class_means(*one) for one in zip(features, labels, strict=True)]
-    by_file = _oodml.of_file(opt).get("fid")
+    fid_in_file = _oodml.of_file(opt).get("fid")
     facts = {
         "id": opt.oodml_id,
-        "fid": _shift.fid(*means),
-        "fid_images": _shift.fid(*features),
-        "fid_in_file": None if by_file is None else float(by_file),
+        "fid": _shift.fid(_shift.class_means(*training), _shift.class_means(*testing)),
+        "fid_images": _shift.fid(training.features, testing.features),
+        "fid_in_file": None if fid_in_file is None else float(fid_in_file),
     }
-    of_file = "" if by_file is None else f", by the file {by_file:.4g}"
+    by_file = "" if fid_in_file is None else f", by the file {fid_in_file:.4g}"
     runtime.say_once(
-        f"ooDML split {opt.oodml_id}: FID {facts['fid']:.4g} of the class means{of_file}, "
+        f"ooDML split {opt.oodml_id}: FID {facts['fid']:.4g} of the class means{by_file}, "
         f"{facts['fid_images']:.4g} of all images"
     )
     return {**data, "oodml": facts}
 
 
-def pooled_features(splits: dict, network, opt, runtime) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The backbone's pooled features `(N, F)` and the labels `(N,)` of training and validation together, and of
-    test.
-    """
-    found = {}
+def pooled_features(splits: dict, network, opt, runtime) -> tuple[LabelledFeatures, LabelledFeatures]:
+    """The backbone's pooled features of training and validation together, and of test; without distractors."""
+    embedded = {}
     for split in ("evaluation", "validation", "testing"):
         if splits[split] is not None:
             loader = evaluation_loader(splits[split], opt, runtime.ranks)
-            found[split] = evaluation.embed(
-                network, loader, runtime, f"features of {split}", bare=True, normalize=False
-            )
-    found = {split: _of_classes(one) for split, one in found.items()}
-    training = found["evaluation"]
-    testing = found["testing"]
-    features = [training.features[BARE], testing.features[BARE]]
-    labels = [training.labels, testing.labels]
-    if "validation" in found:
-        names = list(splits["evaluation"].class_names.values())
-        places = {
-            name: number
-            for number, name in enumerate(dict.fromkeys([*names, *splits["validation"].class_names.values()]))
-        }
-        numbers = np.array([places[splits["validation"].class_names[label]] for label in found["validation"].labels])
-        own = np.array([places[splits["evaluation"].class_names[label]] for label in training.labels])
-        features[0] = np.concatenate([features[0], found["validation"].features[BARE]])
-        labels[0] = np.concatenate([own, numbers])
-    return features, labels
+            title = f"features of {split}"
+            result = evaluation.embed(network, loader, runtime, title, bare=True, normalize=False)
+            has_class = result.labels >= 0
+            embedded[split] = LabelledFeatures(result.features[BARE][has_class], result.labels[has_class])
+    training = embedded["evaluation"]
+    if "validation" in embedded:
+        training = _joined(
+            training, splits["evaluation"].class_names, embedded["validation"], splits["validation"].class_names
+        )
+    return training, embedded["testing"]
 
 
-def _of_classes(one):
-    """What a split gave, without the distractors."""
-    kept = one.labels >= 0
-    return one._replace(features={name: rows[kept] for name, rows in one.features.items()}, labels=one.labels[kept])
+def _joined(
+    training: LabelledFeatures, training_names: dict, validation: LabelledFeatures, validation_names: dict
+) -> LabelledFeatures:
+    """Both parts, their classes numbered together: those of training first. Names: label -> name of the class."""
+    names = dict.fromkeys([*training_names.values(), *validation_names.values()])
+    numbers = {name: number for number, name in enumerate(names)}
+    training_labels = [numbers[training_names[label]] for label in training.labels]
+    validation_labels = [numbers[validation_names[label]] for label in validation.labels]
+    return LabelledFeatures(
+        np.concatenate([training.features, validation.features]),
+        np.array(training_labels + validation_labels),
+    )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""What an ImageNet classifier takes the training classes for, as vectors for --language_vectors (PLG; arXiv
-2203.08543).
+"""The labels that an ImageNet classifier predicts for the training classes, as vectors for --language_vectors (PLG;
+arXiv 2203.08543).
 
 `python -m evaluation.pseudo_labels --dataset cub200 --classifier tv:resnet50 --vectors names.npz --out cub200.npz`
 gives each training class the `--top` labels of the largest mean logits over its images. names.npz holds `vectors` (L,
@@ -9,8 +9,8 @@ not the paper's method. Takes the data set's flags that main.py takes.
 """
 
 import argparse
-import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,123 +20,115 @@ from architectures import _timm, _torchvision
 from architectures._checkpoints import content_of
 from engine.loading import evaluation_loader
 from engine.runtime import Runtime
-from tools.oodml import SETTINGS
-from utilities import flags
+from tools._command import add_data_flags, parser_of_page, words_of
 from utilities.console import propose, say, without_flags
-from utilities.errors import OneLineParser, UserError
+from utilities.errors import UserError
 from utilities.files import expanded, write_npz
 from utilities.numbers import whole
 from utilities.reading import Unreadable, parsing, read_arrays, reason_of
 from utilities.weights import refuse_faults
 
 PROGRAM = "python -m evaluation.pseudo_labels"
-# Flags that main.py does not have, or that mean another network there -> number of values.
+# flags that main.py does not have, or that mean another network there -> number of values
 OWN_FLAGS = {"--out": 1, "--classifier": 1, "--weights": 1, "--vectors": 1, "--top": 1}
+
+
+class Classifier(NamedTuple):
+    """A network with its classifier, in evaluation mode, and how its images are prepared: side, mean and standard
+    deviation of the input, interpolation of the resize.
+    """
+
+    network: torch.nn.Module
+    size: int
+    mean: tuple
+    std: tuple
+    interpolation: str
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's own flags, and those of the data set."""
-    parser = OneLineParser(
-        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = parser_of_page(PROGRAM, __doc__)
     add = parser.add_argument
-    add(
-        "--out",
-        required=True,
-        metavar="FILE",
-        help="the .npz file to write: names (C,), indices and scores (C, K), vectors (C, K, E)",
-    )
-    add(
-        "--classifier",
-        default="tv:resnet50",
-        metavar="NAME",
-        help="a network of torchvision (tv:) or timm (timm:) with its classifier (default: tv:resnet50)",
-    )
-    add(
-        "--weights",
-        default=None,
-        metavar="FILE",
-        help="a local state dict of the whole classifier (default: the published one)",
-    )
-    add(
-        "--vectors",
-        default=None,
-        metavar="FILE",
-        help="an .npz file with vectors (L, E) of the classifier's L labels (default: rows of its last layer)",
-    )
+    help_out = "the .npz file to write: names (C,), indices and scores (C, K), vectors (C, K, E)"
+    add("--out", required=True, metavar="FILE", help=help_out)
+    help_classifier = "a network of torchvision (tv:) or timm (timm:) with its classifier (default: tv:resnet50)"
+    add("--classifier", default="tv:resnet50", metavar="NAME", help=help_classifier)
+    help_weights = "a local state dict of the whole classifier (default: the published one)"
+    add("--weights", default=None, metavar="FILE", help=help_weights)
+    help_vectors = "an .npz file with vectors (L, E) of the classifier's L labels (default: rows of its last layer)"
+    add("--vectors", default=None, metavar="FILE", help=help_vectors)
     add("--top", type=whole(1, 1000), default=5, metavar="K", help="pseudo-labels of a class (default: 5)")
-    add("--eval_bs", type=whole(1, 10**6), default=64, help="images a batch (default: 64)")
-    add("--eval_kernels", type=whole(0), default=4, help="worker processes that load images (default: 4)")
-    add("--gpu", type=whole(0), nargs=1, default=[0], help="which GPU, where there is one (default: 0)")
-    flags.add_arguments(parser)
-    datasets.REGISTRY.add_arguments(parser)
+    add_data_flags(parser)
     return parser
 
 
-def classifier(name: str, weights: str | None) -> tuple[torch.nn.Module, int, tuple, tuple, str]:
-    """The network with its classifier, in evaluation mode; side of its images, mean and standard deviation of its
-    input, interpolation of a resize.
+def classifier(name: str, weights: str | None) -> Classifier:
+    """The classifier `name` with published weights, or those of a file.
 
-    Raises UserError for an unknown name, or weights that cannot be had.
+    Raises UserError for an unknown name, and if the weights cannot be had.
     """
     package, _, constructor = name.partition(":")
-    known = {"tv": _torchvision.names, "timm": _timm.names}
-    if package not in known or constructor not in known[package]():
+    names = {"tv": _torchvision.names, "timm": _timm.names}
+    if package not in names or constructor not in names[package]():
         raise UserError(
             f"--classifier {name}: expected tv:NAME of torchvision or timm:NAME of timm, such as tv:resnet50"
         )
+    build = _of_timm if package == "timm" else _of_torchvision
     try:
-        found = _loaded(package, constructor, weights)
+        built = build(constructor, weights)
+        if weights:
+            _load(built.network, weights)
     except Exception as error:  # hosts and files of weights fail in all kinds of ways
         reason = error.reason if isinstance(error, Unreadable) else reason_of(error)
         raise UserError(
             f"--classifier {name}: its weights cannot be had ({reason}): --weights FILE names a local state dict"
         ) from None
-    network, *others = found
-    return network.eval(), *others
+    built.network.eval()
+    return built
 
 
-def _loaded(package: str, constructor: str, weights: str | None) -> tuple:
-    """See `classifier`. Raises errors of all kinds where the weights cannot be had."""
-    if package == "timm":
-        config = _timm.data_config(constructor)
-        network = _timm.package().create_model(constructor, pretrained=weights is None)
-        size = config.input_size[-1]
-        mean = config.mean
-        std = config.std
-        interpolation = config.interpolation
-    else:
-        import torchvision
+def _of_timm(constructor: str, weights: str | None) -> Classifier:
+    config = _timm.data_config(constructor)
+    network = _timm.package().create_model(constructor, pretrained=weights is None)
+    return Classifier(network, config.input_size[-1], config.mean, config.std, config.interpolation)
 
-        record = _torchvision.published(constructor)
-        own_input = (
-            {"transform_input": True} if weights and constructor in ("googlenet", "inception_v3") else {}
-        )  # as with their own weights
-        network = torchvision.models.get_model(constructor, weights=None if weights else record, **own_input)
-        transforms = record.transforms()
-        size = transforms.crop_size[0]
-        mean = transforms.mean
-        std = transforms.std
-        interpolation = transforms.interpolation.value
-    if weights:
-        state = content_of(weights)
-        state = _timm.renamed_efficientnet(state, network) if "_conv_stem.weight" in state else state
-        network.load_state_dict(state)
-        refuse_faults(state, network, f"--weights {weights}")
-    return network, size, mean, std, interpolation
+
+def _of_torchvision(constructor: str, weights: str | None) -> Classifier:
+    import torchvision
+
+    published = _torchvision.published(constructor)
+    arguments = {"weights": None if weights else published}
+    if weights and constructor in ("googlenet", "inception_v3"):
+        arguments["transform_input"] = True  # as with the published weights
+    network = torchvision.models.get_model(constructor, **arguments)
+    transforms = published.transforms()
+    size = transforms.crop_size[0]
+    return Classifier(network, size, transforms.mean, transforms.std, transforms.interpolation.value)
+
+
+def _load(network: torch.nn.Module, weights: str) -> None:
+    """Load the whole classifier from a file."""
+    state = content_of(weights)
+    if "_conv_stem.weight" in state:
+        state = _timm.renamed_efficientnet(state, network)
+    network.load_state_dict(state)
+    refuse_faults(state, network, f"--weights {weights}")
 
 
 @torch.no_grad()
-def mean_logits(network, mean, std, split, opt, runtime) -> torch.Tensor:
+def mean_logits(classifier: Classifier, split, opt, runtime) -> torch.Tensor:
     """Mean logits `(C, L)` of the classes of a split, float64."""
+    network = classifier.network
+    dtype = next(network.parameters()).dtype
+    mean = torch.tensor(classifier.mean, dtype=dtype, device=runtime.device).view(3, 1, 1)
+    std = torch.tensor(classifier.std, dtype=dtype, device=runtime.device).view(3, 1, 1)
     sums = None
     counts = torch.zeros(split.n_classes, 1, dtype=torch.float64)
-    shape = (3, 1, 1)
-    dtype = next(network.parameters()).dtype
-    mean, std = (torch.tensor(values, dtype=dtype, device=runtime.device).view(shape) for values in (mean, std))
     for batch in evaluation_loader(split, opt):
-        logits = network((runtime.to_device(batch.images).to(dtype) / 255 - mean) / std).double().cpu()
-        sums = torch.zeros(split.n_classes, logits.shape[1], dtype=torch.float64) if sums is None else sums
+        images = runtime.to_device(batch.images).to(dtype) / 255
+        logits = network((images - mean) / std).double().cpu()
+        if sums is None:
+            sums = torch.zeros(split.n_classes, logits.shape[1], dtype=torch.float64)
         sums.index_add_(0, batch.labels, logits)
         counts.index_add_(0, batch.labels, torch.ones(len(logits), 1, dtype=torch.float64))
     return sums / counts
@@ -146,15 +138,22 @@ def label_vectors(path: str | None, network: torch.nn.Module, n_labels: int) -> 
     """Vectors `(L, E)` of the classifier's labels: the file's, else the rows of its last linear layer. Raises UserError
     without any.
     """
-    if path is None:
-        layers = [
-            layer
-            for layer in network.modules()
-            if isinstance(layer, torch.nn.Linear) and layer.out_features == n_labels
-        ]
-        if not layers:
-            raise UserError("the classifier has no last linear layer whose rows could stand in: give --vectors")
-        return layers[-1].weight.detach().cpu().numpy()
+    return rows_of_last_layer(network, n_labels) if path is None else read_vectors(path, n_labels)
+
+
+def rows_of_last_layer(network: torch.nn.Module, n_labels: int) -> np.ndarray:
+    """The weights `(L, E)` of the last linear layer with `n_labels` outputs. Raises UserError without such a layer."""
+    rows = None
+    for layer in network.modules():
+        if isinstance(layer, torch.nn.Linear) and layer.out_features == n_labels:
+            rows = layer.weight
+    if rows is None:
+        raise UserError("the classifier has no last linear layer whose rows could stand in: give --vectors")
+    return rows.detach().cpu().numpy()
+
+
+def read_vectors(path: str, n_labels: int) -> np.ndarray:
+    """The vectors `(L, E)` of `--vectors`. Raises UserError for a file of another form."""
     try:
         with parsing(path):
             vectors = read_arrays(path, ["vectors"])["vectors"].astype(np.float32)
@@ -167,8 +166,8 @@ def label_vectors(path: str | None, network: torch.nn.Module, n_labels: int) -> 
     return vectors
 
 
-def make(asked, opt) -> Path:
-    """Write the file. `asked`: the command's own flags; `opt`: those of data and runtime."""
+def make(opt) -> Path:
+    """Write the file of `--out`. Returns its path."""
     runtime = Runtime(opt).begin()
     if opt.evaluate_all or datasets.is_test_only(opt):
         raise UserError(
@@ -176,39 +175,36 @@ def make(asked, opt) -> Path:
             "--evaluate_all"
         )
     datasets.locate(opt)
-    network, size, mean, std, interpolation = classifier(asked.classifier, asked.weights)
-    split = datasets.select(opt.dataset, opt, opt.source_path, input_size=size, interpolation=interpolation)[
-        "evaluation"
-    ]
-    logits = mean_logits(network.to(runtime.device), mean, std, split, opt, runtime)
-    if asked.top > logits.shape[1]:
-        raise UserError(f"--top {asked.top}: the classifier has {logits.shape[1]} labels")
-    vectors, (scores, indices) = label_vectors(asked.vectors, network, logits.shape[1]), logits.topk(asked.top)
-    path = expanded(asked.out)
+    chosen = classifier(opt.classifier, opt.weights)
+    shape = {"input_size": chosen.size, "interpolation": chosen.interpolation}
+    split = datasets.select(opt.dataset, opt, opt.source_path, **shape)["evaluation"]
+    chosen.network.to(runtime.device)
+    logits = mean_logits(chosen, split, opt, runtime)
+    n_labels = logits.shape[1]
+    if opt.top > n_labels:
+        raise UserError(f"--top {opt.top}: the classifier has {n_labels} labels")
+    vectors = label_vectors(opt.vectors, chosen.network, n_labels)
+    scores, indices = logits.topk(opt.top)
     names = np.array([split.class_names[label] for label in range(split.n_classes)])
-    write_npz(
-        path,
-        dict(
-            names=names,
-            indices=indices.numpy(),
-            scores=scores.numpy(),
-            vectors=vectors[indices.numpy()],
-            classifier=asked.classifier,
-        ),
-    )
-    of = (
-        "the classifier's own rows, which are not the paper's text vectors"
-        if asked.vectors is None
-        else f"vectors of {asked.vectors}"
-    )
-    say(f"written to {path}: {asked.top} pseudo-labels of {len(names)} training classes, with {of}")
+    arrays = {
+        "names": names,
+        "indices": indices.numpy(),
+        "scores": scores.numpy(),
+        "vectors": vectors[indices.numpy()],
+        "classifier": opt.classifier,
+    }
+    path = expanded(opt.out)
+    write_npz(path, arrays)
+    source = f"vectors of {opt.vectors}"
+    if opt.vectors is None:
+        source = "the classifier's own rows, which are not the paper's text vectors"
+    say(f"written to {path}: {opt.top} pseudo-labels of {len(names)} training classes, with {source}")
     return path
 
 
 def main(argv: list[str] | None = None) -> Path:
     """Run the command. Returns the file."""
-    argv = sys.argv[1:] if argv is None else argv
-    asked = parser().parse_args(argv)
-    path = make(asked, argparse.Namespace(**SETTINGS, **vars(asked)))
-    propose("python", "main.py", *without_flags(argv, OWN_FLAGS), "--language_vectors", path)
+    words = words_of(argv)
+    path = make(parser().parse_args(words))
+    propose("python", "main.py", *without_flags(words, OWN_FLAGS), "--language_vectors", path)
     return path

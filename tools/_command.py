@@ -1,0 +1,40 @@
+"""What the programs of this folder share: a parser with one-line errors, and the flags of programs that embed a data
+set.
+"""
+
+import argparse
+import sys
+
+import datasets
+from utilities import flags
+from utilities.errors import OneLineParser
+from utilities.numbers import whole
+
+
+def words_of(argv: list[str] | None) -> list[str]:
+    """The words of a command line: those given, by default the process's own."""
+    return sys.argv[1:] if argv is None else argv
+
+
+def new_parser(program: str, description: str, **settings) -> OneLineParser:
+    """A parser that takes whole flag names only, and reports a mistake in one line."""
+    return OneLineParser(prog=program, description=description, allow_abbrev=False, **settings)
+
+
+def parser_of_page(program: str, page: str) -> OneLineParser:
+    """A parser whose help shows a module's docstring as it is."""
+    return new_parser(program, page, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def add_data_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of a program that embeds a data set with `engine.runtime.Runtime`: batches, workers, device, data set.
+
+    The parsed namespace also has the settings of data and runtime that such a program does not change.
+    """
+    add = parser.add_argument
+    add("--eval_bs", type=whole(1, 10**6), default=64, help="images a batch (default: 64)")
+    add("--eval_kernels", type=whole(0), default=4, help="worker processes that load images (default: 4)")
+    add("--gpu", type=whole(0), nargs=1, default=[0], help="which GPU, where there is one (default: 0)")
+    flags.add_arguments(parser)
+    datasets.REGISTRY.add_arguments(parser)
+    parser.set_defaults(precision="float32", clip_grad_norm=None, fold=None)
