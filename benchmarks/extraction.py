@@ -66,7 +66,7 @@ def main():
                     for work in (
                         lambda dataset=dataset: list(evaluation_loader(dataset, opt)),
                         lambda loaded=loaded, model=model: evaluation.embed(
-                            model.network, loaded, runtime, "", True, True
+                            model.network, loaded, runtime, settings=evaluation.EmbedSettings(bare=True)
                         ),
                         lambda split=split, dataset=dataset, model=model: model.embedded({split: dataset}),
                     )

@@ -10,6 +10,8 @@ import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported
 import contextlib
 import functools
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,6 +31,7 @@ from utilities.tensors import normalize as normalize_rows
 from utilities.tensors import raise_half
 
 __all__ = [
+    "EmbedSettings",
     "Embedded",
     "embed",
     "embed_all",
@@ -153,10 +156,12 @@ def _requested(opt) -> list[str]:
 
 def say_few_samples(name: str, metric_names: list[str], size: int, width: int) -> None:
     """Warn where a spectrum is to be measured on fewer samples than dimensions, `size` x `width`."""
-    wanted = [metric for metric in metric_names if metric.startswith("rho_spectrum@")]
-    if wanted and size < width:
-        few = f"{size} samples in {width} dimensions have {size} singular values at most"
-        say(f"{wanted[0]} of {name}: {few}: compare it only with that of sets as small")
+    spectra = [metric for metric in metric_names if metric.startswith("rho_spectrum@")]
+    if spectra and size < width:
+        say(
+            f"{spectra[0]} of {name}: {size} samples in {width} dimensions have {size} singular values at most: "
+            "compare it only with that of sets as small"
+        )
 
 
 def _outputs(embeddings, activations: dict, bare: bool, unit_length: bool = False) -> dict:
@@ -175,23 +180,35 @@ def _outputs(embeddings, activations: dict, bare: bool, unit_length: bool = Fals
     return {BARE: normalize_rows(raise_half(pooled)) if unit_length else pooled}
 
 
-def embed(
-    model: torch.nn.Module,
-    loader,
-    runtime,
-    title: str = "",
-    bare: bool = False,
-    normalize: bool = True,
-    sizes=(1,),
-    power: float = 1.0,
-) -> Embedded:
+@dataclass(frozen=True)
+class EmbedSettings:
+    """Which features of an image are measured.
+
+    bare: the backbone's pooled features instead of the embedding, at unit length if the network's embeddings are.
+    normalize: False: neither is brought to unit length.
+    sizes, power: the scales of --eval_scales, and the power with which they are joined (`scales.joined`).
+    """
+
+    bare: bool = False
+    normalize: bool = True
+    sizes: Sequence[float] = (1,)
+    power: float = 1.0
+
+    @classmethod
+    def of_flags(cls, model, opt, bare: bool = False) -> "EmbedSettings":
+        """As the flags request; `bare`: the backbone's features in any case."""
+        bare = bare or opt.eval_use_trunk_output
+        return cls(bare, not opt.eval_no_normalize, opt.eval_scales, scales.power_of(model, opt, bare))
+
+
+def embed(model: torch.nn.Module, loader, runtime, title: str = "", settings: EmbedSettings | None = None) -> Embedded:
     """Embed all images of `loader`, in its order, into preallocated arrays. Several processes embed a part each; all
     get all rows.
 
-    `title`: of the progress bar. `bare`: the backbone's pooled features instead of the embedding, at unit length where
-    the network's embeddings are. Without `normalize` neither is brought to unit length. `sizes`, `power`: the scales of
-    --eval_scales, and how they are joined (`scales.joined`). Raises UserError where the network has no such output.
+    `title`: of the progress bar. `settings`: by default the embedding of one scale. Raises UserError if the network has
+    no such output.
     """
+    settings = settings or EmbedSettings()
     began = time.monotonic()
     was_training = model.training
     model.eval()
@@ -202,8 +219,9 @@ def embed(
     features = {}
     labels = np.empty(count, dtype=np.int64)
     start = mine.start
-    length = contextlib.nullcontext() if normalize or bare else _unnormalised(model)
-    outputs = functools.partial(_outputs, bare=bare, unit_length=normalize and getattr(model, "normalizes", False))
+    length = contextlib.nullcontext() if settings.normalize or settings.bare else _unnormalised(model)
+    unit_length = settings.normalize and getattr(model, "normalizes", False)
+    outputs = functools.partial(_outputs, bare=settings.bare, unit_length=unit_length)
     with (
         torch.no_grad(),
         length,
@@ -211,9 +229,11 @@ def embed(
     ):
         for batch_labels, images, _ in loader:
             with runtime.autocast():
-                found = scales.outputs_at(model, runtime.to_device(images), sizes, power, outputs)
+                embeddings = scales.outputs_at(
+                    model, runtime.to_device(images), settings.sizes, settings.power, outputs
+                )
             stop = start + len(batch_labels)
-            for name, output in found.items():
+            for name, output in embeddings.items():
                 if name not in features:
                     features[name] = np.empty((count, output.shape[1]), dtype=np.float32)
                 features[name][start:stop] = output.float().cpu().numpy()
@@ -347,6 +367,8 @@ def evaluate(model, loaders: dict, opt, runtime, bare: bool = False) -> tuple[di
 
 def embed_all(model, loaders: dict, opt, runtime, bare: bool = False) -> dict:
     """Embed each split as the flags ask. Returns split -> Embedded."""
-    bare = bare or opt.eval_use_trunk_output
-    how = (bare, not opt.eval_no_normalize, opt.eval_scales, scales.power_of(model, opt, bare))
-    return {split: embed(model, loader, runtime, f"embedding {split}", *how) for split, loader in loaders.items()}
+    settings = EmbedSettings.of_flags(model, opt, bare)
+    embedded = {}
+    for split, loader in loaders.items():
+        embedded[split] = embed(model, loader, runtime, f"embedding {split}", settings)
+    return embedded

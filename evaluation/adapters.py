@@ -81,8 +81,8 @@ def adapted(kind: str, embedded: dict, opt) -> Adapted:
         f"{time.monotonic() - began:.1f} s"
     )
     evaluated = trainer.evaluated(step.evaluated)
-    found = {
-        split: evaluation.embed(evaluated, evaluation_loader(one, opt), runtime, normalize=not opt.eval_no_normalize)
-        for split, one in splits.items()
-    }
-    return Adapted(found, sum(parameter.numel() for parameter in network.parameters()), how)
+    settings = evaluation.EmbedSettings(normalize=not opt.eval_no_normalize)
+    embedded = {}
+    for split, dataset in splits.items():
+        embedded[split] = evaluation.embed(evaluated, evaluation_loader(dataset, opt), runtime, settings=settings)
+    return Adapted(embedded, sum(parameter.numel() for parameter in network.parameters()), how)

@@ -37,22 +37,15 @@ def fill(splits: dict, network: torch.nn.Module, opt, runtime) -> None:
     if not opt.feature_cache:
         return
     seconds = 0.0
-    there = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
+    settings = evaluation.EmbedSettings(bare=True, normalize=False)
+    datasets = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
+    counts = {}
     for split in dict.fromkeys(["train", *opt.splits_to_eval]):
-        embedded = evaluation.embed(
-            network,
-            evaluation_loader(there[split], opt, runtime.ranks),
-            runtime,
-            f"features of {split}",
-            bare=True,
-            normalize=False,
-        )
-        there[split].features = torch.from_numpy(embedded.features[BARE])
+        loader = evaluation_loader(datasets[split], opt, runtime.ranks)
+        embedded = evaluation.embed(network, loader, runtime, f"features of {split}", settings)
+        datasets[split].features = torch.from_numpy(embedded.features[BARE])
+        counts[split] = f"{len(datasets[split]):,} of {split}"
         seconds += embedded.seconds
     splits["training"].features = splits["evaluation"].features
-    shown = ", ".join(
-        f"{len(dataset):,} of {split}"
-        for split, dataset in there.items()
-        if getattr(dataset, "features", None) is not None
-    )
-    say(f"--feature_cache: {network.feature_dim:,} features of each image, {shown}, in {seconds:.1f} s")
+    cached = ", ".join(counts[split] for split in datasets if split in counts)
+    say(f"--feature_cache: {network.feature_dim:,} features of each image, {cached}, in {seconds:.1f} s")

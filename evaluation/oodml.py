@@ -59,7 +59,8 @@ def pooled_features(splits: dict, network, opt, runtime) -> tuple[LabelledFeatur
         if splits[split] is not None:
             loader = evaluation_loader(splits[split], opt, runtime.ranks)
             title = f"features of {split}"
-            result = evaluation.embed(network, loader, runtime, title, bare=True, normalize=False)
+            settings = evaluation.EmbedSettings(bare=True, normalize=False)
+            result = evaluation.embed(network, loader, runtime, title, settings)
             has_class = result.labels >= 0
             embedded[split] = LabelledFeatures(result.features[BARE][has_class], result.labels[has_class])
     training = embedded["evaluation"]

@@ -249,7 +249,7 @@ def _refuse_two_truths(flags, truths: list[str], arrays: dict) -> None:
         sources.append("lists")
     if len(sources) > 1:
         raise UserError(f"{flags.file}: what queries are to find is said twice, by {' and by '.join(sources)}")
-    if truths and "role_draws" in arrays:
+    if truths and "role_draws" in arrays and flags.gallery is None:
         raise UserError(
             f"{flags.file}: it has role_draws, and {sources[0]} says what queries find in one gallery: leave one out"
         )

@@ -214,14 +214,16 @@ class Model:
         return found
 
     def _fill(self, shards: feature_store.Store, split: str, dataset) -> None:
-        how = (True, False, self.opt.eval_scales, scales.power_of(self.network, self.opt, bare=True))
+        power = scales.power_of(self.network, self.opt, bare=True)
+        settings = evaluation.EmbedSettings(True, False, self.opt.eval_scales, power)
         batches = iter(
             evaluation_loader(dataset, self.opt, parts=[part for part in shards.parts if shards.shard(part) is None])
         )
 
         def embed(part: slice) -> tuple[np.ndarray, float]:
-            made = evaluation.embed(self.network, Part(batches, part), self.runtime, f"from image {part.start:,}", *how)
-            return made.features[BARE], made.seconds
+            title = f"from image {part.start:,}"
+            embedded = evaluation.embed(self.network, Part(batches, part), self.runtime, title, settings)
+            return embedded.features[BARE], embedded.seconds
 
         with tqdm(total=len(dataset), desc=f"{self.label}: {split}", unit="img", leave=False, disable=None) as bar:
             shards.fill(embed, self.runtime.device.type, bar.update)

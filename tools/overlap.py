@@ -178,7 +178,8 @@ class Task:
         """
         self.runtime.place(network)
         loader = evaluation_loader(dataset, self.about)
-        return evaluation.embed(network, loader, self.runtime, title, bare, normalize=not bare).features
+        settings = evaluation.EmbedSettings(bare, normalize=not bare)
+        return evaluation.embed(network, loader, self.runtime, title, settings).features
 
     def embeddings(self, features: np.ndarray) -> np.ndarray:
         """The embeddings that are measured: a run's, of the test images; without a run, their features, with

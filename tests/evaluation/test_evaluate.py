@@ -283,9 +283,9 @@ def test_eval_no_normalize_on_a_network_of_the_registry():
     images.__class__ = type(
         "Larger", (Images,), {"__getitem__": lambda self, i: (0, torch.full((3, 48, 48), i, dtype=torch.uint8), i)}
     )
-    features = evaluation.embed(
-        network, evaluation.evaluation_loader(images, opt), Runtime(opt), normalize=False
-    ).features["discriminative"]
+    settings = evaluation.EmbedSettings(normalize=False)
+    loader = evaluation.evaluation_loader(images, opt)
+    features = evaluation.embed(network, loader, Runtime(opt), settings=settings).features["discriminative"]
     with torch.no_grad():
         found = network.last_linear(network(torch.stack([images[i][1] for i in range(len(images))]))[1]["pooled"])
     np.testing.assert_allclose(features, found.numpy(), rtol=1e-4, atol=1e-5)

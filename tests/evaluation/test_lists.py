@@ -125,6 +125,14 @@ def test_published_ground_truth_by_names(tmp_path):
     assert measured(tmp_path, *words, names=NAMES, features=QUERIES, paths=asked) == pytest.approx(expected)
 
 
+def test_drawn_galleries_beside_a_function(tmp_path):
+    """Its rows are those of one gallery; other draws would be measured by the labels."""
+    words = relevant(tmp_path, "return np.ones((len(q), len(g)))")
+    draws = np.stack([np.arange(12) < 6, np.arange(12) >= 6])
+    with refused("it has role_draws, and --eval_relevance says"):
+        measured(tmp_path, *words, names=NAMES, features=QUERIES, labels=np.arange(12), role_draws=draws)
+
+
 def test_ground_truth_that_does_not_fit(tmp_path):
     (tmp_path / "lists.csv").write_text("query,kind,path\na,positive,g\nb,positive,g\n")
     (gallery,) = save(tmp_path, gallery={"features": GALLERY[:1], "paths": np.array(["g"])})
