@@ -152,11 +152,7 @@ def loader(options) -> None:
             "decode_once, crops made": once,
         }.items():
             words = [
-                "--dataset",
-                "glyphs",
-                "--data_sampler",
-                "shuffle",
-                "--bs",
+                *"--dataset glyphs --data_sampler shuffle --bs".split(),
                 str(bs),
                 "--kernels",
                 str(options.workers),

@@ -1,5 +1,4 @@
-"""Every criterion on the embedded characters: `python benchmarks/methods.py`, and its table in
-docs/methods_on_glyphs.md.
+"""Every criterion on the embedded characters: `python benchmarks/methods.py`, for docs/methods_on_glyphs.md.
 
 Each is trained for three epochs with a suitable miner and rate, conv4, seeds 0, 1, 2, through main.py; finished runs
 are not repeated. `--peers` trains at least ten of them once more through pytorch-metric-learning's own implementation,
@@ -43,15 +42,13 @@ from utilities.numbers import whole
 
 COMMON = (
     "--dataset glyphs --arch conv4_normalize --embed_dim 64 --bs 112 --samples_per_class 4 --data_sampler "
-    "class_balanced --lr 0.001 --decay 0 "
-    "--n_epochs 3 --save_interval 3 --no_train_metrics --evaluation_metrics e_recall@1 map_r --kernels 1 --no_records "
-    "--plot_every 0"
+    "class_balanced --lr 0.001 --decay 0 --n_epochs 3 --save_interval 3 --no_train_metrics --evaluation_metrics "
+    "e_recall@1 map_r --kernels 1 --no_records --plot_every 0"
 )
 RAW = "--arch conv4"  # for the losses that are meant for embeddings of any length
 WITHOUT_FLAGS = (
     "circle contextual fastap gpw histogram intrapair_variance lifted_original multisimilarity ntxent pnp rankedlist "
-    "recallatk smoothap "
-    "snr_contrastive supcon threshold_consistent tupletmargin"
+    "recallatk smoothap snr_contrastive supcon threshold_consistent tupletmargin"
 )
 METHODS = {
     **dict.fromkeys(WITHOUT_FLAGS.split(), ""),
@@ -118,13 +115,8 @@ PEERS = {  # ours -> how pytorch-metric-learning computes the same; none of them
     "softmax": lambda pml, o, n, d: (pml.NormalizedSoftmaxLoss(n, d, temperature=o.loss_softmax_temperature), None),
     "supcon": lambda pml, o, n, d: (pml.SupConLoss(temperature=o.loss_supcon_temperature), None),
 }
-WITH_VECTORS = (
-    "arcface",
-    "cosface",
-    "proxyanchor",
-    "proxynca_pp",
-    "softmax",
-)  # each program starts their class vectors in its own way
+# each program starts their class vectors in its own way
+WITH_VECTORS = ("arcface", "cosface", "proxyanchor", "proxynca_pp", "softmax")
 MARGIN = f"--loss margin {METHODS['margin']}"
 TWO_VIEWS = "--bs 56 --iterations_per_epoch 35"  # 112 embeddings a batch and 35 batches an epoch, as in the other runs
 TRAINERS = {  # name -> flags shared with metric_only, the trainer's own flags, further embeddings to measure
@@ -172,9 +164,10 @@ SAMPLERS = {  # name -> its loss and flags
     "full_random": f"{OF_SAMPLERS} full_random",
     "shuffle": f"{OF_SAMPLERS} shuffle",
     "hierarchical": f"{OF_SAMPLERS} hierarchical",
-    **{
-        name: f"{OF_SAMPLERS} {name}" for name in ("domain_balanced", "domain_round_robin", "domain_size")
-    },  # a domain: letters of one kind, or digits
+    # a domain: letters of one kind, or digits
+    "domain_balanced": f"{OF_SAMPLERS} domain_balanced",
+    "domain_round_robin": f"{OF_SAMPLERS} domain_round_robin",
+    "domain_size": f"{OF_SAMPLERS} domain_size",
     "d2_coreset": f"{OF_SAMPLERS} d2_coreset",
     "greedy_coreset": f"{OF_SAMPLERS} greedy_coreset",
     "disthist_batchmatch": f"{OF_SAMPLERS} disthist_batchmatch",
@@ -231,8 +224,9 @@ STUDY_SIDE = 64
 
 
 class Peer(torch.nn.Module):
-    """pytorch-metric-learning's loss as a criterion. Its class vectors start where ours start, or with `own_start` its
-    own way.
+    """pytorch-metric-learning's loss as a criterion.
+
+    Its class vectors start where ours start, or with `own_start` its own way.
     """
 
     def __init__(self, ours: torch.nn.Module, theirs: torch.nn.Module, epsilon: float | None, own_start: bool):
@@ -242,22 +236,23 @@ class Peer(torch.nn.Module):
         self.loss = theirs
         self.stats = {}
         self.miner = MultiSimilarityMiner(epsilon) if epsilon is not None else None
-        for mine, peer in () if own_start else zip(ours.parameters(), theirs.parameters(), strict=True):
-            start = mine.detach() if mine.shape == peer.shape else mine.detach().T
-            peer.data.copy_(start.reshape(peer.shape))
-        self.optim_dict_list = [
-            {**group, "params": list(theirs.parameters())} for group in getattr(ours, "optim_dict_list", [])
-        ]
+        if not own_start:
+            for our_parameter, parameter in zip(ours.parameters(), theirs.parameters(), strict=True):
+                start = our_parameter.detach()
+                if start.shape != parameter.shape:
+                    start = start.T
+                parameter.data.copy_(start.reshape(parameter.shape))
+        parameters = list(theirs.parameters())
+        self.optim_dict_list = [{**group, "params": parameters} for group in getattr(ours, "optim_dict_list", [])]
 
     def forward(self, batch, labels, **kwargs):
-        return self.loss(batch, labels, self.miner(batch, labels) if self.miner is not None else None)
+        pairs = self.miner(batch, labels) if self.miner is not None else None
+        return self.loss(batch, labels, pairs)
 
 
 def options(loss: str, seed: int, save_path: str, group: str):
-    words = [*COMMON.split(), "--loss", loss, *METHODS[loss].split()]
-    return parameters.read(
-        [*words, "--seed", str(seed), "--group", group, "--save_path", save_path, "--resume_or_start"]
-    )
+    words = f"{COMMON} --loss {loss} {METHODS[loss]} --seed {seed} --group {group} --resume_or_start --save_path"
+    return parameters.read([*words.split(), save_path])
 
 
 @contextlib.contextmanager
@@ -286,27 +281,32 @@ def result(loss: str, seed: int, save_path: str, peer: str = "") -> tuple[float,
     """
     opt = options(loss, seed, save_path, f"{loss}_{peer}" if peer else loss)
     if RunFolder(run_folder(opt)).progress.epochs < opt.n_epochs:
-        with computed_by_the_peer(loss, peer == "pml_own_start") if peer else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            if peer:
+                stack.enter_context(computed_by_the_peer(loss, own_start=peer == "pml_own_start"))
             main.main(opt)
-    told = json.loads((run_folder(opt) / "summary.json").read_text(encoding="utf-8"))
-    return told["last"]["test"]["e_recall@1"], told["last"]["test"]["map_r"], told["seconds"]
+    summary = json.loads((run_folder(opt) / "summary.json").read_text(encoding="utf-8"))
+    values = summary["last"]["test"]
+    return values["e_recall@1"], values["map_r"], summary["seconds"]
 
 
 def measured(flags: str, seed: int, save_path: str) -> tuple[dict, float]:
-    """(embedding -> test e_recall@1 and map_r, seconds) of the run with the common flags and `flags`; a missing run is
-    made first.
+    """(embedding -> test e_recall@1 and map_r, seconds) of the run with the common flags and `flags`.
+
+    A missing run is made first.
     """
     group = re.sub(r"\W+", "_", flags).strip("_")
     words = [*f"{COMMON} {flags} --seed {seed} --group {group} --resume_or_start --save_path".split(), save_path]
     opt = parameters.read(words)
     if RunFolder(run_folder(opt)).progress.epochs < opt.n_epochs:
         main.main(opt)
-    told = json.loads((run_folder(opt) / "summary.json").read_text(encoding="utf-8"))
-    values = told["last"]["test"]
-    prefixes = {name: f"{name}/" if len(opt.evaltypes) > 1 else "" for name in opt.evaltypes}
-    return {name: (values[f"{prefix}e_recall@1"], values[f"{prefix}map_r"]) for name, prefix in prefixes.items()}, told[
-        "seconds"
-    ]
+    summary = json.loads((run_folder(opt) / "summary.json").read_text(encoding="utf-8"))
+    values = summary["last"]["test"]
+    results = {}
+    for name in opt.evaltypes:
+        prefix = f"{name}/" if len(opt.evaltypes) > 1 else ""
+        results[name] = values[f"{prefix}e_recall@1"], values[f"{prefix}map_r"]
+    return results, summary["seconds"]
 
 
 def spread(values: list[float]) -> str:
@@ -315,42 +315,45 @@ def spread(values: list[float]) -> str:
 
 
 def operations(arch: str, flags: list[str]) -> tuple[int, int]:
-    """Operations of a step at BATCH, forward and backward: of the network's part, from two images, as it grows with
-    them; and of the losses.
+    """Operations of a step at BATCH, forward and backward: of the network and of the losses.
+
+    The network's are those for two images, scaled: they grow with the number of images.
     """
     step, _ = built(arch, "--bs", str(BATCH), "--samples_per_class", "4", *flags)
     trainer = step.trainer.train()
-    with FlopCounterMode(display=False) as of_network:
+    with FlopCounterMode(display=False) as network_counter:
         outputs = trainer.outputs(torch.zeros(2, 3, 224, 224, dtype=torch.uint8))
         sum(value.sum() for value in outputs.values() if value.requires_grad).backward()
-    given = {
+    random_outputs = {
         name: torch.randn(BATCH, *value.shape[1:]).requires_grad_(value.requires_grad)
         for name, value in outputs.items()
     }
-    with FlopCounterMode(display=False) as of_losses:
-        sum(trainer.losses(given, Batch(torch.arange(BATCH) // 4, None, torch.arange(BATCH))).values()).backward()
-    return of_network.get_total_flops() * BATCH // 2, of_losses.get_total_flops()
+    batch = Batch(torch.arange(BATCH) // 4, None, torch.arange(BATCH))
+    with FlopCounterMode(display=False) as loss_counter:
+        sum(trainer.losses(random_outputs, batch).values()).backward()
+    return network_counter.get_total_flops() * BATCH // 2, loss_counter.get_total_flops()
+
+
+def write_vectors(path: str, n_classes: int, dimensions: int) -> None:
+    """A file for --language_vectors: five random vectors of each class."""
+    names = [f"class {label}" for label in range(n_classes)]
+    np.savez(path, names=names, vectors=np.random.default_rng(0).normal(size=(n_classes, 5, dimensions)))
 
 
 def operations_table(names: list[str]) -> None:
     print("| method | network, Gflop | losses, Gflop | of the plain step |\n|-|-|-|-|")
-    plain = {}
+    plain_total = {}  # arch -> operations of its first method
     for name, (arch, flags) in OPERATIONS.items():
+        if name not in names and arch in plain_total:
+            continue
         with tempfile.NamedTemporaryFile(suffix=".npz") as vectors:
             if "--language_vectors" in flags:
-                np.savez(
-                    vectors.name,
-                    names=[f"class {label}" for label in range(CLASSES)],
-                    vectors=np.random.default_rng(0).normal(size=(CLASSES, 5, 512)),
-                )
+                write_vectors(vectors.name, CLASSES, 512)
                 flags += f" {vectors.name}"
-            found = operations(arch, flags.split()) if name in names or arch not in plain else None
-        if found:
-            plain.setdefault(arch, sum(found))
-            print(
-                f"| {name} | {found[0] / 1e9:,.0f} | {found[1] / 1e9:.2f} | {sum(found) / plain[arch]:.3f} |",
-                flush=True,
-            )
+            network, losses = operations(arch, flags.split())
+        total = network + losses
+        ratio = total / plain_total.setdefault(arch, total)
+        print(f"| {name} | {network / 1e9:,.0f} | {losses / 1e9:.2f} | {ratio:.3f} |", flush=True)
 
 
 def study_step(name: str):
@@ -358,11 +361,7 @@ def study_step(name: str):
     shape = f"--embed_dim 128 --bs {STUDY_BATCH} --samples_per_class 4 --crop_size {STUDY_SIDE} --channels_last"
     line = protocol.line(protocol.DATA[0]._replace(flags=shape), STUDIED[name], "Costs", 0, "")
     with tempfile.NamedTemporaryFile(suffix="_rows.npz") as vectors:
-        np.savez(
-            vectors.name,
-            names=[f"class {label}" for label in range(STUDY_CLASSES)],
-            vectors=np.random.default_rng(0).normal(size=(STUDY_CLASSES, 5, 1280)),
-        )
+        write_vectors(vectors.name, STUDY_CLASSES, 1280)
         words = re.sub(r"\S+_rows\.npz", vectors.name, line).split()[2:]
         step, _ = built("timm:tf_efficientnet_lite0_frozen_normalize", *words, n_classes=STUDY_CLASSES)
     images = torch.randint(0, 256, (STUDY_BATCH, 3, STUDY_SIDE, STUDY_SIDE), dtype=torch.uint8)
@@ -371,8 +370,9 @@ def study_step(name: str):
 
 
 def write_costs(path: str, repeats: int) -> None:
-    """Median milliseconds of a step of each method, in turns, and the megabytes that a step takes, in a process of its
-    own each; to a CSV file.
+    """Write median milliseconds of a step of each method, taken in turns, and its megabytes to a CSV file.
+
+    The megabytes are measured in a process of its own for each method.
     """
     times = medians({name: study_step(name) for name in STUDIED}, 2, repeats)
     rows = []
@@ -396,13 +396,9 @@ def table(names: list[str], seeds: range, save_path: str) -> None:
     for name in names:
         results = [result(name, seed, save_path) for seed in seeds]
         recall, map_r, seconds = (list(column) for column in zip(*results, strict=True))
-        print(
-            (
-                f"| `{name}` | `{METHODS[name] or '–'}` | {spread(recall)} | {spread(map_r)} | "
-                f"{statistics.median(seconds):.0f} |"
-            ),
-            flush=True,
-        )
+        flags = METHODS[name] or "–"
+        time_text = f"{statistics.median(seconds):.0f}"
+        print(f"| `{name}` | `{flags}` | {spread(recall)} | {spread(map_r)} | {time_text} |", flush=True)
 
 
 def peer_table(names: list[str], seeds: range, save_path: str, peer: str) -> None:
@@ -410,29 +406,19 @@ def peer_table(names: list[str], seeds: range, save_path: str, peer: str) -> Non
     for name in names:
         ours, theirs = ([result(name, seed, save_path, side)[0] for seed in seeds] for side in ("", peer))
         differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+        mean = f"{100 * statistics.mean(differences):+.2f}"
         error = 2 * statistics.stdev(differences) / len(differences) ** 0.5
-        print(
-            (
-                f"| `{name}` | {spread(ours)} | {spread(theirs)} | {100 * statistics.mean(differences):+.2f} | "
-                f"{100 * error:.2f} |"
-            ),
-            flush=True,
-        )
+        print(f"| `{name}` | {spread(ours)} | {spread(theirs)} | {mean} | {100 * error:.2f} |", flush=True)
 
 
-def rows_of(first: str, flags: str, seeds: range, save_path: str, of_one: int | None = None) -> None:
-    """Print the rows of a setting, one per embedding, with its name in the second column; of a single embedding
-    `of_one` stands there.
-    """
-    told, seconds = zip(*[measured(flags, seed, save_path) for seed in seeds], strict=True)
-    for embedding in told[0]:
-        recall, map_r = zip(*[values[embedding] for values in told], strict=True)
-        print(
-            f"| {first} | {f'`{embedding}`' if len(told[0]) > 1 else of_one or '–'} | {spread(recall)} | "
-            f"{spread(map_r)} "
-            f"| {statistics.median(seconds):.0f} |",
-            flush=True,
-        )
+def rows_of(heading: str, flags: str, seeds: range, save_path: str, single: str = "–") -> None:
+    """Print the rows of a setting, one per embedding, with its name in the second column; `single` if it is alone."""
+    results, seconds = zip(*[measured(flags, seed, save_path) for seed in seeds], strict=True)
+    for embedding in results[0]:
+        recall, map_r = zip(*[values[embedding] for values in results], strict=True)
+        name = f"`{embedding}`" if len(results[0]) > 1 else single
+        time_text = f"{statistics.median(seconds):.0f}"
+        print(f"| {heading} | {name} | {spread(recall)} | {spread(map_r)} | {time_text} |", flush=True)
 
 
 def trainer_table(names: list[str], seeds: range, save_path: str) -> None:
@@ -440,10 +426,10 @@ def trainer_table(names: list[str], seeds: range, save_path: str) -> None:
     print("| flags besides the common ones | embedding | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
     for shared in dict.fromkeys(TRAINERS[name][0] for name in names):
         rows_of(f"`{shared}`", shared, seeds, save_path)
-        for name in (name for name in names if TRAINERS[name][0] == shared):
-            _, own, further = TRAINERS[name]
-            flags = f"--trainer {name} {own}".strip()
-            evaltypes = f" --evaltypes discriminative {' '.join(further)}" if further else ""
+        for name in [name for name in names if TRAINERS[name][0] == shared]:
+            _, trainer_flags, embeddings = TRAINERS[name]
+            flags = f"--trainer {name} {trainer_flags}".strip()
+            evaltypes = f" --evaltypes discriminative {' '.join(embeddings)}" if embeddings else ""
             rows_of(f"the same with `{flags}`", f"{shared} {flags}{evaltypes}", seeds, save_path)
 
 
@@ -460,19 +446,20 @@ def memory_table(kind: str, names: list[str] | None, seeds: range, save_path: st
     common, memory, losses = MEMORIES[kind]
     for name in names or losses:
         flags = f"--loss {name} {losses[name]}".strip()
-        for further, first in (("", f"`{flags}`"), (f" {memory}", f"the same with `{memory}`")):
-            rows_of(first, f"{flags} {common}{further}", seeds, save_path)
+        rows_of(f"`{flags}`", f"{flags} {common}", seeds, save_path)
+        rows_of(f"the same with `{memory}`", f"{flags} {common} {memory}", seeds, save_path)
 
 
 def backbone_table(names: list[str], seeds: range, save_path: str) -> None:
-    """Each backbone, cosine and hyperbolic, plain and as a cascade. A cascade hands pairs to its loss; hyperbolic loss
-    takes none.
+    """Each backbone, cosine and hyperbolic, plain and as a cascade.
+
+    A cascade hands pairs to its loss; hyperbolic loss takes none.
     """
     print("| flags besides the common ones | seeds | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
     for name in names:
-        arch, own, cascade = BACKBONES[name]
-        cosine = f"--arch {arch}_normalize {own} --loss"
-        raw = f"--arch {arch} {own} --loss"
+        arch, backbone_flags, cascade = BACKBONES[name]
+        cosine = f"--arch {arch}_normalize {backbone_flags} --loss"
+        raw = f"--arch {arch} {backbone_flags} --loss"
         ball = "--eval_space hyperbolic"
         plain = (
             f"{cosine} ntxent",
@@ -481,56 +468,65 @@ def backbone_table(names: list[str], seeds: range, save_path: str) -> None:
             f"{raw} triplet --batch_mining semihard {ball}",
         )
         for flags in (*plain, f"{cosine} ntxent {cascade}", f"{raw} triplet --batch_mining semihard {ball} {cascade}"):
-            rows_of(f"`{flags}`", flags, seeds, save_path, of_one=len(seeds))
+            rows_of(f"`{flags}`", flags, seeds, save_path, single=str(len(seeds)))
+
+
+def get_parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    text = "these losses, trainers, miners, samplers or backbones (default: all)"
+    add("--only", nargs="+", default=None, help=text)
+    add("--peers", action="store_true", help="the comparison with pytorch-metric-learning instead of the table")
+    text = "with --peers: class vectors of each program start its own way"
+    add("--own_starts", action="store_true", help=text)
+    add("--trainers", action="store_true", help="every trainer beside metric_only instead of the table")
+    add("--miners", action="store_true", help="every miner with contrastive or triplet loss instead of the table")
+    text = "every sampler with multisimilarity, or triplet loss, instead of the table"
+    add("--samplers", action="store_true", help=text)
+    text = "cross-batch memory on small batches instead of the table"
+    add("--memory", nargs="?", const="settled", choices=list(MEMORIES), help=text)
+    text = "the backbones, cosine, hyperbolic and cascaded, instead of the table"
+    add("--backbones", action="store_true", help=text)
+    text = "operations of a step of the methods since 2021 instead of the table"
+    add("--operations", action="store_true", help=text)
+    text = "time and memory of a step of each method of Recent_Runs.sh, written to a CSV file, instead of the table"
+    add("--costs", default=None, metavar="FILE", help=text)
+    add("--repeats", type=whole(1), default=15, help="with --costs: steps of each method")
+    add("--peak", default=None, choices=STUDIED, help=argparse.SUPPRESS)  # for the processes that --costs starts
+    add("--seeds", type=whole(1, 1000), default=None, help="how many seeds (default: 3; 5 with --peers)")
+    add("--save_path", default="Training_Results/Methods", help="where the runs lie")
+    return parser
+
+
+def print_tables(arguments) -> None:
+    """Make the table that the flags ask for."""
+    chosen = arguments.only
+    save_path = arguments.save_path
+    n_seeds = 5 if arguments.peers else 3
+    seeds = range(arguments.seeds or n_seeds)
+    if arguments.peers:
+        names, peer = (WITH_VECTORS, "pml_own_start") if arguments.own_starts else (list(PEERS), "pml")
+        peer_table(chosen or names, seeds, save_path, peer)
+    elif arguments.costs:
+        write_costs(arguments.costs, arguments.repeats)
+    elif arguments.operations:
+        operations_table(chosen or list(OPERATIONS))
+    elif arguments.trainers:
+        trainer_table(chosen or list(TRAINERS), seeds, save_path)
+    elif arguments.miners:
+        table_of(MINERS, chosen, seeds, save_path)
+    elif arguments.samplers:
+        table_of(SAMPLERS, chosen, seeds, save_path)
+    elif arguments.backbones:
+        backbone_table(chosen or list(BACKBONES), seeds, save_path)
+    elif arguments.memory:
+        memory_table(arguments.memory, chosen, seeds, save_path)
+    else:
+        table(chosen or sorted(METHODS), seeds, save_path)
 
 
 if __name__ == "__main__":
-    parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--only", nargs="+", default=None, help="these losses, trainers, miners, samplers or backbones (default: all)"
-    )
-    parser.add_argument(
-        "--peers", action="store_true", help="the comparison with pytorch-metric-learning instead of the table"
-    )
-    parser.add_argument(
-        "--own_starts", action="store_true", help="with --peers: class vectors of each program start its own way"
-    )
-    parser.add_argument("--trainers", action="store_true", help="every trainer beside metric_only instead of the table")
-    parser.add_argument(
-        "--miners", action="store_true", help="every miner with contrastive or triplet loss instead of the table"
-    )
-    parser.add_argument(
-        "--samplers",
-        action="store_true",
-        help="every sampler with multisimilarity, or triplet loss, instead of the table",
-    )
-    parser.add_argument(
-        "--memory",
-        nargs="?",
-        const="settled",
-        choices=list(MEMORIES),
-        help="cross-batch memory on small batches instead of the table",
-    )
-    parser.add_argument(
-        "--backbones", action="store_true", help="the backbones, cosine, hyperbolic and cascaded, instead of the table"
-    )
-    parser.add_argument(
-        "--operations", action="store_true", help="operations of a step of the methods since 2021 instead of the table"
-    )
-    parser.add_argument(
-        "--costs",
-        default=None,
-        metavar="FILE",
-        help="time and memory of a step of each method of Recent_Runs.sh, written to a CSV file, instead of the table",
-    )
-    parser.add_argument("--repeats", type=whole(1), default=15, help="with --costs: steps of each method")
-    parser.add_argument(
-        "--peak", default=None, choices=STUDIED, help=argparse.SUPPRESS
-    )  # what the processes of --costs are started with
-    parser.add_argument(
-        "--seeds", type=whole(1, 1000), default=None, help="how many seeds (default: 3; 5 with --peers)"
-    )
-    parser.add_argument("--save_path", default="Training_Results/Methods", help="where the runs lie")
+    parser = get_parser()
     arguments = parser.parse_args()
     if arguments.peers and arguments.seeds == 1:
         parser.error("--seeds 1: a paired difference has an error from two seeds on")
@@ -541,23 +537,5 @@ if __name__ == "__main__":
     if missing:
         sys.exit(f"no setting for {', '.join(sorted(missing))}: add them to METHODS")
     began = time.monotonic()
-    seeds = range(arguments.seeds or (5 if arguments.peers else 3))
-    where = arguments.save_path
-    if arguments.peers:
-        names, peer = (WITH_VECTORS, "pml_own_start") if arguments.own_starts else (list(PEERS), "pml")
-        peer_table(arguments.only or names, seeds, where, peer)
-    elif arguments.costs:
-        write_costs(arguments.costs, arguments.repeats)
-    elif arguments.operations:
-        operations_table(arguments.only or list(OPERATIONS))
-    elif arguments.trainers:
-        trainer_table(arguments.only or list(TRAINERS), seeds, where)
-    elif arguments.miners or arguments.samplers:
-        table_of(MINERS if arguments.miners else SAMPLERS, arguments.only, seeds, where)
-    elif arguments.backbones:
-        backbone_table(arguments.only or list(BACKBONES), seeds, where)
-    elif arguments.memory:
-        memory_table(arguments.memory, arguments.only, seeds, where)
-    else:
-        table(arguments.only or sorted(METHODS), seeds, where)
+    print_tables(arguments)
     print(f"{time.monotonic() - began:.0f} s on {torch.get_num_threads()} threads")

@@ -197,10 +197,7 @@ def main(argv=None) -> None:
             words += ["--share", *map(str, shares), *["--traffic"] * given.traffic]
             command = [
                 sys.executable,
-                "-m",
-                "torch.distributed.run",
-                "--standalone",
-                "--nproc_per_node",
+                *"-m torch.distributed.run --standalone --nproc_per_node".split(),
                 str(n),
                 __file__,
                 "--row",

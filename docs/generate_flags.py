@@ -27,11 +27,8 @@ def text() -> str:
     parser = parameters.get_parser()
     for title, actions in help_pages.groups(parser).items():
         parts += [f"## {title}\n", *table(actions), ""]
-    old = [action.option_strings[0] for action in parser._actions if action.help is argparse.SUPPRESS]
-    parts.append(
-        f"Still read from old scripts and runs: {', '.join(f'`{name}`' for name in sorted(old))}, `--scheduler "
-        "multistep`.\n"
-    )
+    old = sorted(action.option_strings[0] for action in parser._actions if action.help is argparse.SUPPRESS)
+    parts.append(f"Still read from old scripts and runs: {_code(old)}, `--scheduler multistep`.\n")
     return "\n".join(parts)
 
 
@@ -41,9 +38,16 @@ def table(actions) -> list[str]:
     return ["| flag | default | meaning |\n|-|-|-|", *rows]
 
 
+def _code(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def _names(action) -> str:
-    names = ", ".join(f"`{name}`" for name in action.option_strings)
-    return names + (f" ({_cell(' / '.join(map(str, action.choices)))})" if action.choices else "")
+    names = _code(action.option_strings)
+    if not action.choices:
+        return names
+    choices = _cell(" / ".join(map(str, action.choices)))
+    return f"{names} ({choices})"
 
 
 def _default(action) -> str:
@@ -51,7 +55,8 @@ def _default(action) -> str:
         return "off"
     if action.default in (None, [], argparse.SUPPRESS):
         return "–"
-    return _cell(" ".join(map(str, action.default)) if isinstance(action.default, list) else str(action.default))
+    values = action.default if isinstance(action.default, list) else [action.default]
+    return _cell(" ".join(map(str, values)))
 
 
 def _cell(value) -> str:

@@ -1,5 +1,6 @@
-"""Write docs/methods.md from the plug-ins' captions: `python docs/generate_methods.py`. A test checks that it is up to
-date.
+"""Write docs/methods.md from the plug-ins' captions: `python docs/generate_methods.py`.
+
+A test checks that the page is up to date.
 """
 
 import re
@@ -21,8 +22,8 @@ TITLES = {
     "metrics": ("Metrics", "--evaluation_metrics"),
 }
 NOTES = {
-    "architectures": "And any classification network of torchvision or pretrainedmodels by its constructor's name (`tv:` and `ptm:` "
-    "choose the package); any of timm by `timm:<name>`, "
+    "architectures": "And any classification network of torchvision or pretrainedmodels by its constructor's name "
+    "(`tv:` and `ptm:` choose the package); any of timm by `timm:<name>`, "
     "tag included: `python -c \"import timm; print(*timm.list_models('vit*', pretrained=True))\"` finds names."
 }
 
@@ -42,7 +43,9 @@ def text() -> str:
     for kind, (title, flag) in TITLES.items():
         parts += [f"## {title}", "", f"`{flag}`", ""]
         parts += [f"- `{name}`: {linked(caption)}" for name, caption in parameters.listing(kind)]
-        parts += ["", NOTES[kind], ""] if kind in NOTES else [""]
+        parts.append("")
+        if kind in NOTES:
+            parts += [NOTES[kind], ""]
     return "\n".join(parts)
 
 

@@ -1,9 +1,8 @@
-"""Write signatures and docstrings into docs/python.md: `python docs/generate_python.py`. A test checks that they are
-current.
+"""Write signatures and docstrings into docs/python.md: `python docs/generate_python.py`.
 
-The page is written by hand but for its blocks, from `<!-- site` to `<!-- /site -->`. The site shows the directive in
-the comment, which mkdocstrings fills (docs/site_hooks.py); a reader of the file sees the text below the comment, which
-this program writes.
+A test checks that they are current. The page is written by hand but for its blocks, from `<!-- site` to
+`<!-- /site -->`. The site shows the directive in the comment, which mkdocstrings fills (docs/site_hooks.py); a reader
+of the file sees the text below the comment, which this program writes.
 """
 
 import inspect
@@ -39,27 +38,28 @@ def _block(match) -> str:
     return "\n".join([f"<!-- site\n{directive}-->", "", *lines, "<!-- /site -->"])
 
 
-def described(name: str, found) -> list[str]:
+def described(name: str, documented) -> list[str]:
     """The lines on a function, a class or a module."""
     lines = [f"### `{name}`", ""]
-    if not isinstance(found, ModuleType):
-        lines += ["```python", signature(name.rpartition(".")[2], found), "```", ""]
-    lines += prose(inspect.getdoc(found))
-    members = list(_members(found))
+    if not isinstance(documented, ModuleType):
+        lines += ["```python", signature(name.rpartition(".")[2], documented), "```", ""]
+    lines += prose(inspect.getdoc(documented))
+    members = list(_members(documented))
     for member, function in members:
         caption = " ".join(prose(inspect.getdoc(function).partition("\n\n")[0])).strip()
-        lines.append(f"- `{member}{'' if isinstance(function, property) else _arguments(function)}`: {caption}")
+        arguments = "" if isinstance(function, property) else _arguments(function)
+        lines.append(f"- `{member}{arguments}`: {caption}")
     return [*lines, ""] if members else lines
 
 
-def signature(name: str, found) -> str:
-    """`name(arguments) -> type`, in several lines where it is long; of an exception its name alone."""
-    if isinstance(found, type) and issubclass(found, BaseException):
+def signature(name: str, documented) -> str:
+    """`name(arguments) -> type`, in several lines if it is long; of an exception its name alone."""
+    if isinstance(documented, type) and issubclass(documented, BaseException):
         return name
-    spec = inspect.signature(found)
-    whole = f"{name}{spec}"
-    if len(whole) <= MOST_COLUMNS:
-        return whole
+    spec = inspect.signature(documented)
+    line = f"{name}{spec}"
+    if len(line) <= MOST_COLUMNS:
+        return line
     arguments = str(spec).rpartition(" -> ")
     returned = f" -> {arguments[2]}" if spec.return_annotation is not spec.empty else ""
     return f"{name}(\n{''.join(_lines_of(spec))}){returned}"
@@ -67,11 +67,11 @@ def signature(name: str, found) -> str:
 
 def _lines_of(spec: inspect.Signature):
     """A line for each argument, and one with a star before those that are given by name."""
-    starred = False
+    has_star = False
     for parameter in spec.parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+        if parameter.kind is parameter.KEYWORD_ONLY and not has_star:
             yield "    *,\n"
-        starred = starred or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        has_star = has_star or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
         yield f"    {parameter},\n"
 
 
@@ -81,15 +81,16 @@ def _arguments(function) -> str:
     return f"({', '.join(names)})"
 
 
-def _members(found):
+def _members(documented):
     """(name, function or property) of what is public and documented in a class or a module itself."""
-    if not isinstance(found, type | ModuleType):
+    if not isinstance(documented, type | ModuleType):
         return
-    for name, member in vars(found).items():
-        is_own = isinstance(found, type) or getattr(member, "__module__", None) == found.__name__
-        member = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-        is_shown = inspect.isfunction(member) or isinstance(member, property)
-        if is_shown and is_own and not name.startswith("_") and inspect.getdoc(member):
+    for name, member in vars(documented).items():
+        is_own = isinstance(documented, type) or getattr(member, "__module__", None) == documented.__name__
+        if isinstance(member, classmethod | staticmethod):
+            member = member.__func__
+        is_callable = inspect.isfunction(member) or isinstance(member, property)
+        if is_callable and is_own and not name.startswith("_") and inspect.getdoc(member):
             yield name, member
 
 

@@ -1,7 +1,7 @@
-"""The site's page of each kind of method, from the plug-ins themselves: caption, paper, formula, flags, result on the
-embedded characters.
+"""The site's page of each kind of method, from the plug-ins themselves.
 
-`make docs` writes them into the site (docs/site_hooks.py); `python docs/generate_reference.py losses` prints one.
+A method's section has its caption, paper, formula, flags and its result on the embedded characters. `make docs` writes
+the pages into the site (docs/site_hooks.py); `python docs/generate_reference.py losses` prints one.
 """
 
 import inspect
@@ -44,16 +44,18 @@ def text(kind: str) -> str:
     if kind == "losses":
         parts += [
             "**On the embedded characters**: three epochs of a small network, test set, mean and standard deviation of "
-            "three seeds in percent. It shows that a loss learns, and with "
-            "which settings; it is not a ranking: [methods_on_glyphs.md](methods_on_glyphs.md).",
+            "three seeds in percent. It shows that a loss learns, and with which settings; it is not a ranking: "
+            "[methods_on_glyphs.md](methods_on_glyphs.md).",
             "",
         ]
     groups = {group.title: group for group in parameters.get_parser()._action_groups}
     for name, module in registry.modules().items():
         declared = groups.get(f"{registry.kind} {name}")
         parts += [*_method(kind, name, module), *_flags(declared), *_results(kind, name)]
-    parts += _memory() if kind == "trainers" else []
-    parts += [generate_methods.NOTES[kind], ""] if kind in generate_methods.NOTES else []
+    if kind == "trainers":
+        parts += _memory()
+    if kind in generate_methods.NOTES:
+        parts += [generate_methods.NOTES[kind], ""]
     return "\n".join(parts)
 
 
@@ -68,16 +70,17 @@ def _registry(kind: str):
 
 def _method(kind: str, name: str, module) -> list[str]:
     """Heading, caption with its paper, formula, and the rest of the docstrings of class and module."""
-    caption, _, beside = inspect.getdoc(module).partition("\n\n")
+    caption, _, module_text = inspect.getdoc(module).partition("\n\n")
     caption = " ".join(caption.split())
-    of_class = getattr(module, CLASSES[kind], None)
-    formula, _, more = (inspect.getdoc(of_class) or "").partition("\n\n")
+    plug_in = getattr(module, CLASSES[kind], None)
+    formula, _, class_text = (inspect.getdoc(plug_in) or "").partition("\n\n")
     lines = [f"## `{name}` {{ #{name} }}", "", f"{generate_methods.linked(caption)}.", ""]
-    lines += ["```text", formula.strip(), "```", ""] if formula.strip() else []
+    if formula.strip():
+        lines += ["```text", formula.strip(), "```", ""]
     if kind == "metrics":
-        lines += [f"- `{shown}`: {plain(means)}" for shown, means in of_class.NAMES.items()] + [""]
-    for paragraph in (more, beside):
-        lines += prose(paragraph)
+        lines += [f"- `{metric}`: {plain(meaning)}" for metric, meaning in plug_in.NAMES.items()]
+        lines.append("")
+    lines += prose(class_text) + prose(module_text)
     if kind == "losses":
         lines += [_needs(module), ""]
     return lines
@@ -96,23 +99,27 @@ def prose(text: str) -> list[str]:
 
 def plain(text: str) -> str:
     """A docstring's text escaped for Markdown except in backticks; arXiv numbers become links."""
-    parts = re.split(r"(`[^`]*`)", text)
-    escaped = "".join(
-        part if part.startswith("`") else SPECIAL.sub(r"\\\1", part).replace("\\<", "&lt;") for part in parts
-    )
-    return re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[arXiv \1](https://arxiv.org/abs/\1)", escaped)
+    parts = re.split(r"(`[^`]*`)", text)  # code has the odd places
+    parts[::2] = [SPECIAL.sub(r"\\\1", part).replace("\\<", "&lt;") for part in parts[::2]]
+    return re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[arXiv \1](https://arxiv.org/abs/\1)", "".join(parts))
 
 
 def _needs(module) -> str:
     """What a loss requires of the command beside its own flags."""
-    miner = "Needs a miner, `--batch_mining`" if module.REQUIRES_BATCHMINER else "Takes no miner"
-    allowed = module.ALLOWED_MINING_OPS
-    miner += f": {', '.join(f'`{name}`' for name in allowed)}" if module.REQUIRES_BATCHMINER and allowed else ""
-    return f"{miner}. {'Has parameters of its own' if module.REQUIRES_OPTIM else 'Has no parameters'}."
+    miner = "Takes no miner"
+    if module.REQUIRES_BATCHMINER:
+        miner = "Needs a miner, `--batch_mining`"
+        allowed = ", ".join(f"`{name}`" for name in module.ALLOWED_MINING_OPS or ())
+        if allowed:
+            miner += f": {allowed}"
+    optimiser = "Has parameters of its own" if module.REQUIRES_OPTIM else "Has no parameters"
+    return f"{miner}. {optimiser}."
 
 
 def _flags(group) -> list[str]:
-    return [*generate_flags.table(group._group_actions), ""] if group is not None and group._group_actions else []
+    if group is None or not group._group_actions:
+        return []
+    return [*generate_flags.table(group._group_actions), ""]
 
 
 def _results(kind: str, name: str) -> list[str]:
@@ -120,81 +127,83 @@ def _results(kind: str, name: str) -> list[str]:
     if kind == "trainers":
         return _table(_beside_its_base(f"--trainer {name}"), "every-trainer-beside-metric_only")
     if kind == "miners":
-        rows = [[f"`--loss {loss.strip('`')} {flags.strip('`')}`", "–", *row[:2]] for loss, flags, *row in of_losses()]
-        return _table(
-            [row for row in [*results("Every miner"), *rows] if re.search(rf"--batch_mining {name}[ `]", row[0])],
-            "every-miner",
-        )
+        rows = results("Every miner")
+        for loss, flags, *values in of_losses():
+            rows.append([f"`--loss {loss.strip('`')} {flags.strip('`')}`", "–", *values[:2]])
+        return _table(_with_flag(rows, f"--batch_mining {name}"), "every-miner")
     if kind == "samplers":
-        return _table(
-            [row for row in results("Every sampler") if re.search(rf"--data_sampler {name}[ `]", row[0])],
-            "every-sampler",
-        )
+        return _table(_with_flag(results("Every sampler"), f"--data_sampler {name}"), "every-sampler")
     if kind != "losses":
         return []
     for loss, flags, recall, map_r, _ in of_losses():
         if loss == f"`{name}`":
+            settings = _settings(flags.strip("`"))
             return [
-                (
-                    f"On the embedded characters, with {_given(flags.strip('`'))}: e_recall@1 **{recall}**, map_r "
-                    f"**{map_r}**."
-                ),
+                f"On the embedded characters, with {settings}: e_recall@1 **{recall}**, map_r **{map_r}**.",
                 "",
             ]
-    run = (
-        f": with {_given(METHODS[name])}, `python benchmarks/methods.py --only {name}` runs it"
-        if name in METHODS
-        else ""
-    )
-    return [f"On the embedded characters: not run yet{run}.", ""]
+    command = ""
+    if name in METHODS:
+        command = f": with {_settings(METHODS[name])}, `python benchmarks/methods.py --only {name}` runs it"
+    return [f"On the embedded characters: not run yet{command}.", ""]
+
+
+def _with_flag(rows: list[list[str]], words: str) -> list[list[str]]:
+    """The rows whose command has a flag with this value."""
+    return [row for row in rows if re.search(rf"{words}[ `]", row[0])]
 
 
 def _memory() -> list[str]:
     """The section of the cross-batch memory, which works with several trainers."""
     table = _table(_beside_its_base("--memory_size"), "cross-batch-memory-on-small-batches")
-    about = (
+    text = (
         "Each batch is also compared with the last N embeddings: "
         "[training_methods.md](training_methods.md#cross-batch-memory---memory_size-n)."
     )
-    return ["## Cross-batch memory, `--memory_size N` { #memory }", "", about, "", *table]
+    return ["## Cross-batch memory, `--memory_size N` { #memory }", "", text, "", *table]
 
 
-def _table(rows: list[list[str]], place: str = "") -> list[str]:
-    """Rows of docs/methods_on_glyphs.md; nothing where there are none."""
-    there = f"[On the embedded characters](methods_on_glyphs.md{f'#{place}' if place else ''}), in percent:"
-    table = [f"| {' | '.join(row)} |" for row in rows]
-    return [there, "", "| flags | embedding | e_recall@1 | map_r |", "|-|-|-|-|", *table, ""] if table else []
+def _table(rows: list[list[str]], anchor: str) -> list[str]:
+    """Rows of docs/methods_on_glyphs.md below a link to their table; nothing without rows."""
+    if not rows:
+        return []
+    link = f"[On the embedded characters](methods_on_glyphs.md#{anchor}), in percent:"
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return [link, "", "| flags | embedding | e_recall@1 | map_r |", "|-|-|-|-|", *lines, ""]
 
 
 def _beside_its_base(flag: str) -> list[list[str]]:
     """The rows with a flag, each after the row of the same flags without it."""
     rows = []
     base = None
-    shown = None
+    last_base = None  # of the last row that was taken
     for row in results():
-        base = base if row[0].startswith("the same with") else row
+        if not row[0].startswith("the same with"):
+            base = row
         if flag in row[0]:
-            rows += [row] if shown is base else [base, row]
-            shown = base
+            if base is not last_base:
+                rows.append(base)
+            rows.append(row)
+            last_base = base
     return rows
 
 
-def _given(flags: str) -> str:
+def _settings(flags: str) -> str:
     return f"`{flags}`" if flags.strip("–") else "its defaults"
 
 
 def of_losses() -> list[list[str]]:
-    """The rows of the table of losses: name, flags, e_recall@1, map_r, seconds; not those that compare with other
-    packages.
-    """
+    """The rows of the table of losses: name, flags, e_recall@1, map_r, seconds; without those of other packages."""
     return [row for row in results() if len(row) == 5 and row[1].startswith("`")]
 
 
 def results(section: str = "") -> list[list[str]]:
     """The cells of every row of the tables of docs/methods_on_glyphs.md, or of one section alone."""
-    lines = RESULTS.read_text(encoding="utf-8").partition(f"\n## {section}\n" if section else "# ")[2]
-    lines = (lines.partition("\n## ")[0] if section else lines).splitlines()
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| ")]
+    text = RESULTS.read_text(encoding="utf-8")
+    if section:
+        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row] for row in rows]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""MkDocs hooks of `make docs`: pages that lie outside docs/ or are made from the code; repository links become links of
-the site.
+"""MkDocs hooks of `make docs`: pages from outside docs/ or made from the code, and links of the site.
 
 The pages stay as GitHub shows them; the hooks convert what MkDocs reads differently. A link to a file that is not a
 page leads to a copy.
@@ -35,13 +34,10 @@ LISTED = re.compile(r"(\d+\.|[-*]) ")
 
 def on_config(config):
     """Pages that mkdocs.yml does not name yet come at the end of its navigation."""
-    named = set(_pages(config["nav"]))
-    others = sorted(
-        str(page.relative_to(ROOT / "docs"))
-        for page in (ROOT / "docs").rglob("*.md")
-        if str(page.relative_to(ROOT / "docs")) not in named
-    )
-    config["nav"] += [{"More": others}] if others else []
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    further_pages = sorted(pages - set(_pages(config["nav"])))
+    if further_pages:
+        config["nav"].append({"More": further_pages})
     return config
 
 
@@ -56,17 +52,13 @@ def on_files(files, config):
     for name, on_site in OUTSIDE.items():
         files.append(File.generated(config, on_site, abs_src_path=str(ROOT / name)))
     for kind in generate_reference.KINDS:
-        content = re.sub(
-            r"\]\((?=[\w-]+\.md)", "](../", generate_reference.text(kind)
-        )  # its links are relative to docs/
+        # its links are relative to docs/
+        content = re.sub(r"\]\((?=[\w-]+\.md)", "](../", generate_reference.text(kind))
         files.append(File.generated(config, f"{METHODS}/{kind}.md", content=content))
     linked = set()
     for file in files.documentation_pages():
-        linked |= (
-            set(_targets(file.content_string, source_of(file.src_uri)))
-            if file.generated_by is None or file.src_uri in OUTSIDE.values()
-            else set()
-        )
+        if file.generated_by is None or file.src_uri in OUTSIDE.values():
+            linked |= set(_targets(file.content_string, source_of(file.src_uri)))
     for path in sorted(linked):
         if path not in OUTSIDE and not path.startswith("docs/") and (ROOT / path).is_file():
             files.append(File.generated(config, f"files/{path}", abs_src_path=str(ROOT / path)))
@@ -82,10 +74,9 @@ def on_page_markdown(markdown, page, config, files):
         markdown = generate_python.for_site(markdown)
     if not uri.startswith(f"{METHODS}/"):
         markdown = relinked(markdown, source_of(uri))
-    return "".join(
-        part if part.lstrip().startswith("```") else lists(unreferenced(part))
-        for part in FENCE.split(indented(markdown))
-    )
+    parts = FENCE.split(indented(markdown))  # blocks of code have the odd places
+    parts[::2] = [lists(unreferenced(part)) for part in parts[::2]]
+    return "".join(parts)
 
 
 def on_page_content(html, page, config, files):
@@ -97,12 +88,17 @@ def on_page_content(html, page, config, files):
 
 def source_of(uri: str) -> str:
     """Where a page lies in the repository."""
-    return next((name for name, on_site in OUTSIDE.items() if on_site == uri), f"docs/{uri}")
+    for name, on_site in OUTSIDE.items():
+        if on_site == uri:
+            return name
+    return f"docs/{uri}"
 
 
 def site_path(path: str) -> str:
     """Where a file of the repository lies on the site."""
-    return OUTSIDE.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else f"files/{path}")
+    if path in OUTSIDE:
+        return OUTSIDE[path]
+    return path.removeprefix("docs/") if path.startswith("docs/") else f"files/{path}"
 
 
 def _targets(markdown: str, source: str):
@@ -115,18 +111,18 @@ def _targets(markdown: str, source: str):
 
 def relinked(markdown: str, source: str) -> str:
     """The page with the links of the repository turned into those of the site."""
-    here = posixpath.dirname(site_path(source))
+    folder = posixpath.dirname(site_path(source)) or "."
 
-    def turned(match):
+    def on_site(match):
         opening, target, closing = match.groups()
         path, hash_, anchor = target.partition("#")
         if not path or re.match(r"\w+:", target):
             return match[0]
-        there = site_path(posixpath.normpath(posixpath.join(posixpath.dirname(source), path)))
-        return f"{opening}{posixpath.relpath(there, here or '.')}{hash_}{anchor}{closing}"
+        file = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        return f"{opening}{posixpath.relpath(site_path(file), folder)}{hash_}{anchor}{closing}"
 
     parts = FENCE.split(markdown)
-    parts[::2] = [TARGET.sub(turned, part) for part in parts[::2]]
+    parts[::2] = [TARGET.sub(on_site, part) for part in parts[::2]]
     return "".join(parts)
 
 
@@ -136,30 +132,32 @@ def with_sections(markdown: str) -> str:
     kind = None
     titles = {title: kind for kind, (title, _) in generate_reference.generate_methods.TITLES.items()}
     for line in markdown.splitlines():
-        kind = titles.get(line.removeprefix("## "), kind) if line.startswith("## ") else kind
+        if line.startswith("## "):
+            kind = titles.get(line.removeprefix("## "), kind)
         name = re.match(r"- `(\w+)`:", line)
-        there = name and kind and kind != "metrics" and name[1] in generate_reference.names(kind)
-        lines.append(re.sub(r"- `(\w+)`", rf"- [`\1`]({METHODS}/{kind}.md#\1)", line, count=1) if there else line)
+        if name and kind and kind != "metrics" and name[1] in generate_reference.names(kind):
+            line = re.sub(r"- `(\w+)`", rf"- [`\1`]({METHODS}/{kind}.md#\1)", line, count=1)
+        lines.append(line)
     return "\n".join(lines)
 
 
 def unreferenced(text: str) -> str:
-    """Escape the brackets of `<name>[_frozen][_normalize]` outside code, which Markdown would read as a reference
-    link.
-    """
-    return "".join(
-        part if part.startswith("`") else part.replace("][", "]\\[") for part in re.split(r"(`[^`\n]*`)", text)
-    )
+    """Escape the brackets of `<name>[_frozen][_normalize]` outside code: Markdown would read a reference link."""
+    parts = re.split(r"(`[^`\n]*`)", text)  # code has the odd places
+    parts[::2] = [part.replace("][", "]\\[") for part in parts[::2]]
+    return "".join(parts)
 
 
 def indented(markdown: str) -> str:
     """Indent the content of numbered items by four spaces, as Python-Markdown needs; GitHub needs three."""
     lines = []
-    inside = False
+    is_in_item = False
     for line in markdown.split("\n"):
         if line and not line.startswith(" "):
-            inside = bool(NUMBERED.match(line))
-        lines.append(f" {line}" if inside and line.startswith("   ") else line)
+            is_in_item = bool(NUMBERED.match(line))
+        if is_in_item and line.startswith("   "):
+            line = f" {line}"
+        lines.append(line)
     return "\n".join(lines)
 
 
@@ -167,12 +165,9 @@ def lists(text: str) -> str:
     """Insert an empty line between a paragraph and a list right after it, as Python-Markdown needs."""
     lines = []
     for line in text.split("\n"):
-        starts = (
-            LISTED.match(line)
-            and lines
-            and lines[-1].strip()
-            and not lines[-1].startswith(" ")
-            and not LISTED.match(lines[-1])
-        )
-        lines += ["", line] if starts else [line]
+        before = lines[-1] if lines else ""
+        is_paragraph = before.strip() and not before.startswith(" ") and not LISTED.match(before)
+        if LISTED.match(line) and is_paragraph:
+            lines.append("")
+        lines.append(line)
     return "\n".join(lines)

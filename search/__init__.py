@@ -1,7 +1,7 @@
-"""Search over flags: ranges (space), the resolved command (plan), its comparison with an earlier start (settings), the
-study that several processes share (study), trials, what a search writes (tables, report) and reads (files).
+"""Search over flags: ranges (space), the resolved command (plan), its comparison with an earlier start (settings).
 
-Imports neither the parser nor the main job: search/__main__.py passes both in.
+The study that several processes share is in `study`, its trials in `trials`; `tables` and `report` write the files of a
+search, `files` reads them. Imports neither the parser nor the main job: search/__main__.py passes both in.
 """
 
 import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported

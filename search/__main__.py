@@ -1,5 +1,6 @@
-"""Search over any flags of main.py: `python -m search --loss triplet --loss_triplet_margin~BAYESIAN~ [0,1]
---use_tv_split …`.
+"""Search over any flags of main.py.
+
+    python -m search --loss triplet --loss_triplet_margin~BAYESIAN~ [0,1] --use_tv_split …
 
 A range stands behind the flag's suffix, on the command line or in a --config file (`loss_triplet_margin~BAYESIAN~: [0,
 1]`):
@@ -31,6 +32,7 @@ from search.plan import FULL, REPRODUCTIONS, Plan
 from search.together import Together
 from search.trials import TrialLoop
 from utilities import roles, secrets
+from utilities.counts import count_of
 from utilities.errors import OneLineParser, UserError
 from utilities.locks import Lock
 from utilities.numbers import whole
@@ -78,22 +80,16 @@ def get_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def check(own, opt) -> None:
+# Flags of main.py that have no meaning in a search.
+OF_MAIN_ALONE = (
+    "evaluate evaluate_only evaluate_ensemble aggregate_only resume_from list find print_config explain check_data "
+    "profile_steps"
+).split()
+
+
+def check(opt) -> None:
     """Raise UserError for flags with which no search is possible."""
-    alone = (
-        "evaluate",
-        "evaluate_only",
-        "evaluate_ensemble",
-        "aggregate_only",
-        "resume_from",
-        "list",
-        "find",
-        "print_config",
-        "explain",
-        "check_data",
-        "profile_steps",
-    )
-    for name in alone:
+    for name in OF_MAIN_ALONE:
         if getattr(opt, name) not in (None, False, 0):
             raise UserError(f"--{name} is main.py's alone: a search continues when the same command is started again")
     if opt.final_test:
@@ -117,12 +113,12 @@ def plan(argv: list[str], files: Path) -> Plan:
     """
     parser = get_parser()
     parser.exits = False
-    own, rest = parser.parse_known_args(argv)
-    command = space.parse(rest, parameters.get_parser())
+    options, arguments = parser.parse_known_args(argv)
+    command = space.parse(arguments, parameters.get_parser())
     flags = space.Flags(command, parameters.resolve, files)
     opt, fixed = flags.check()
-    check(own, opt)
-    return Plan(own, command.ranges, command.given, flags, opt, fixed, shown_command(argv))
+    check(opt)
+    return Plan(options, command.ranges, command.named, flags, opt, fixed, shown_command(argv))
 
 
 @functools.cache
@@ -137,65 +133,65 @@ def shown_command(argv: list[str]) -> str:
 
 
 def search(argv: list[str]) -> Path | None:
-    """Set up, run trials, report. Returns the search folder; None after --dry_run, and in all processes of torchrun but
-    the first.
+    """Set up, run trials, report. Returns the search folder.
+
+    None after --dry_run, and in all processes of torchrun but the first.
     """
     studies.quiet()
     with tempfile.TemporaryDirectory() as files:
-        asked = plan(argv, Path(files))
-        print(
-            f"searching {', '.join(found.text for found in asked.ranges.values())}\nfor {asked.metric} on "
-            f"validation, in {asked.folder}"
-        )
-        if asked.opt.dry_run:
-            main.main(asked.opt)
+        search_plan = plan(argv, Path(files))
+        ranges = ", ".join(searched.text for searched in search_plan.ranges.values())
+        print(f"searching {ranges}\nfor {search_plan.metric} on validation, in {search_plan.folder}")
+        if search_plan.opt.dry_run:
+            main.main(search_plan.opt)
             return None
         try:
             with Together(main.main).led() as train:
-                return None if train is None else trials_and_report(asked, train)
+                return None if train is None else trials_and_report(search_plan, train)
         except KeyboardInterrupt:  # between runs: a run that is interrupted prints the command itself
-            print(f"\ncontinue with: {asked.command}")
+            print(f"\ncontinue with: {search_plan.command}")
             raise
 
 
-def trials_and_report(asked: Plan, train) -> Path:
-    """Run trials until there are as many as asked for, and report. Returns the search folder.
+def trials_and_report(search_plan: Plan, train) -> Path:
+    """Run the requested number of trials, and report. Returns the search folder.
 
     `train`: a function that does one run, of given options.
     """
-    with studies.answering(studies.place_of(asked)):
-        return _trials_and_report(asked, train)
+    with studies.database_errors(studies.study_name(search_plan)):
+        return _trials_and_report(search_plan, train)
 
 
-def _trials_and_report(asked: Plan, train) -> Path:
-    with Lock(asked.folder / ".study.lock"):
-        settings.changes(asked)  # first: `open_study` would call the study of another search damaged
-        study = studies.open_study(
-            asked, "maximize" if metrics.higher_is_better(asked.opt.storage_metrics[0]) else "minimize"
-        )
-        settings.settle(asked, len(studies.latest(study)))
-    elsewhere = TrialLoop(study, asked, train).run()
+def _trials_and_report(search_plan: Plan, train) -> Path:
+    folder = search_plan.folder
+    direction = "maximize" if metrics.higher_is_better(search_plan.opt.storage_metrics[0]) else "minimize"
+    with Lock(folder / ".study.lock"):
+        settings.changes(search_plan)  # first: `open_study` would call the study of another search damaged
+        study = studies.open_study(search_plan, direction)
+        settings.settle(search_plan, len(studies.latest(study)))
+    elsewhere = TrialLoop(study, search_plan, train).run()
     if elsewhere:
         print(f"\nother processes still run {', '.join(elsewhere)}: the last one to end writes the report")
         print(
-            f"(a process that was killed on another machine counts as running for {3 * asked.own.heartbeat} s: "
-            "start this again then)"
+            f"(a process that was killed on another machine counts as running for {3 * search_plan.options.heartbeat} "
+            "s: start this again then)"
         )
-        return asked.folder
-    report.draw(study, asked.folder, asked.metric)
+        return folder
+    report.draw(study, folder, search_plan.metric)
     if report.best_of(study) is None:
-        raise UserError(f"no trial of {asked.folder} succeeded: trials.csv holds the reasons")
-    report.tell(study, asked, report.reproduce(study, asked, train) if asked.reproductions else None)
-    if asked.own.reproductions is None:
+        raise UserError(f"no trial of {folder} succeeded: trials.csv holds the reasons")
+    reproductions = report.reproduce(study, search_plan, train) if search_plan.reproductions else None
+    report.print_results(study, search_plan, reproductions)
+    if search_plan.options.reproductions is None:
         print(
-            f"{asked.reproductions} reproductions, the default for {asked.trials} "
-            f"trial{'s' * (asked.trials != 1)}: --reproductions N makes more"
+            f"{search_plan.reproductions} reproductions, the default for {count_of(search_plan.trials, 'trial')}: "
+            "--reproductions N makes more"
         )
-    return asked.folder
+    return folder
 
 
 if __name__ == "__main__":
     with ranks.one_run(PROGRAM):
-        searched = search(sys.argv[1:])
-        if searched is not None:
-            report.propose_next(searched, roles.declared(parameters.get_parser()).having(code=True))
+        search_folder = search(sys.argv[1:])
+        if search_folder is not None:
+            report.propose_next(search_folder, roles.declared(parameters.get_parser()).having(code=True))

@@ -28,5 +28,6 @@ def read_table(folder: Path) -> list[dict]:
     with undamaged(path, "move it away, the search writes it anew"):
         _, rows = read_records(path)
         for row in rows:
-            row["trial"], float(row["value"] if row["state"] == "complete" else 0)
+            value = row["value"] if row["state"] == "complete" else 0
+            row["trial"], float(value)  # a damaged row raises
     return rows

@@ -7,33 +7,30 @@ from typing import NamedTuple
 from runs.names import named
 from search.space import Flags, Range
 
-# from FULL trials on, --reproductions is 10 by default
-FULL = 20
-REPRODUCTIONS = 10
+FULL = 20  # trials from which on there are reproductions by default
+REPRODUCTIONS = 10  # that number
 
 
 class Plan(NamedTuple):
     """A search's command line, resolved.
 
     Attributes:
-        own: the search's own flags.
+        options: the flags of the search itself.
         ranges: flag -> its range.
-        given: the other flags that have a value on the command line or in a file.
+        named: the other flags that have a value on the command line or in a file.
         flags: reads a trial's flags.
         opt: the flags of one trial.
         fixed: those that are the same in every trial.
         command: the command line as a shell takes it, its secrets masked; it also continues the search.
     """
 
-    SETS = frozenset(
-        {"savename", "group", "splits_to_eval"}
-    )  # not a field: flags that the search itself sets for its runs
+    # no fields, as they have no type: flags that the search sets for its runs; paths without which a run cannot start
+    SETS = frozenset({"savename", "group", "splits_to_eval"})
+    INPUTS = frozenset({"source_path", "weights_cache"})
 
-    INPUTS = frozenset({"source_path", "weights_cache"})  # likewise: paths without which a run cannot start
-
-    own: argparse.Namespace
+    options: argparse.Namespace
     ranges: dict[str, Range]
-    given: set[str]
+    named: set[str]
     flags: Flags
     opt: argparse.Namespace
     fixed: dict
@@ -41,15 +38,15 @@ class Plan(NamedTuple):
 
     @property
     def trials(self) -> int:
-        """How many trials are asked for."""
-        return self.own.bayesian_optimization_n_iter
+        """The requested number of trials."""
+        return self.options.bayesian_optimization_n_iter
 
     @property
     def reproductions(self) -> int:
-        """How many reproductions of the best trial are asked for."""
-        return (
-            (REPRODUCTIONS if self.trials >= FULL else 0) if self.own.reproductions is None else self.own.reproductions
-        )
+        """The requested number of reproductions of the best trial."""
+        if self.options.reproductions is not None:
+            return self.options.reproductions
+        return REPRODUCTIONS if self.trials >= FULL else 0
 
     @property
     def savename(self) -> str:
@@ -66,11 +63,9 @@ class Plan(NamedTuple):
         """Name of the metric that selects trials, as in files."""
         return named(self.opt.evaltypes[0], self.opt.storage_metrics[0], self.opt.evaltypes)
 
-    def read(self, values: dict, name: str, *more: str):
-        """The flags of a run in the search's folder; it is evaluated on validation data alone, unless the command says
-        otherwise.
-        """
-        splits = [] if "splits_to_eval" in self.given else ["--splits_to_eval", "val"]
-        opt = self.flags.read(values, f"--savename={self.savename}/{name}", *more, *splits)
+    def read(self, values: dict, name: str, *flags: str):
+        """The flags of a run in the search's folder; evaluated on validation data alone by default."""
+        splits = [] if "splits_to_eval" in self.named else ["--splits_to_eval", "val"]
+        opt = self.flags.read(values, f"--savename={self.savename}/{name}", *flags, *splits)
         opt.command = self.command
         return opt

@@ -1,6 +1,4 @@
-"""What a search leaves at its end: plots, and the best trial reproduced with other seeds; and how far a search has
-come.
-"""
+"""The end of a search: plots, the best trial reproduced with other seeds; and how far a search has come."""
 
 import json
 from pathlib import Path
@@ -23,26 +21,27 @@ REPRODUCTIONS = "reproductions.yaml"
 
 
 def how_far(folder: Path, trials: int, reproductions: int) -> tuple[bool, str]:
-    """(finished, progress in words) of a search by the files in its folder; writes nothing. Raises UserError where one
-    is damaged.
+    """(finished, progress in words) of a search by the files in its folder; writes nothing.
+
+    Raises UserError where a file is damaged.
 
     Args:
-        trials, reproductions: how many are asked for.
+        trials, reproductions: the requested numbers.
     """
-    ended = sum(row["state"] in ("complete", "fail") for row in read_table(folder))
+    n_ended = sum(row["state"] in ("complete", "fail") for row in read_table(folder))
     best = folder / BEST
-    known = _reproductions(folder)
-    again = 0
-    if best.exists() and known["runs"]:
-        trial = (
-            best.read_text(encoding="utf-8", errors="replace").removeprefix("# ").partition(":")[0]
-        )  # as `write_tables` writes it
-        again = len(known["runs"]) * (trial == known["trial"])
-    finished = ended >= trials and again >= reproductions and best.exists()
-    words = f"{ended} trials" if finished else f"after {ended} of {trials} trials"
-    return finished, words + (
-        f" and {again} of {reproductions} reproductions" if reproductions and ended >= trials else ""
-    )
+    content = _reproductions(folder)
+    n_reproduced = 0
+    if best.exists() and content["runs"]:
+        text = best.read_text(encoding="utf-8", errors="replace")
+        trial = text.removeprefix("# ").partition(":")[0]  # as `write_tables` writes it
+        if trial == content["trial"]:
+            n_reproduced = len(content["runs"])
+    finished = n_ended >= trials and n_reproduced >= reproductions and best.exists()
+    progress = f"{n_ended} trials" if finished else f"after {n_ended} of {trials} trials"
+    if reproductions and n_ended >= trials:
+        progress += f" and {n_reproduced} of {reproductions} reproductions"
+    return finished, progress
 
 
 def _reproductions(folder: Path) -> dict:
@@ -51,27 +50,25 @@ def _reproductions(folder: Path) -> dict:
     if not path.exists():
         return {"trial": None, "results": {}, "runs": {}}
     with undamaged(path, "move it away: the folders of the reproductions stay, and are read again"):
-        known = dict(read_yaml(path))
-        _results(known["runs"])
-        return {"trial": known["trial"], "results": dict(known["results"]), "runs": known["runs"]}
+        content = dict(read_yaml(path))
+        _results(content["runs"])
+        return {"trial": content["trial"], "results": dict(content["results"]), "runs": content["runs"]}
 
 
 def _results(runs: dict) -> dict:
-    """The results over the reproductions that did not fail; empty where all did."""
+    """The results over the reproductions that did not fail; empty if all did."""
     values = [run["values"] for run in runs.values() if "failed" not in run]
     return over_folds(values) if values else {}
 
 
 def draw(study, folder: Path, metric: str) -> list[Path]:
     """Draw a search's pictures into `plots/`: see `pictures.search`."""
-    return draw_search(
-        [trial for trial in studies.latest(study) if trial.state.is_finished()], study.direction, folder, metric
-    )
+    finished = [trial for trial in studies.latest(study) if trial.state.is_finished()]
+    return draw_search(finished, study.direction, folder, metric)
 
 
 def reproduce(study, plan, train) -> dict | None:
-    """Run the best trial again with seeds seed + 1, seed + 2 …, the trial itself not counted, and measure these on
-    test.
+    """Run the best trial again with seeds seed + 1, seed + 2 …, without the trial itself, and measure these on test.
 
     Finished reproductions are not run again. Returns the content of reproductions.yaml; None while another process
     reproduces.
@@ -81,9 +78,9 @@ def reproduce(study, plan, train) -> dict | None:
         return None
     with lock:
         best = best_of(study)
-        known = _reproductions(plan.folder)
+        content = _reproductions(plan.folder)
         name = studies.folder_name(study, best)
-        done = known["runs"] if known["trial"] == name else {}
+        done = content["runs"] if content["trial"] == name else {}
         first = plan.flags.read(best.params).seed
         for number in range(1, plan.reproductions + 1):
             run = f"{name}_reproduction_{number}"
@@ -120,17 +117,20 @@ def propose_next(folder: Path, code_flags: set[str]) -> None:
     propose("python", "main.py", "--config", path, *words)
 
 
-def tell(study, plan, reproductions: dict | None) -> None:
-    """Print where the search stands."""
+def print_results(study, plan, reproductions: dict | None) -> None:
+    """Print the numbers of trials, the best one, and the results of the reproductions."""
     trials = studies.latest(study)
     best = best_of(study)
     failed = [trial for trial in trials if trial.state.name == "FAIL"]
     print(f"\n{plan.folder}: {len(trials)} trials, {len(failed)} failed")
     print(f"best: {studies.folder_name(study, best)}, {plan.metric} on validation {best.value:.4f}")
-    print("".join(f"  {flag}: {value}\n" for flag, value in best.params.items()), end="")
-    for split, values in (reproductions or {"results": {}})["results"].items():
-        found = values.get(plan.metric)
-        if found is not None:
-            interval = found["interval_95"]
+    for flag, value in best.params.items():
+        print(f"  {flag}: {value}")
+    if reproductions is None:
+        return
+    for split, results in reproductions["results"].items():
+        result = results.get(plan.metric)
+        if result is not None:
+            interval = result["interval_95"]
             width = f", 95 % interval {interval[0]:.4f} to {interval[1]:.4f}" if interval else ""
-            print(f"{len(found['values'])} reproductions: {plan.metric} on {split} {found['mean']:.4f}{width}")
+            print(f"{len(result['values'])} reproductions: {plan.metric} on {split} {result['mean']:.4f}{width}")

@@ -9,10 +9,9 @@ FILE = "search.yaml"
 
 
 def settle(plan, trials: int) -> None:
-    """Compare with the search in the folder, if there is one, and record the present settings; changes are kept in
-    configs/.
+    """Compare with the search in the folder, if there is one, and record the present settings.
 
-    `trials`: how many there are already. Raises UserError as `changes`.
+    Changes are kept in configs/. `trials`: how many there are already. Raises UserError as `changes`.
     """
     changed = changes(plan)
     if changed:
@@ -29,47 +28,64 @@ def changes(plan) -> dict:
     --resume_allow_changes.
     """
     folder = plan.folder
-    ranges = plan.ranges
-    fixed = plan.fixed
     path = folder / FILE
     if not path.exists():
         return {}
-    now = _written(ranges)
+    new_ranges = _written(plan.ranges)
     with undamaged(
         path, "put a copy back, or move it away and the search goes on with the flags and ranges that are given now"
     ):
         content = dict(read_yaml(path))
-        before = content["ranges"]
-        flags = content["flags"]
-        others = sorted(set(before) ^ set(now))
-        narrowed = [flag for flag in before if flag in now and not _is_within(before[flag], now[flag])]
-        both = sorted(name for name in set(fixed) & set(flags) if plan.opt.roles[name].change and name != "savename")
-    if others:
-        raise UserError(f"{folder} searches other flags ({', '.join(others)}): choose another --group")
+        old_ranges = content["ranges"]
+        old_flags = content["flags"]
+        different = sorted(set(old_ranges) ^ set(new_ranges))
+        narrowed = [
+            flag for flag in old_ranges if flag in new_ranges and not _is_within(old_ranges[flag], new_ranges[flag])
+        ]
+        compared = [name for name in sorted(set(plan.fixed) & set(old_flags)) if _is_compared(plan.opt.roles, name)]
+    if different:
+        raise UserError(f"{folder} searches other flags ({', '.join(different)}): choose another --group")
     for flag in narrowed:
-        kind, *values = before[flag]
-        rule = "bounds may only be widened" if kind == now[flag][0] != "CHOICE" else "it must stay what it is"
+        kind, *values = old_ranges[flag]
+        is_wider_kind = kind == new_ranges[flag][0] != "CHOICE"
+        rule = "bounds may only be widened" if is_wider_kind else "it must stay what it is"
         raise UserError(
-            f"{ranges[flag].text}: {folder} has {flag}~{kind}~ {values}, and {rule}; or choose another --group"
+            f"{plan.ranges[flag].text}: {folder} has {flag}~{kind}~ {values}, and {rule}; or choose another --group"
         )
-    changed = {name: [flags[name], fixed[name]] for name in both if flags[name] != fixed[name]}
-    told = {name: f"--{name} {after} (before: {before})" for name, (before, after) in changed.items()}
-    never = [told[name] for name, (before, after) in changed.items() if plan.opt.roles[name].forbids(before, after)]
-    if never:
+    changed = {name: [old_flags[name], plan.fixed[name]] for name in compared if old_flags[name] != plan.fixed[name]}
+    _refuse_changes(plan, changed)
+    ranges = {flag: [old_ranges[flag], new_ranges[flag]] for flag in new_ranges}
+    return changed | {flag: pair for flag, pair in ranges.items() if pair[0] != pair[1]}
+
+
+def _is_compared(roles, name: str) -> bool:
+    return roles[name].change and name != "savename"
+
+
+def _refuse_changes(plan, changed: dict) -> None:
+    """Raise UserError for changed flags, name -> [before, now], that are never allowed, or not in this command."""
+    texts = {name: f"--{name} {after} (before: {before})" for name, (before, after) in changed.items()}
+    forbidden = [
+        texts[name] for name, (before, after) in changed.items() if plan.opt.roles[name].forbids(before, after)
+    ]
+    if forbidden:
         raise UserError(
-            f"{'; '.join(never)}: the trials of {folder} would be measured in different ways. Choose another --group"
+            f"{'; '.join(forbidden)}: the trials of {plan.folder} would be measured in different ways. Choose another "
+            "--group"
         )
     if changed and not plan.opt.resume_allow_changes:
         way_out = "Leave them out, choose another --group, or add --resume_allow_changes"
-        raise UserError(f"flags differ from those of {folder}: {'; '.join(told.values())}. {way_out}")
-    return changed | {flag: [before[flag], now[flag]] for flag in now if before[flag] != now[flag]}
+        raise UserError(f"flags differ from those of {plan.folder}: {'; '.join(texts.values())}. {way_out}")
 
 
 def _written(ranges: dict) -> dict:
-    return {flag: [found.kind, *found.values] for flag, found in ranges.items()}
+    """The ranges as search.yaml has them: flag -> [kind, low, high] or [kind, *choices]."""
+    return {flag: [searched.kind, *searched.values] for flag, searched in ranges.items()}
 
 
-def _is_within(before: list, now: list) -> bool:
+def _is_within(old: list, new: list) -> bool:
     """Whether a range, as `_written` made it, lies in another of its kind; choices must be the same."""
-    kind, low, high, *_ = before
-    return before == now if "CHOICE" in (kind, now[0]) else kind == now[0] and now[1] <= low and high <= now[2]
+    kind, low, high, *_ = old
+    if "CHOICE" in (kind, new[0]):
+        return old == new
+    return kind == new[0] and new[1] <= low and high <= new[2]

@@ -1,8 +1,10 @@
-"""The searched flags, `--flag~BAYESIAN~ [0,1]` on the command line or `flag~BAYESIAN~: [0, 1]` in a file, and all other
-flags.
+"""The ranges of a search, and all other flags of its trials.
 
-Suffixes: BAYESIAN (float, linear), LOG_BAYESIAN (float, logarithmic), INT_BAYESIAN (whole numbers), CHOICE (one of
-several).
+A range is `--flag~BAYESIAN~ [0,1]` on the command line or `flag~BAYESIAN~: [0, 1]` in a --config file. Suffixes:
+BAYESIAN (float, linear), LOG_BAYESIAN (float, logarithmic), INT_BAYESIAN (whole numbers), CHOICE (one of several).
+
+`parse` takes the ranges out of a command line and its files: a `Command`. `Flags` then reads the flags of a trial, the
+values of its ranges put beside the other words; files that hold ranges are copied without them.
 """
 
 import argparse
@@ -20,9 +22,8 @@ from utilities.errors import OneLineParser, UserError
 from utilities.numbers import OneOrTwo
 
 SUFFIXES = ("BAYESIAN", "LOG_BAYESIAN", "INT_BAYESIAN", "CHOICE")
-NO_PART_OF_A_TRIAL = {
-    "final_test"
-}  # a --config file may ask for it: the reproductions are measured on test, trials never
+# A --config file may set it: the reproductions are measured on test, trials never.
+NO_PART_OF_A_TRIAL = {"final_test"}
 MOST_COMBINATIONS = 500  # of choices that are tried on the parser before a search starts
 
 
@@ -71,15 +72,15 @@ class Command(NamedTuple):
 
     Attributes:
         ranges: flag -> its range.
-        rest: arguments for the main program's parser, without the ranges and --config.
+        arguments: for the main program's parser, without the ranges and --config.
         files: name in --config -> those of its lines that are flags of a trial; None: all.
-        given: the flags that the command line or a file gives a value.
+        named: the flags that the command line or a file gives a value.
     """
 
     ranges: dict[str, Range]
-    rest: list[str]
+    arguments: list[str]
     files: dict[str, dict[str, yaml.Node] | None]
-    given: set[str]
+    named: set[str]
 
 
 def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
@@ -91,140 +92,157 @@ def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
     actions = {option.removeprefix("--"): action for action in parser._actions for option in action.option_strings}
     if (refusal := parser.refusal(argv, searches=True)) is not None:
         raise UserError(refusal)
-    written, rest = _split(argv)
+    written, words = _split(argv)
     ranges = _ranges(written, parser, actions, "the command line")
-    names = {token.removeprefix("--").partition("=")[0] for token in rest if token.startswith("--")}
+    names = {word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")}
     names |= {name.removeprefix("no-") for name in names}  # --no-NAME switches NAME off
-    given = {actions[name].dest if name in actions else name for name in names}  # --source is --source_path
-    if "savename" in given:
+    named = {actions[name].dest if name in actions else name for name in names}  # --source is --source_path
+    if "savename" in named:
         raise UserError("--savename, --experiment_name: --group names a search and its trials: write --group NAME")
-    _refuse_both(ranges, given, "the command line")
-    from_files = {}
-    files = {}
-    in_files = set()
-    kept_whole = {}
+    _refuse_both(ranges, named, "the command line")
     config = OneLineParser(add_help=False, allow_abbrev=False)
     config.add_argument("--config", nargs="+", default=[])
     config.exits = False
-    asked, rest = config.parse_known_args(rest)
-    for name in asked.config:
-        nodes = configs.nodes(configs.find(name))
-        found = _ranges([(key, _texts(node)) for key, node in nodes.items() if "~" in key], parser, actions, name)
-        ends = {key for key in NO_PART_OF_A_TRIAL & set(nodes) if nodes[key].tag.endswith(":bool")}
-        values = {key: node for key, node in nodes.items() if "~" not in key and key not in ends}
-        _refuse_both(found, values, name)
-        from_files = {
-            flag: a_range for flag, a_range in from_files.items() if flag not in values
-        } | found  # a later file wins
-        in_files |= set(values)
-        files = {
-            earlier: {key: node for key, node in lines.items() if not _replaced(key, found)}
-            for earlier, lines in files.items()
-        }
-        files[name] = {key: node for key, node in values.items() if not _replaced(key, ranges)}
-        kept_whole[name] = nodes.keys()
-    files = {name: None if lines.keys() == kept_whole[name] else lines for name, lines in files.items()}
-    ranges = {flag: found for flag, found in from_files.items() if flag not in given} | ranges
+    options, arguments = config.parse_known_args(words)
+    file_ranges, files, named_in_files = _read_files(options.config, ranges, parser, actions)
+    ranges = {flag: searched for flag, searched in file_ranges.items() if flag not in named} | ranges
     if not ranges:
         raise UserError("nothing to search: give at least one flag a range, such as --lr~LOG_BAYESIAN~ [1e-6,1e-3]")
-    return Command(ranges, rest, files, (given | in_files) - set(ranges))
+    return Command(ranges, arguments, files, (named | named_in_files) - set(ranges))
 
 
-def _replaced(key: str, ranges: dict[str, Range]) -> bool:
-    """Whether a file's line must go: of a searched switch, whose false is no word. Other flags of a trial stand behind
-    --config and win.
+def _read_files(config_names: list[str], ranges: dict[str, Range], parser, actions: dict) -> tuple[dict, dict, set]:
+    """The ranges in --config files, the `files` of a `Command`, and the flags that the files give a value.
+
+    A later file wins. `ranges`: of the command line.
     """
-    return key in ranges and ranges[key].switch
+    file_ranges = {}
+    files = {}
+    keys = {}
+    named = set()
+    for name in config_names:
+        nodes = configs.nodes(configs.find(name))
+        written = [(key, _texts(node)) for key, node in nodes.items() if "~" in key]
+        new_ranges = _ranges(written, parser, actions, name)
+        no_part = {key for key in NO_PART_OF_A_TRIAL & set(nodes) if nodes[key].tag.endswith(":bool")}
+        values = {key: node for key, node in nodes.items() if "~" not in key and key not in no_part}
+        _refuse_both(new_ranges, values, name)
+        for flag in values:
+            file_ranges.pop(flag, None)
+        file_ranges |= new_ranges
+        named |= set(values)
+        for earlier in files:
+            files[earlier] = _without_searched_switches(files[earlier], new_ranges)
+        files[name] = _without_searched_switches(values, ranges)
+        keys[name] = nodes.keys()
+    for name, lines in files.items():
+        if lines.keys() == keys[name]:
+            files[name] = None
+    return file_ranges, files, named
+
+
+def _without_searched_switches(lines: dict, ranges: dict[str, Range]) -> dict:
+    """A file's lines without searched switches: a trial whose value is false has no word that would win over the line.
+
+    Other searched flags of a trial stand behind --config and win.
+    """
+    return {key: node for key, node in lines.items() if not (key in ranges and ranges[key].switch)}
 
 
 def _split(argv: list[str]) -> tuple[list[tuple[str, list[str]]], list[str]]:
     """The ranges of a command line, (flag~SUFFIX~, values), and its other words."""
     ranges = []
-    rest = []
-    inside = False
+    words = []
+    receiver = words  # of values that follow
     for word in argv:
-        if word.startswith("--"):
-            flag, _, value = word.partition("=")
-            inside = "~" in flag
-            if inside:
-                ranges.append((flag.removeprefix("--"), [value] if value else []))
-                continue
-        (ranges[-1][1] if inside else rest).append(word)
-    return ranges, rest
+        flag, _, value = word.partition("=")
+        if not word.startswith("--"):
+            receiver.append(word)
+        elif "~" in flag:
+            receiver = [value] if value else []
+            ranges.append((flag.removeprefix("--"), receiver))
+        else:
+            receiver = words
+            words.append(word)
+    return ranges, words
 
 
 def _texts(node: yaml.Node) -> list[str]:
     return [item.value for item in node.value] if isinstance(node, yaml.SequenceNode) else [str(node.value)]
 
 
-def _refuse_both(ranges, values, where: str) -> None:
+def _refuse_both(ranges, values, source: str) -> None:
     for flag in sorted(set(ranges) & set(values)):
-        raise UserError(f"{where}: {flag} has a range and a value: one of them")
+        raise UserError(f"{source}: {flag} has a range and a value: one of them")
 
 
-def _ranges(written: list[tuple[str, list[str]]], parser, actions: dict, where: str) -> dict[str, Range]:
+def _ranges(written: list[tuple[str, list[str]]], parser, actions: dict, source: str) -> dict[str, Range]:
     """flag -> range, for the ranges written in one place. Raises UserError."""
     ranges = {}
     for key, values in written:
-        found = _range(key, values, parser, actions, f"{where}: {key}")
-        if found.flag in ranges:
-            raise UserError(f"{where}: {found.flag} has two ranges")
-        ranges[found.flag] = found
+        searched = _range(key, values, parser, actions, f"{source}: {key}")
+        if searched.flag in ranges:
+            raise UserError(f"{source}: {searched.flag} has two ranges")
+        ranges[searched.flag] = searched
     return ranges
 
 
-def _range(key: str, values: list[str], parser, actions: dict, where: str) -> Range:
+def _range(key: str, values: list[str], parser, actions: dict, source: str) -> Range:
     """Check one range. Raises UserError."""
     flag, _, suffix = key.partition("~")
     kind = suffix.removesuffix("~")
     if kind not in SUFFIXES or not suffix.endswith("~"):
         nearest = difflib.get_close_matches(kind.upper(), SUFFIXES, n=1, cutoff=0.5)
         hint = f" Did you mean {flag}~{nearest[0]}~?" if nearest else ""
-        raise UserError(f"{where}: a searched flag ends in ~{'~, ~'.join(SUFFIXES)}~.{hint}")
+        raise UserError(f"{source}: a searched flag ends in ~{'~, ~'.join(SUFFIXES)}~.{hint}")
     if flag not in actions:
         nearest = difflib.get_close_matches(flag, actions, n=1)
-        raise UserError(f"{where}: unknown flag {flag!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
+        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        raise UserError(f"{source}: unknown flag {flag!r}.{hint}")
     action = actions[flag]
     if action.dest == "help" or not roles.declared(parser, roles.METHOD)[action.dest].searched:
-        raise UserError(f"{where}: {flag} cannot be searched: trials may differ in flags of the method alone")
+        raise UserError(f"{source}: {flag} cannot be searched: trials may differ in flags of the method alone")
     if action.nargs not in (None, 0, "?") and not isinstance(action, OneOrTwo):
-        raise UserError(f"{where}: {flag} takes several values: only flags of one value can be searched")
+        raise UserError(f"{source}: {flag} takes several values: only flags of one value can be searched")
     texts = re.split(r"[,\s]+", " ".join(values).strip().removeprefix("[").removesuffix("]").strip())
     texts = [text for text in texts if text]
-    where = f"{where} [{', '.join(texts)}]"
-    return (_choice if kind == "CHOICE" else _numbers)(parser, action, kind, texts, where)
+    source = f"{source} [{', '.join(texts)}]"
+    if kind == "CHOICE":
+        return _choice(parser, action, kind, texts, source)
+    return _numbers(parser, action, kind, texts, source)
 
 
-def _choice(parser, action, kind: str, texts: list[str], where: str) -> Range:
+def _choice(parser, action, kind: str, texts: list[str], source: str) -> Range:
     if len(texts) < 2 or len(set(texts)) < len(texts):
-        raise UserError(f"{where}: expected two or more different choices, [a,b]")
+        raise UserError(f"{source}: expected two or more different choices, [a,b]")
     if isinstance(action, argparse._StoreTrueAction):
         if {text.lower() for text in texts} != {"true", "false"}:
-            raise UserError(f"{where}: a switch is true or false")
+            raise UserError(f"{source}: a switch is true or false")
         return Range(action.dest, kind, tuple(text.lower() == "true" for text in texts), switch=True)
-    return Range(action.dest, kind, tuple(configs.converted(parser, action, texts, where)))
+    return Range(action.dest, kind, tuple(configs.converted(parser, action, texts, source)))
 
 
-def _numbers(parser, action, kind: str, texts: list[str], where: str) -> Range:
+def _numbers(parser, action, kind: str, texts: list[str], source: str) -> Range:
     number = getattr(action.type, "kind", action.type)  # a type that has a range says what kind of number it is
     if number not in (int, float):
-        raise UserError(f"{where}: {action.dest} is not a number; choices are written {action.dest}~CHOICE~ [a,b]")
+        raise UserError(f"{source}: {action.dest} is not a number; choices are written {action.dest}~CHOICE~ [a,b]")
     if len(texts) != 2:
-        raise UserError(f"{where}: expected two bounds, [low, high]")
+        raise UserError(f"{source}: expected two bounds, [low, high]")
     if kind != "INT_BAYESIAN" and number is int:
-        raise UserError(f"{where}: {action.dest} is a whole number: write {action.dest}~INT_BAYESIAN~")
-    low, high = configs.converted(parser, action, texts, where)
+        raise UserError(f"{source}: {action.dest} is a whole number: write {action.dest}~INT_BAYESIAN~")
+    low, high = configs.converted(parser, action, texts, source)
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise UserError(f"{where}: bounds must be finite")
+        raise UserError(f"{source}: bounds must be finite")
     if kind == "INT_BAYESIAN":
         if (low, high) != (int(low), int(high)):
-            raise UserError(f"{where}: expected two whole numbers")
+            raise UserError(f"{source}: expected two whole numbers")
         low = int(low)
         high = int(high)
     if low >= high:
-        raise UserError(f"{where}: the bounds are {'swapped' if low > high else 'equal'}; write the lower one first")
+        fault = "swapped" if low > high else "equal"
+        raise UserError(f"{source}: the bounds are {fault}; write the lower one first")
     if kind == "LOG_BAYESIAN" and low <= 0:
-        raise UserError(f"{where}: a logarithmic range lies above 0")
+        raise UserError(f"{source}: a logarithmic range lies above 0")
     return Range(action.dest, kind, (low, high))
 
 
@@ -246,16 +264,17 @@ class Flags:
             self._originals[path] = name
             if nodes is not None:
                 lines = [(yaml.ScalarNode("tag:yaml.org,2002:str", key), node) for key, node in nodes.items()]
-                Path(path).write_text(
-                    yaml.serialize(yaml.MappingNode("tag:yaml.org,2002:map", lines)), encoding="utf-8"
-                )
-        self._rest = [*(["--config", *self._originals] if self._originals else []), *command.rest]
+                content = yaml.serialize(yaml.MappingNode("tag:yaml.org,2002:map", lines))
+                Path(path).write_text(content, encoding="utf-8")
+        self._arguments = command.arguments
+        if self._originals:
+            self._arguments = ["--config", *self._originals, *command.arguments]
 
-    def read(self, values: dict, *more: str):
+    def read(self, values: dict, *flags: str):
         """The flags of these values of the searched flags. Raises UserError where the parser refuses them."""
-        searched = [token for flag, value in values.items() for token in self.ranges[flag].arguments(value)]
+        searched = [word for flag, value in values.items() for word in self.ranges[flag].arguments(value)]
         try:
-            return self._read([*self._rest, *searched, *more])
+            return self._read([*self._arguments, *searched, *flags])
         except UserError as error:
             message = str(error)
             for path, name in self._originals.items():
@@ -269,28 +288,28 @@ class Flags:
 
         Raises UserError where an end is refused, or a choice with every combination of the other choices.
         """
-        choices = {flag: found.values for flag, found in self.ranges.items() if found.kind == "CHOICE"}
-        highs = {flag: found.values[1] for flag, found in self.ranges.items() if flag not in choices}
-        lows = {flag: self.ranges[flag].values[0] for flag in highs}
-        # (values, flags) of the combinations that work; (flag, value) -> error of those that do not
-        read = []
-        errors = {}
+        choices = {flag: searched.values for flag, searched in self.ranges.items() if searched.kind == "CHOICE"}
+        bounds = {flag: searched.values for flag, searched in self.ranges.items() if flag not in choices}
+        lows = {flag: low for flag, (low, _) in bounds.items()}
+        read = []  # (values, flags) of the combinations that work
+        errors = {}  # (flag, value) -> error of those that do not
         for combination in itertools.islice(itertools.product(*choices.values()), MOST_COMBINATIONS):
             values = lows | dict(zip(choices, combination, strict=True))
             try:
                 read.append((values, self.read(values)))
             except UserError as error:
-                errors = {item: error for item in values.items()} | errors
+                errors = dict.fromkeys(values.items(), error) | errors
         if not read:
             raise next(iter(errors.values()))
         for flag, value in errors:
             if flag in choices and all(values[flag] != value for values, _ in read):
                 raise UserError(f"{flag}~CHOICE~ {value}: {errors[flag, value]}")
         values, opt = read[0]
-        every = [opt for _, opt in read] + [self.read({**values, flag: high}) for flag, high in highs.items()]
-        flags = opt.saved()
-        return opt, {
-            name: value
-            for name, value in flags.items()
-            if name not in self.ranges and all(getattr(o, name) == value for o in every)
-        }
+        namespaces = [namespace for _, namespace in read]
+        namespaces += [self.read({**values, flag: high}) for flag, (_, high) in bounds.items()]
+        fixed = {}
+        for name, value in opt.saved().items():
+            is_fixed = all(getattr(namespace, name) == value for namespace in namespaces)
+            if is_fixed and name not in self.ranges:
+                fixed[name] = value
+        return opt, fixed

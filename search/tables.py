@@ -34,10 +34,12 @@ def write_tables(study, plan) -> None:
     if best is None:
         return
     opt = plan.flags.read(best.params)
-    kept = {name for name in plan.given & set(opt.roles) if opt.roles[name].change or name in plan.INPUTS} - plan.SETS
-    content = dict(best.params) | {name: getattr(opt, name) for name in sorted(kept)}
-    first = (
+    content = dict(best.params)
+    for name in sorted(plan.named & set(opt.roles) - plan.SETS):
+        if opt.roles[name].change or name in plan.INPUTS:
+            content[name] = getattr(opt, name)
+    heading = (
         f"# {studies.folder_name(study, best)}: {plan.metric} on validation {best.value:.6g}, the best of {len(rows)} "
         "trials\n"
     )
-    write_file(plan.folder / BEST, first + yaml.safe_dump(content, sort_keys=False))
+    write_file(plan.folder / BEST, heading + yaml.safe_dump(content, sort_keys=False))

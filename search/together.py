@@ -1,6 +1,4 @@
-"""A search under torchrun: the first process searches, and all processes train each of its runs, whose flags it sends
-to the others.
-"""
+"""A search under torchrun: the first process searches, all train each of its runs, whose flags it sends to them."""
 
 import contextlib
 import gc
@@ -38,8 +36,9 @@ class Together:
 
     @contextlib.contextmanager
     def led(self):
-        """Context of the search. The first process gets this object; the others get None, after they have trained every
-        run with it.
+        """Context of the search.
+
+        The first process gets this object; the others get None, after they have trained every run with it.
         """
         yield self if self.ranks.writes else self._follow()
         if self.ranks.writes:
@@ -47,9 +46,8 @@ class Together:
 
     def _follow(self) -> None:
         while (opt := self.ranks.share()) is not None:
-            with contextlib.suppress(
-                NotFinite
-            ):  # the loss is the same in all processes: the first one records why the trial failed
+            # the loss is the same in all processes: the first one records why the trial failed
+            with contextlib.suppress(NotFinite):
                 self.train(opt)
             gc.collect()
             torch.cuda.empty_cache()

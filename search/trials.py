@@ -30,18 +30,19 @@ def scores(folder: Path) -> dict:
     joined = folder / "meta" / "concatenated.json"
     try:
         with parsing(folder):
-            found = over_folds([RunFolder(fold).selected["values"] for fold in folds])
+            results = over_folds([RunFolder(fold).selected["values"] for fold in folds])
         with parsing(joined):
             if joined.exists():
-                found["test_concatenated"] = read_json(joined)["values"]["test"]
+                results["test_concatenated"] = read_json(joined)["values"]["test"]
     except UserError as error:
         raise UserError(f"{folder} holds no result: {error}") from error
-    return {split: {metric: value["mean"] for metric, value in values.items()} for split, values in found.items()}
+    return {split: {metric: value["mean"] for metric, value in values.items()} for split, values in results.items()}
 
 
 def objective_value(folder: Path, metric: str) -> float:
-    """The best validation value of the metric that selects, mean over folds. Raises TrialFailed where it was never
-    finite.
+    """The best validation value of the metric that selects, mean over folds.
+
+    Raises TrialFailed where it was never finite.
     """
     value = scores(folder).get("val", {}).get(metric)
     if value is None or not math.isfinite(value):
@@ -66,8 +67,9 @@ class TrialLoop:
         self._current = self._alive = None  # the number of the trial that this process works on, and that trial's lock
 
     def run(self) -> list[str]:
-        """Run trials until there are as many as asked for, with new tables after each. Returns descriptions of those in
-        other processes.
+        """Run the requested number of trials, with new tables after each.
+
+        Returns descriptions of those that run in other processes.
         """
         from optuna.trial import TrialState
 
@@ -101,17 +103,18 @@ class TrialLoop:
             self.lock.release()
 
     def _objective(self, trial) -> float:
-        values = {flag: found.suggest(trial) for flag, found in self.plan.ranges.items()}
+        values = {flag: searched.suggest(trial) for flag, searched in self.plan.ranges.items()}
         name = studies.folder_name(self.study, trial)
-        for about, value in {"folder": name, **studies.here()}.items():
-            trial.set_user_attr(about, value)
+        for attribute, value in {"folder": name, **studies.this_process()}.items():
+            trial.set_user_attr(attribute, value)
         self._alive = studies.lock_of(self.plan.folder, name)
         self._alive.acquire()
         continues = "continues" in trial.user_attrs
         self._current = trial.number
         self.lock.release()
-        shown = ", ".join(f"{flag} {_shown(value)}" for flag, value in values.items())
-        print(f"\n{name} of {self.plan.trials}{', continued' if continues else ''}: {shown}", flush=True)
+        flags = ", ".join(f"{flag} {_text(value)}" for flag, value in values.items())
+        continued = ", continued" if continues else ""
+        print(f"\n{name} of {self.plan.trials}{continued}: {flags}", flush=True)
         try:
             value = self._value(name, values, continues)
         except TrialFailed as error:
@@ -125,9 +128,11 @@ class TrialLoop:
         folder = self.plan.folder / name
         if folder.exists() and not continues:
             raise TrialFailed(f"{folder} was made by somebody else, and is left alone")
-        again = ["--resume_or_start"] if continues else []  # it may have been killed before it made its folder
+        flags = [f"--group={self.plan.savename}"]
+        if continues:
+            flags.append("--resume_or_start")  # it may have been killed before it made its folder
         try:
-            opt = self.plan.read(values, name, f"--group={self.plan.savename}", *again)
+            opt = self.plan.read(values, name, *flags)
         except UserError as error:
             raise TrialFailed(str(error)) from error
         try:
@@ -139,12 +144,10 @@ class TrialLoop:
 
 def reason(error: NotFinite | torch.OutOfMemoryError) -> str:
     """Why a run failed, in one line."""
-    return (
-        str(error).partition(": the run stops")[0]
-        if isinstance(error, NotFinite)
-        else f"out of memory: {str(error).splitlines()[0]}"
-    )
+    if isinstance(error, NotFinite):
+        return str(error).partition(": the run stops")[0]
+    return f"out of memory: {str(error).splitlines()[0]}"
 
 
-def _shown(value) -> str:
+def _text(value) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -53,30 +53,10 @@ def flags(data, parent, *more):
             str(data),
             "--save_path",
             str(parent),
-            "--arch",
-            "conv4_normalize",
-            "--embed_dim",
-            "8",
-            "--loss",
-            "triplet",
-            "--batch_mining",
-            "semihard",
-            "--bs",
-            "8",
-            "--n_epochs",
-            "2",
-            "--kernels",
-            "0",
-            "--lr",
-            "0.001",
-            "--group",
-            "Roles",
-            "--plot_every",
-            "0",
-            "--crop_size",
-            "32",
-            "--resize_size",
-            "36",
+            *(
+                "--arch conv4_normalize --embed_dim 8 --loss triplet --batch_mining semihard --bs 8 --n_epochs 2 "
+                "--kernels 0 --lr 0.001 --group Roles --plot_every 0 --crop_size 32 --resize_size 36"
+            ).split(),
             *more,
         ]
     )
@@ -153,15 +133,7 @@ def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, cap
 
 
 def test_flags_of_evaluation(with_roles, folder_data, tmp_path):
-    more = [
-        "--eval_reference_set",
-        "compared_to_sets_combined",
-        "--eval_pca",
-        "4",
-        "--use_tv_split",
-        "--tv_split_perc",
-        "0.5",
-    ]
+    more = "--eval_reference_set compared_to_sets_combined --eval_pca 4 --use_tv_split --tv_split_perc 0.5".split()
     summary = summary_of(main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--no_records", *more)).folder)
     assert 0 <= summary["selected"]["values"]["test"]["map_r"] <= 1
     assert "16 queries search in 36 images, the gallery of train, val, test" in summary["roles"]["test"]
@@ -189,16 +161,7 @@ def test_defaults_of_a_data_sets_metrics(with_roles, folder_data, tmp_path):
 
 @pytest.mark.long
 def test_folds_and_their_ensemble(with_roles, data, tmp_path):
-    words = [
-        "--split_scheme",
-        "class_disjoint",
-        "--split_partitions",
-        "2",
-        "--split_sets",
-        "2",
-        "--final_test",
-        "--dump_embeddings",
-    ]
+    words = "--split_scheme class_disjoint --split_partitions 2 --split_sets 2 --final_test --dump_embeddings".split()
     cross = main.main(flags(data, tmp_path, *words))
     first = RunFolder(cross.folder / "fold_0")
     assert "queries search in" in first.summary["roles"]["test"]
@@ -221,28 +184,12 @@ def test_several_processes_measure_what_one_does(with_roles, folder_data, tmp_pa
         "folder",
         "--dataset_folder_path",
         str(folder_data),
-        "--arch",
-        "conv4_frozen_normalize",
-        "--embed_dim",
-        "8",
-        "--kernels",
-        "0",
-        "--loss",
-        "contrastive",
-        "--bs",
-        "8",
-        "--n_epochs",
-        "1",
-        "--evaluation_metrics",
+        *(
+            "--arch conv4_frozen_normalize --embed_dim 8 --kernels 0 --loss contrastive --bs 8 --n_epochs 1 "
+            "--evaluation_metrics"
+        ).split(),
         *METRICS,
-        "--no_records",
-        "--plot_every",
-        "0",
-        "--dump_embeddings",
-        "--crop_size",
-        "32",
-        "--resize_size",
-        "36",
+        *"--no_records --plot_every 0 --dump_embeddings --crop_size 32 --resize_size 36".split(),
     ]
     one = main.main(parameters.read([*words, "--save_path", str(tmp_path / "one")]))
     processes.spawned(2, run_with_roles, [*words, "--save_path", str(tmp_path / "two")])

@@ -58,15 +58,7 @@ class Protocol:
     def __init__(self, path):
         make_cub200(path / "data", n_classes=20, n_images=4)
         words = shlex.split(command(GROUP).replace("$datapath", str(path / "data")))
-        words += [
-            "--not_pretrained",
-            "--allow_partial_dataset",
-            "--kernels",
-            "0",
-            "--dump_embeddings",
-            "--plot_every",
-            "0",
-        ]
+        words += "--not_pretrained --allow_partial_dataset --kernels 0 --dump_embeddings --plot_every 0".split()
         self.words = [*words, *SHORT.split(), "--save_path", str(path / "runs")]
         self.said = python(self.words, ROOT)
         self.patience = int(self.words[self.words.index("--patience") + 1])

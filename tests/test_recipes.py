@@ -118,20 +118,11 @@ def training(folder_data, tmp_path, words):
         "folder",
         "--dataset_folder_path",
         folder_data,
-        "--arch",
-        "conv4_normalize",
-        "--n_epochs",
-        "1",
-        "--bs",
-        "8",
+        *"--arch conv4_normalize --n_epochs 1 --bs 8".split(),
     ]
     return [
         *common,
-        "--kernels",
-        "0",
-        "--evaluation_metrics",
-        "e_recall@1",
-        "--save_path",
+        *"--kernels 0 --evaluation_metrics e_recall@1 --save_path".split(),
         tmp_path,
         "--decay",
         "0",
@@ -168,21 +159,7 @@ def test_the_other_recipes_train_together_with_a_plain_module_as_the_loss(house,
     files = [*(plug_in(house, recipe) for recipe in TOGETHER), house / "criteria" / "mine.py"]
     files[-1].write_text(PLAIN, encoding="utf-8")
     words = [word for *_, flags in TOGETHER.values() for word in flags]
-    small = [
-        "--loss",
-        "mine",
-        "--n_epochs",
-        "1",
-        "--bs",
-        "8",
-        "--resize_size",
-        "36",
-        "--crop_size",
-        "32",
-        "--kernels",
-        "0",
-        "--no_records",
-    ]
+    small = "--loss mine --n_epochs 1 --bs 8 --resize_size 36 --crop_size 32 --kernels 0 --no_records".split()
     try:
         done = run(house, *words, *small, "--source", tmp_path, "--save_path", tmp_path)
         assert done.returncode == 0, done.stderr

@@ -76,17 +76,7 @@ def test_how_a_run_stands(folder_data, tmp_path):
         more.standing()
 
 
-FOLDS = [
-    "--split_scheme",
-    "class_disjoint",
-    "--split_partitions",
-    "2",
-    "--split_sets",
-    "2",
-    "--final_test",
-    "--n_epochs",
-    "1",
-]
+FOLDS = "--split_scheme class_disjoint --split_partitions 2 --split_sets 2 --final_test --n_epochs 1".split()
 
 
 def test_how_a_cross_validation_stands(folder_data, tmp_path):

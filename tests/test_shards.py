@@ -279,16 +279,7 @@ def test_vectors_that_are_not_drawn_rest_in_every_optimiser(words):
     """
     opt = test_chunks.read(
         *words[:2],
-        "--momentum",
-        ".9",
-        "--lr",
-        ".02",
-        "--loss",
-        "subcenter_arcface",
-        "--loss_decay",
-        ".01",
-        "--sample_classes",
-        ".5",
+        *"--momentum .9 --lr .02 --loss subcenter_arcface --loss_decay .01 --sample_classes .5".split(),
     )
     torch.manual_seed(0)
     criterion = criteria.select(
@@ -464,14 +455,7 @@ def test_what_was_killed_goes_on_to_the_bit(data, tmp_path):
     """
     flags = [
         *MANY,
-        "--sample_classes",
-        ".5",
-        "--loss_dims",
-        "4",
-        "--decode_once",
-        "--image_cache_side",
-        "18",
-        "--image_cache",
+        *"--sample_classes .5 --loss_dims 4 --decode_once --image_cache_side 18 --image_cache".split(),
         str(tmp_path / "cache"),
     ]
     whole, killed = (

@@ -40,24 +40,10 @@ TINY = {
     "seed": 1,
     "tv_split_perc": 0.5,
 }
-OF_PHOTOGRAPHS = [
-    "--arch",
-    "conv4_normalize",
-    "--bs",
-    "8",
-    "--iterations_per_epoch",
-    "1",
-    "--embed_dim",
-    "8",
-    "--n_epochs",
-    "1",
-    "--resize_size",
-    "18",
-    "--crop_size",
-    "16",
-    "--kernels",
-    "0",
-]
+OF_PHOTOGRAPHS = (
+    "--arch conv4_normalize --bs 8 --iterations_per_epoch 1 --embed_dim 8 --n_epochs 1 --resize_size "
+    "18 --crop_size 16 --kernels 0"
+).split()
 
 
 def blocks(page):

@@ -16,7 +16,6 @@ def write_image(path, seed, size=(40, 30), mode="RGB"):
     """Write one picture to `path` (the suffix decides the format), making its folders. Returns the path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    random_picture(seed, size).convert(mode).save(
-        path, **({"quality": 90} if path.suffix.lower() in (".jpg", ".jpeg") else {})
-    )
+    options = {"quality": 90} if path.suffix.lower() in (".jpg", ".jpeg") else {}
+    random_picture(seed, size).convert(mode).save(path, **options)
     return path

@@ -4,6 +4,7 @@ import pytest
 
 import launch.runner
 from launch import __main__ as launcher
+from tests.kit.runs import on_folder
 
 STAND_IN = """
 import sys, time
@@ -36,50 +37,24 @@ def stand_in(tmp_path, monkeypatch):
     return tmp_path
 
 
-SEARCH = ["--use_tv_split", "--tv_split_perc", "0.5", "--n_epochs", "1", "--lr~LOG_BAYESIAN~", "1e-4,1e-2"]
+SEARCH = "--use_tv_split --tv_split_perc 0.5 --n_epochs 1 --lr~LOG_BAYESIAN~ 1e-4,1e-2".split()
 
 
-def small(folder_data, tmp_path, *more, kind=launcher.Line):
+def small(folder_data, tmp_path, *words, kind=launcher.Line):
     """A task of a tiny run, or search, with the seed 0."""
-    argv = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(folder_data),
-        "--save_path",
-        str(tmp_path),
-        "--arch",
-        "conv4_normalize",
-        "--embed_dim",
-        "8",
-        "--loss",
-        "triplet",
-        "--batch_mining",
-        "semihard",
-        "--bs",
-        "4",
-        "--kernels",
-        "0",
-        "--evaluation_metrics",
-        "e_recall@1",
-        "--no_records",
-        "--plot_every",
-        "0",
-        "--group",
-        "Tiny",
-        "--seed",
-        "0",
-        *more,
-    ]
-    return launcher.TASKS[kind.program](kind(1, argv))
+    flags = (
+        "--arch conv4_normalize --embed_dim 8 --loss triplet --batch_mining semihard --bs 4 --kernels 0 "
+        "--evaluation_metrics e_recall@1 --no_records --plot_every 0 --group Tiny --seed 0"
+    ).split()
+    return launcher.TASKS[kind.program](kind(1, on_folder(folder_data, tmp_path, *flags, *words)))
 
 
-def search_task(folder_data, tmp_path, trials, reproductions, *more):
+def search_task(folder_data, tmp_path, trials, reproductions, *words):
     """A task of a tiny search."""
     counts = ["--bayesian_optimization_n_iter", str(trials), "--reproductions", str(reproductions)]
-    return small(folder_data, tmp_path, *SEARCH, *counts, *more, kind=launcher.SearchLine)
+    return small(folder_data, tmp_path, *SEARCH, *counts, *words, kind=launcher.SearchLine)
 
 
 def standing(task):
-    """How it stands, in a word and in words."""
+    """A task's standing and its progress."""
     return task.standing(), task.progress

@@ -100,16 +100,7 @@ class Network(torch.nn.Module):
 def options(*more):
     return parameters.read(
         [
-            "--dataset",
-            "glyphs",
-            "--kernels",
-            "0",
-            "--bs",
-            "4",
-            "--evaluation_metrics",
-            "e_recall@1",
-            "map_r",
-            "--use_tv_split",
+            *"--dataset glyphs --kernels 0 --bs 4 --evaluation_metrics e_recall@1 map_r --use_tv_split".split(),
             *more,
         ]
     )

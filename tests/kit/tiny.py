@@ -91,12 +91,7 @@ def trainer(name, *flags, network=None, n_classes=4, make=trainers.select):
             "glyphs",
             "--trainer",
             name,
-            "--embed_dim",
-            "4",
-            "--loss",
-            "multisimilarity",
-            "--batch_mining",
-            "none",
+            *"--embed_dim 4 --loss multisimilarity --batch_mining none".split(),
             *flags,
         ]
     )
@@ -178,11 +173,7 @@ def words(data, tmp_path, *more):
         "--save_path",
         str(tmp_path / "runs"),
         *SHORT_RUN,
-        "--loss",
-        "triplet",
-        "--group",
-        "Trainer",
-        "--no_train_metrics",
+        *"--loss triplet --group Trainer --no_train_metrics".split(),
         *more,
     ]
 

@@ -80,8 +80,8 @@ def test_home(tmp_path, monkeypatch):
         ("x=${y:-'a b'}", r"line 1: \$ is not"),
         ("export A_=1\nA_=2", "line 2: A_ is exported, and has two values"),
         *(
-            (f"x=1\npython main.py --seed 1 {more}", f"line 2: {said} is not understood")
-            for more, said in (
+            (f"x=1\npython main.py --seed 1 {words}", f"line 2: {message} is not understood")
+            for words, message in (
                 ("; python main.py", ";"),
                 ("&& echo done", "&"),
                 ("| tee log", r"\|"),
@@ -117,8 +117,8 @@ def test_the_shipped_scripts_are_read_as_a_shell_reads_them(name, count):
         for number, line in enumerate((ROOT / name).read_text().splitlines(), 1)
         if line.startswith("python ")
     ]
-    found = read_lines(ROOT / name, {"datapath": "/the data"})
-    assert [(line.number, [*line.program, *line.argv]) for line in found] == expected and len(found) == count
+    lines = read_lines(ROOT / name, {"datapath": "/the data"})
+    assert [(line.number, [*line.program, *line.argv]) for line in lines] == expected and len(lines) == count
 
 
 def chosen(*argv):

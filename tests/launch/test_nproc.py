@@ -21,11 +21,12 @@ if flags["--group"] == "Fails" and os.environ["RANK"] == "1":
     print("main.py: error: no such thing: make one", file=sys.stderr); sys.exit(2)
 if flags["--group"] == "Fails":
     time.sleep(60)
-said = [flags["--group"], os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["CUDA_VISIBLE_DEVICES"], os.environ["OMP_NUM_THREADS"]]
-until = time.monotonic() + 60
-mine = Path(flags["--save_path"], "-".join(said[:2]))
-mine.write_text(" ".join(said + ["--gpu" in sys.argv and "one" or "several"]))
-while len(list(Path(flags["--save_path"]).glob("?-?"))) < 4 and time.monotonic() < until:
+names = "RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"
+seen = [flags["--group"], *(os.environ[name] for name in names)]
+end = time.monotonic() + 60
+file = Path(flags["--save_path"], "-".join(seen[:2]))
+file.write_text(" ".join([*seen, "one" if "--gpu" in sys.argv else "several"]))
+while len(list(Path(flags["--save_path"]).glob("?-?"))) < 4 and time.monotonic() < end:
     time.sleep(0.05)  # both runs are at work
 """
 
@@ -42,21 +43,18 @@ def test_runs_of_two_processes_side_by_side(tmp_path, monkeypatch):
     runner = launcher.Runner(tasks(tmp_path, "A", "B", "Fails"), jobs=2, gpus=[0, 1, 2, 3], nproc=2)
     runner.run()
     assert len(runner.outcomes["finished"]) == 2, runner.summary()
-    said = sorted(path.read_text() for path in tmp_path.glob("?-?"))
-    gpus = {text.split()[3] for text in said}
-    assert gpus == {"7,6", "5,4"} and len({text.split()[3] for text in said[:2]}) == 1
-    assert [text.split()[:3] for text in said] == [["A", "0", "2"], ["A", "1", "2"], ["B", "0", "2"], ["B", "1", "2"]]
-    assert {text.split()[4:][0] for text in said} == {"4"} and {text.split()[-1] for text in said} == {"several"}
+    texts = sorted(path.read_text() for path in tmp_path.glob("?-?"))
+    gpus = {text.split()[3] for text in texts}
+    assert gpus == {"7,6", "5,4"} and len({text.split()[3] for text in texts[:2]}) == 1
+    assert [text.split()[:3] for text in texts] == [["A", "0", "2"], ["A", "1", "2"], ["B", "0", "2"], ["B", "1", "2"]]
+    assert {text.split()[4:][0] for text in texts} == {"4"} and {text.split()[-1] for text in texts} == {"several"}
     (failure,) = runner.outcomes["failed"]
     assert "Fails_s1: main.py: error: no such thing: make one (status 1)" in failure
 
 
 def test_gpus_and_jobs_go_by_processes(tmp_path, monkeypatch):
-    assert (
-        torchrun.groups([0, 1, 2, 3], 2) == [[0, 1], [2, 3]]
-        and torchrun.groups([4, 7], 1) == [[4], [7]]
-        and not torchrun.groups([], 2)
-    )
+    assert torchrun.groups([0, 1, 2, 3], 2) == [[0, 1], [2, 3]] and torchrun.groups([4, 7], 1) == [[4], [7]]
+    assert not torchrun.groups([], 2)
     with pytest.raises(UserError, match="--gpus 0 1 2 --nproc 2: each run takes 2 GPUs, so give a multiple of that"):
         torchrun.groups([0, 1, 2], 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
@@ -66,20 +64,18 @@ def test_gpus_and_jobs_go_by_processes(tmp_path, monkeypatch):
     assert torchrun.environment(2, [2, 3], 1)["CUDA_VISIBLE_DEVICES"] == "5,4"
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert torchrun.environment(2, [], 1)["OMP_NUM_THREADS"] == "5"
-    made = []
-    monkeypatch.setattr(
-        launcher,
-        "Runner",
-        lambda *arguments: (
-            made.append(arguments)
-            or types.SimpleNamespace(run=lambda: None, summary=lambda: "", outcomes={"failed": []})
-        ),
-    )
+    created = []
+
+    def runner(*arguments):
+        created.append(arguments)
+        return types.SimpleNamespace(run=lambda: None, summary=lambda: "", outcomes={"failed": []})
+
+    monkeypatch.setattr(launcher, "Runner", runner)
     script = tmp_path / "runs.sh"
     script.write_text(f"python main.py --dataset glyphs --save_path {tmp_path}\n")
-    for more in (["--gpus", "0", "1", "2", "3"], ["--gpus", "0", "1", "--jobs", "3"], []):
-        launcher.main([str(script), "--nproc", "2", *more])
-    assert [arguments[1:] for arguments in made] == [
+    for words in (["--gpus", "0", "1", "2", "3"], ["--gpus", "0", "1", "--jobs", "3"], []):
+        launcher.main([str(script), "--nproc", "2", *words])
+    assert [arguments[1:] for arguments in created] == [
         (2, [0, 1, 2, 3], False, 2),
         (3, [0, 1], False, 2),
         (1, [], False, 2),
@@ -91,8 +87,8 @@ def test_one_process_is_started_without_torchrun():
     assert "--standalone" in torchrun.command(2, ["main.py"]), "any free port: jobs beside each other do not meet"
 
 
-SAID = """   device  cpu
-W1122 10:19:30.208000 29704 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 29709 closing signal SIGTERM
+OUTPUT = """   device  cpu
+W1122 10:19:30.208000 29704 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 29709 SIGTERM
 {error}
 
 interrupted before the end of epoch 1 in runs/user
@@ -107,12 +103,12 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
     "error", ["main.py: error: no such thing", "Traceback (most recent call last):\nValueError: a bug"]
 )
 def test_the_reason_is_not_torchruns(error):
-    assert torchrun.reasons(SAID.format(error=error).splitlines())[-1] == error.splitlines()[-1]
+    assert torchrun.reasons(OUTPUT.format(error=error).splitlines())[-1] == error.splitlines()[-1]
     assert torchrun.reasons(["device cpu", "and then it was gone"]) == ["device cpu", "and then it was gone"]
 
 
 class Submitted:
-    """What submitit is asked for, in its place: a module, an executor and a job at once."""
+    """Records the commands and settings in the place of submitit: a module, an executor and a job at once."""
 
     cluster = "slurm"
     job_id = "7_0"
@@ -144,14 +140,14 @@ class Submitted:
 
 
 def test_a_job_of_slurm_asks_for_its_processes(tmp_path, monkeypatch):
-    asked = Submitted()
-    monkeypatch.setitem(sys.modules, "submitit", asked)
-    monkeypatch.setitem(sys.modules, "submitit.helpers", asked.helpers)
+    submission = Submitted()
+    monkeypatch.setitem(sys.modules, "submitit", submission)
+    monkeypatch.setitem(sys.modules, "submitit.helpers", submission.helpers)
     script = tmp_path / "runs.sh"
     script.write_text(f"python main.py --dataset glyphs --save_path {tmp_path} --seed 4\n")
     words = [str(script), "--nproc", "4", "--slurm", "slurm_partition=gpu", "--jobs", "2"]
     assert launcher.main(words) == 0
-    assert asked.settings == {
+    assert submission.settings == {
         "name": "runs",
         "gpus_per_node": 4,
         "tasks_per_node": 1,
@@ -159,13 +155,10 @@ def test_a_job_of_slurm_asks_for_its_processes(tmp_path, monkeypatch):
         "slurm_array_parallelism": 2,
         "slurm_partition": "gpu",
     }
-    (command,) = asked.commands
+    (command,) = submission.commands
     assert command[command.index("--nproc") + 1] == "4" and command[command.index("--seeds") + 1] == "4"
     assert launcher.main([*words, "cpus_per_task=32", "gpus_per_node=8"][:4] + ["--slurm", "cpus_per_task=32"]) == 0
-    assert asked.settings["cpus_per_task"] == 32
+    assert submission.settings["cpus_per_task"] == 32
     assert launcher.main([str(script), "--slurm"]) == 0
-    assert (
-        asked.settings["gpus_per_node"] == 1
-        and "tasks_per_node" not in asked.settings
-        and "--nproc" not in asked.commands[-1]
-    )
+    assert submission.settings["gpus_per_node"] == 1 and "tasks_per_node" not in submission.settings
+    assert "--nproc" not in submission.commands[-1]

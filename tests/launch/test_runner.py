@@ -31,8 +31,8 @@ def tasks(path, *groups):
 def held(path):
     """Another process that has a lock."""
     hold = (
-        "import sys, time; from utilities.locks import Lock; lock = Lock(sys.argv[1]); lock.acquire(); print('in', "
-        "flush=True); time.sleep(60)"
+        "import sys, time; from utilities.locks import Lock; lock = Lock(sys.argv[1]); lock.acquire(); "
+        "print('in', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", hold, str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "in\n"
@@ -50,9 +50,9 @@ def test_one_failure_does_not_stop_the_others(stand_in):  # noqa: F811
     assert "--group A " in seen and "--group B " in seen and len(runner.outcomes["finished"]) == 2
     failures = runner.outcomes["failed"]
     assert len(failures) == 2
-    said = next(text for text in failures if "Fails" in text)
-    assert "glyphs/Fails_s1: ValueError: no such thing (status 3)" in said
-    log = said.partition("log: ")[2]
+    failure = next(text for text in failures if "Fails" in text)
+    assert "glyphs/Fails_s1: ValueError: no such thing (status 3)" in failure
+    log = failure.partition("log: ")[2]
     assert "a line before" in Path(log).read_text() and Path(log) == logs / "Fails_s1.log"
     assert any("killed by SIGKILL" in text for text in failures)
     assert runner.summary().splitlines()[0] in ("2 finished, 2 failed", "2 failed, 2 finished")
@@ -65,63 +65,64 @@ def test_a_key_reaches_the_run_and_no_log(stand_in):  # noqa: F811
     )
     launcher.Runner([task], jobs=1, gpus=[]).run()
     assert "--wandb_key SECRET" in (stand_in / "seen.txt").read_text()
-    assert "--wandb_key" in (said := task.log.read_text()) and "SECRET" not in said
+    assert "--wandb_key" in (log := task.log.read_text()) and "SECRET" not in log
 
 
 def test_lines_that_measure(stand_in):  # noqa: F811
     words = ["--group", "A", "--save_path", str(stand_in), "--dataset", "glyphs"]
     with pytest.raises(UserError, match="--evaluate measures a run that another line makes"):
-        made = launcher.Task(launcher.Line(1, words))
-        made.folder.mkdir(parents=True)
-        (made.folder / "parameters.yaml").write_text(yaml.safe_dump(made.opt.saved()))
+        trained = launcher.Task(launcher.Line(1, words))
+        trained.folder.mkdir(parents=True)
+        (trained.folder / "parameters.yaml").write_text(yaml.safe_dump(trained.opt.saved()))
         launcher.Task(launcher.Line(1, [*words, "--evaluate"]))
-    only = launcher.Task(launcher.Line(1, [*words[:1], "B", *words[2:], "--evaluate_only"]))
-    only.folder.mkdir(parents=True)
-    (only.folder / "parameters.yaml").write_text(yaml.safe_dump(only.opt.saved()))
-    (only.folder / "evaluation.json").write_text("{}")
-    assert (only.standing(), only.progress) == (launcher.FINISHED, "measured")
-    (only.folder / "evaluation.json").unlink()
-    assert only.standing() == launcher.INTERRUPTED
-    (again := only.folder.with_name(only.folder.name + "_1")).mkdir()
-    (again / "evaluation.json").write_text("{}")
-    assert only.standing() == launcher.FINISHED
+    measured = launcher.Task(launcher.Line(1, [*words[:1], "B", *words[2:], "--evaluate_only"]))
+    measured.folder.mkdir(parents=True)
+    (measured.folder / "parameters.yaml").write_text(yaml.safe_dump(measured.opt.saved()))
+    (measured.folder / "evaluation.json").write_text("{}")
+    assert (measured.standing(), measured.progress) == (launcher.FINISHED, "measured")
+    (measured.folder / "evaluation.json").unlink()
+    assert measured.standing() == launcher.INTERRUPTED
+    (numbered := measured.folder.with_name(measured.folder.name + "_1")).mkdir()
+    (numbered / "evaluation.json").write_text("{}")
+    assert measured.standing() == launcher.FINISHED
 
 
 def test_jobs_share_the_gpus_in_turn(stand_in):  # noqa: F811
     runner = launcher.Runner(tasks(stand_in, *"ABCDEF"), jobs=2, gpus=[4, 7])
     runner.run()
-    used = [line.split()[-2:] for line in (stand_in / "seen.txt").read_text().splitlines()]
-    assert sorted(set(map(tuple, used))) == [("--gpu", "4"), ("--gpu", "7")]
+    flags = [line.split()[-2:] for line in (stand_in / "seen.txt").read_text().splitlines()]
+    assert sorted(set(map(tuple, flags))) == [("--gpu", "4"), ("--gpu", "7")]
 
 
 def test_what_is_finished_or_worked_on_is_left_alone_and_the_interrupted_resumed(stand_in, monkeypatch):  # noqa: F811
     standings = {"A_s1": launcher.FINISHED, "B_s1": launcher.INTERRUPTED, "C_s1": launcher.NEW, "D_s1": launcher.NEW}
     monkeypatch.setattr(launcher.Task, "standing", lambda task: standings[task.folder.name])
-    some = tasks(stand_in, *"ABCD")
-    some[2].folder.mkdir(parents=True)  # of a run that was killed before its first file
-    (some[2].folder / ".lock").touch()
-    with held(some[3].lock.path) as other:
-        runner = launcher.Runner(some, jobs=1, gpus=[])
+    four_tasks = tasks(stand_in, *"ABCD")
+    four_tasks[2].folder.mkdir(parents=True)  # of a run that was killed before its first file
+    (four_tasks[2].folder / ".lock").touch()
+    with held(four_tasks[3].lock.path) as process:
+        runner = launcher.Runner(four_tasks, jobs=1, gpus=[])
         runner.run()
-        other.kill()
+        process.kill()
     seen = (stand_in / "seen.txt").read_text().splitlines()
     assert [line.split()[1] for line in seen] == ["B", "C"]
-    assert "--resume" in seen[0] and "--resume" not in seen[1] and not some[2].folder.exists()
-    assert len(runner.outcomes["running elsewhere"]) == 1 and str(other.pid) in runner.outcomes["running elsewhere"][0]
+    assert "--resume" in seen[0] and "--resume" not in seen[1] and not four_tasks[2].folder.exists()
+    assert (
+        len(runner.outcomes["running elsewhere"]) == 1 and str(process.pid) in runner.outcomes["running elsewhere"][0]
+    )
 
 
 @pytest.mark.parametrize("name", [".notes", ".parameters.yaml.swp", ".git/config", "notes"])
 def test_hidden_files_of_the_user_are_not_deleted(stand_in, name):  # noqa: F811
     (task,) = tasks(stand_in, "A")
-    for left in (".lock", ".parameters.yaml.a1b2c3_4.tmp", name):
-        (task.folder / left).parent.mkdir(parents=True, exist_ok=True)
-        (task.folder / left).touch()
+    for file in (".lock", ".parameters.yaml.a1b2c3_4.tmp", name):
+        (task.folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (task.folder / file).touch()
     runner = launcher.Runner([task], jobs=1, gpus=[])
     runner.run()
-    (said,) = runner.outcomes["failed"]
-    assert (
-        f"{task.folder} holds no run (parameters.yaml is missing), but {name.partition('/')[0]}: move it away" in said
-    )
+    (failure,) = runner.outcomes["failed"]
+    first = name.partition("/")[0]
+    assert f"{task.folder} holds no run (parameters.yaml is missing), but {first}: move it away" in failure
     assert (task.folder / name).exists()
     (task.folder / name).unlink()
     if "/" in name:
@@ -133,12 +134,14 @@ def test_hidden_files_of_the_user_are_not_deleted(stand_in, name):  # noqa: F811
 def test_what_runs_without_a_runner_is_left_alone(stand_in, fold):  # noqa: F811
     """A run that was started by hand, or that has outlived its runner, holds its own folder."""
     (task,) = tasks(stand_in, "A")
-    with held(task.folder / f"{fold}.lock") as other:
+    with held(task.folder / f"{fold}.lock") as process:
         runner = launcher.Runner([task], jobs=1, gpus=[])
         runner.run()
-        assert f"process {other.pid} on" in launcher.listing([task])
-        other.kill()
-    assert len(runner.outcomes["running elsewhere"]) == 1 and str(other.pid) in runner.outcomes["running elsewhere"][0]
+        assert f"process {process.pid} on" in launcher.listing([task])
+        process.kill()
+    assert (
+        len(runner.outcomes["running elsewhere"]) == 1 and str(process.pid) in runner.outcomes["running elsewhere"][0]
+    )
     assert not (stand_in / "seen.txt").exists()
 
 
@@ -178,10 +181,8 @@ def test_searches_are_run_by_their_program(stand_in, folder_data, monkeypatch): 
     monkeypatch.setattr(launcher.SearchTask, "outcome", lambda task: (launcher.FINISHED, "now"))
     runner = launcher.Runner([task], jobs=1, gpus=[])
     runner.run()
-    assert (
-        runner.outcomes["finished"] == ["folder/Tiny_search: now"]
-        and "--lr~LOG_BAYESIAN~" in (stand_in / "seen.txt").read_text()
-    )
+    assert runner.outcomes["finished"] == ["folder/Tiny_search: now"]
+    assert "--lr~LOG_BAYESIAN~" in (stand_in / "seen.txt").read_text()
 
 
 def test_a_running_job_shows_its_epoch(stand_in):  # noqa: F811
@@ -190,9 +191,8 @@ def test_a_running_job_shows_its_epoch(stand_in):  # noqa: F811
     job.process.wait()
     assert job.standing() == "glyphs/A_s1", "no epoch yet"
     with open(task.log, "a") as log:
-        log.write(
-            "epoch 1/30  loss 0.5  1.0 s\n" + "x" * 50_000 + "\nepoch 12/30  loss 0.25  1.0 s  best so far\na line\n"
-        )
+        log.write(f"epoch 1/30  loss 0.5  1.0 s\n{'x' * 50_000}\n")
+        log.write("epoch 12/30  loss 0.25  1.0 s  best so far\na line\n")
     assert job.standing() == "glyphs/A_s1 epoch 12/30"
     later = Job(task, [], slot=0)  # a second attempt: what the first one said is no longer so
     later.process.wait()

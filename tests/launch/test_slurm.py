@@ -15,19 +15,14 @@ def test_refused_lines_are_told(tmp_path, capsys):
     script.write_text("python main.py --group A --seed 0 --dataset glyphs\n")
     with refused("Slurm hands out GPUs"):
         launcher.main([str(script), "--slurm", "cluster=local", "--gpus", "0"])
-    assert "line 1: " in (said := capsys.readouterr().out) and "nothing" in said
+    assert "line 1: " in (output := capsys.readouterr().out) and "nothing" in output
 
 
 @pytest.mark.long
 def test_slurm_by_the_local_executor(folder_data, tmp_path):
     script = runs_file(folder_data, tmp_path)
-    assert (
-        launcher.main(
-            [str(script), "--nproc", "2", "--slurm", "cluster=local", f"folder={tmp_path / 'jobs'}", "timeout_min=5"]
-        )
-        == 1
-    )
+    settings = ["cluster=local", f"folder={tmp_path / 'jobs'}", "timeout_min=5"]
+    assert launcher.main([str(script), "--nproc", "2", "--slurm", *settings]) == 1
     folder = tmp_path / "out" / "folder" / "Good_s0"
-    assert (folder / "summary.json").exists() and yaml.safe_load((folder / "environment.yaml").read_text())[
-        "processes"
-    ] == 2
+    assert (folder / "summary.json").exists()
+    assert yaml.safe_load((folder / "environment.yaml").read_text())["processes"] == 2

@@ -309,7 +309,9 @@ def test_a_study_is_compared_with_folders_and_with_the_table_and_another_one_is_
             (folder / DATABASE).write_bytes(whole)
             assert jobs["search"](folder) == []
     with copied("search") as folder:
-        elsewhere = asked._replace(own=Namespace(**{**vars(asked.own), "study_storage": f"sqlite:///{folder}.db"}))
+        elsewhere = asked._replace(
+            options=Namespace(**{**vars(asked.options), "study_storage": f"sqlite:///{folder}.db"})
+        )
         check(lambda folder: search(elsewhere), folder, "the study in --study_storage is damaged, or of another")
         (folder / DATABASE).unlink()
         (folder / "journal.log").write_bytes(b"{}")

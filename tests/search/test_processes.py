@@ -11,58 +11,20 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.kit.runs import on_folder
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 pytestmark = pytest.mark.long
 
 
 def start(data, save_path):
-    words = [
-        sys.executable,
-        "-m",
-        "search",
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(data),
-        "--save_path",
-        str(save_path),
-        "--arch",
-        "conv4_normalize",
-        "--embed_dim",
-        "8",
-        "--loss",
-        "triplet",
-        "--batch_mining",
-        "semihard",
-        "--bs",
-        "8",
-        "--n_epochs",
-        "3",
-        "--iterations_per_epoch",
-        "4",
-        "--kernels",
-        "0",
-        "--evaluation_metrics",
-        "map_r",
-        "--storage_metrics",
-        "map_r",
-        "--use_tv_split",
-        "--tv_split_perc",
-        "0.5",
-        "--no_records",
-        "--plot_every",
-        "0",
-        "--group",
-        "Shared",
-        "--lr~LOG_BAYESIAN~",
-        "[1e-4,1e-2]",
-        "--loss_triplet_margin~BAYESIAN~",
-        "0,1",
-        "--bayesian_optimization_n_iter",
-        "7",
-        "--reproductions",
-        "1",
-    ]
+    flags = (
+        "--arch conv4_normalize --embed_dim 8 --loss triplet --batch_mining semihard --bs 8 --n_epochs 3 "
+        "--iterations_per_epoch 4 --kernels 0 --evaluation_metrics map_r --storage_metrics map_r --use_tv_split "
+        "--tv_split_perc 0.5 --no_records --plot_every 0 --group Shared --lr~LOG_BAYESIAN~ [1e-4,1e-2] "
+        "--loss_triplet_margin~BAYESIAN~ 0,1 --bayesian_optimization_n_iter 7 --reproductions 1"
+    ).split()
+    words = [sys.executable, "-m", "search", *on_folder(data, save_path, *flags)]
     return subprocess.Popen(
         words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -81,10 +43,10 @@ def test_two_processes_and_a_third_killed(folder_data, tmp_path):
     assert victim.poll() is None, victim.communicate()[0]
     os.killpg(victim.pid, signal.SIGKILL)
     victim.communicate()
-    others = [start(folder_data, tmp_path) for _ in range(2)]
-    said = [process.communicate(timeout=400)[0] for process in others]
-    assert [process.returncode for process in others] == [0, 0], said
-    assert any("its process was killed" in text for text in said)
+    processes = [start(folder_data, tmp_path) for _ in range(2)]
+    outputs = [process.communicate(timeout=400)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert any("its process was killed" in text for text in outputs)
     with open(folder / "trials.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["trial"] for row in rows] == [f"trial_{i}" for i in range(7)]
@@ -92,8 +54,8 @@ def test_two_processes_and_a_third_killed(folder_data, tmp_path):
     assert sorted(path.name for path in folder.glob("trial_?")) == [f"trial_{i}" for i in range(7)]
     assert [row["attempts"] for row in rows].count("2") == 1, "one was continued"
     assert len({(row["lr"], row["loss_triplet_margin"]) for row in rows}) == 7
-    ran = [sum(f"trial_{i} of 7" in text for text in said) for i in range(7)]
+    ran = [sum(f"trial_{i} of 7" in text for text in outputs) for i in range(7)]
     assert sum(ran) in (6, 7) and max(ran) == 1, "no trial is run by both"
-    assert all(any(f"trial_{i} of 7" in text for i in range(7)) for text in said), "both worked"
+    assert all(any(f"trial_{i} of 7" in text for i in range(7)) for text in outputs), "both worked"
     assert len(yaml.safe_load((folder / "reproductions.yaml").read_text())["runs"]) == 1
     assert (folder / "plots" / "history.png").exists()

@@ -27,48 +27,23 @@ from search import __main__ as searcher
 from search import report
 from search import study as studies
 from tests.kit.refusals import refused
+from tests.kit.runs import on_folder
 from utilities.errors import UserError
 
 
-def command(data, tmp_path, *more, group="Tiny"):
-    return [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(data),
-        "--save_path",
-        str(tmp_path / "runs"),
-        "--arch",
-        "conv4_normalize",
-        "--embed_dim",
-        "8",
-        "--loss",
-        "triplet",
-        "--batch_mining",
-        "semihard",
-        "--bs",
-        "8",
-        "--n_epochs",
-        "1",
-        "--kernels",
-        "0",
-        "--evaluation_metrics",
-        "e_recall@1",
-        "map_r",
-        "--storage_metrics",
-        "map_r",
-        "--use_tv_split",
-        "--tv_split_perc",
-        "0.5",
-        "--no_records",
-        "--plot_every",
-        "0",
-        "--group",
-        group,
-        "--seed",
-        "3",
-        *more,
-    ]
+def command(data, tmp_path, *flags, group="Tiny"):
+    words = (
+        "--arch conv4_normalize --embed_dim 8 --loss triplet --batch_mining semihard --bs 8 --n_epochs 1 --kernels 0 "
+        "--evaluation_metrics e_recall@1 map_r --storage_metrics map_r --use_tv_split --tv_split_perc 0.5 --no_records "
+        f"--plot_every 0 --group {group} --seed 3"
+    ).split()
+    return on_folder(data, tmp_path / "runs", *words, *flags)
+
+
+def counts(trials, reproductions=None):
+    """The flags of how many trials and reproductions a search has."""
+    words = ["--bayesian_optimization_n_iter", str(trials)]
+    return words if reproductions is None else [*words, "--reproductions", str(reproductions)]
 
 
 RANGES = ["--lr~LOG_BAYESIAN~", "[1e-4,1e-2]", "--loss_triplet_margin~BAYESIAN~", "0,1"]
@@ -84,8 +59,9 @@ def value_of(folder):
 
 
 def without_training(patch):
-    """In place of training: a summary whose value the flags decide, at once; no plots. Lists the runs, as (savename,
-    --resume, --lr).
+    """In place of training: a summary whose value the flags decide, at once; no plots.
+
+    Lists the runs, as (savename, --resume, --lr).
     """
     runs = []
 
@@ -94,9 +70,8 @@ def without_training(patch):
         folder = run_folder(opt)
         folder.mkdir(parents=True, exist_ok=True)
         value = 0.9 - abs(math.log10(opt.lr) + 3) / 10 - (opt.loss_triplet_margin - 0.3) ** 2
-        (folder / "summary.json").write_text(
-            json.dumps({"selected": {"values": {split: {"map_r": value} for split in opt.splits_to_eval}}})
-        )
+        values = {split: {"map_r": value} for split in opt.splits_to_eval}
+        (folder / "summary.json").write_text(json.dumps({"selected": {"values": values}}))
 
     patch.setattr(main, "main", train)
     patch.setattr(report, "draw", lambda *_: [])
@@ -109,9 +84,11 @@ def trained(monkeypatch):
 
 
 def test_a_search_leaves_everything(folder_data, tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(report, "draw", lambda study, folder, metric: drawn.append((len(study.trials), folder, metric)))
-    argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "2", "--reproductions", "2")
+    pictures = []
+    monkeypatch.setattr(
+        report, "draw", lambda study, folder, metric: pictures.append((len(study.trials), folder, metric))
+    )
+    argv = command(folder_data, tmp_path, *RANGES, *counts(2, 2))
     folder = searcher.search(argv)
     assert folder == tmp_path / "runs" / "folder" / "Tiny_search"
     rows = trials_of(folder)
@@ -129,25 +106,25 @@ def test_a_search_leaves_everything(folder_data, tmp_path, monkeypatch):
     expected = float(best["lr"]), float(best["loss_triplet_margin"])
     assert (opt.lr, opt.loss_triplet_margin) == (saved["lr"], saved["loss_triplet_margin"]) == expected
     assert (opt.arch, opt.bs, opt.seed, opt.use_tv_split, opt.group) == ("conv4_normalize", 8, 3, True, "Sample_Group")
-    assert drawn == [(2, folder, "map_r")]
+    assert pictures == [(2, folder, "map_r")]
 
-    again = yaml.safe_load((folder / "reproductions.yaml").read_text())
+    reproductions = yaml.safe_load((folder / "reproductions.yaml").read_text())
     runs = [folder / f"{best['trial']}_reproduction_{i}" for i in (1, 2)]
     flags = [RunFolder(run).flags for run in runs]
-    seeds = [of["seed"] for of in flags], [run["seed"] for run in again["runs"].values()]
-    assert seeds == ([4, 5], [4, 5]), "the winning run's seed is not among them"
-    found = again["results"]["val"]["map_r"]
-    assert found["values"] == [value_of(run) for run in runs]
-    assert found["mean"] == pytest.approx(statistics.fmean(found["values"]))
-    half = 12.7062047 * statistics.stdev(found["values"]) / math.sqrt(2)  # t of 1 degree of freedom
-    assert found["interval_95"] == pytest.approx([found["mean"] - half, found["mean"] + half])
-    assert "map_r" in again["results"]["test"], "the selected epoch of a reproduction is measured on test"
-    assert {of["group"] for of in flags} == {"Tiny_best"}
+    assert [run["seed"] for run in flags] == [4, 5], "the winning run's seed is not among them"
+    assert [run["seed"] for run in reproductions["runs"].values()] == [4, 5]
+    results = reproductions["results"]["val"]["map_r"]
+    assert results["values"] == [value_of(run) for run in runs]
+    assert results["mean"] == pytest.approx(statistics.fmean(results["values"]))
+    half = 12.7062047 * statistics.stdev(results["values"]) / math.sqrt(2)  # t of 1 degree of freedom
+    assert results["interval_95"] == pytest.approx([results["mean"] - half, results["mean"] + half])
+    assert "map_r" in reproductions["results"]["test"], "the selected epoch of a reproduction is measured on test"
+    assert {run["group"] for run in flags} == {"Tiny_best"}
 
 
 def test_a_search_goes_on(folder_data, tmp_path, trained):
-    def search(n, *more, ranges=RANGES):
-        argv = command(folder_data, tmp_path, *ranges, "--bayesian_optimization_n_iter", str(n), *more)
+    def search(n, *words, ranges=RANGES):
+        argv = command(folder_data, tmp_path, *ranges, *counts(n), *words)
         return searcher.search(argv)
 
     folder = search(2, "--reproductions", "2")
@@ -163,15 +140,15 @@ def test_a_search_goes_on(folder_data, tmp_path, trained):
     diff = yaml.safe_load((folder / "configs" / "resume_training_config_diffs_2" / "search.yaml").read_text())
     assert diff == {"lr": {"before": ["LOG_BAYESIAN", 1e-4, 1e-2], "now": ["LOG_BAYESIAN", 1e-5, 1e-1]}}
 
-    for more, ranges, said in [
+    for words, ranges, message in [
         ([], RANGES, "bounds may only be widened"),
         ([], ["--lr~BAYESIAN~", "[1e-5,1e-1]", *RANGES[2:]], "must stay"),
         ([], wider[:2], "searches other flags"),
         (["--bs", "6"], wider, "--bs 6 .before: 8."),
         (["--tv_split_perc", "0.4", "--resume_allow_changes"], wider, "measured in different ways"),
     ]:
-        with pytest.raises(UserError, match=said):
-            search(4, *more, ranges=ranges)
+        with pytest.raises(UserError, match=message):
+            search(4, *words, ranges=ranges)
 
 
 def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_path, monkeypatch, trained):
@@ -186,13 +163,14 @@ def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_p
         return real(opt)
 
     monkeypatch.setattr(main, "main", train)
-    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "5", "--reproductions", "2")
+    argv = command(folder_data, tmp_path, *RANGES[:2], *counts(5, 2))
     folder = searcher.search(argv)
-    again = yaml.safe_load((folder / "reproductions.yaml").read_text())
-    assert [run.get("failed") for run in again["runs"].values()] == ["the loss is nan at epoch 1, step 2", None], (
-        "the others are run all the same"
-    )
-    assert len(again["results"]["val"]["map_r"]["values"]) == 1
+    reproductions = yaml.safe_load((folder / "reproductions.yaml").read_text())
+    assert [run.get("failed") for run in reproductions["runs"].values()] == [
+        "the loss is nan at epoch 1, step 2",
+        None,
+    ], "the others are run all the same"
+    assert len(reproductions["results"]["val"]["map_r"]["values"]) == 1
     rows = trials_of(folder)
     assert [row["state"] for row in rows] == ["complete", "fail", "fail", "fail", "complete"]
     assert rows[1]["reason"] == "the loss is nan at epoch 1, step 2" and rows[1]["value"] == ""
@@ -207,9 +185,7 @@ def test_a_real_non_finite_loss_fails_the_trial(folder_data, tmp_path, monkeypat
         lambda trainer, outputs, batch: outputs["embeddings"].sum() * float("nan"),
     )
     with pytest.raises(UserError, match="no trial .* succeeded"):
-        searcher.search(
-            command(folder_data, tmp_path, "--lr~BAYESIAN~", "[0.1,0.5]", "--bayesian_optimization_n_iter", "1")
-        )
+        searcher.search(command(folder_data, tmp_path, "--lr~BAYESIAN~", "[0.1,0.5]", *counts(1)))
     (row,) = trials_of(tmp_path / "runs" / "folder" / "Tiny_search")
     assert row["state"] == "fail" and "the loss is" in row["reason"]
 
@@ -218,7 +194,7 @@ STOPS = {"ctrl-c": KeyboardInterrupt(), "exit": SystemExit(130), "disk": UserErr
 
 
 @pytest.mark.parametrize(
-    "stop", [how if how == "ctrl-c" else pytest.param(how, marks=pytest.mark.long) for how in STOPS]
+    "stop", ["ctrl-c", pytest.param("exit", marks=pytest.mark.long), pytest.param("disk", marks=pytest.mark.long)]
 )
 def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, trained, stop):
     def train(opt, real=main.main):
@@ -227,7 +203,7 @@ def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, traine
             raise STOPS[stop]
 
     monkeypatch.setattr(main, "main", train)
-    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "3", "--reproductions", "0")
+    argv = command(folder_data, tmp_path, *RANGES[:2], *counts(3, 0))
     with pytest.raises(type(STOPS[stop])):
         searcher.search(argv)
     folder = searcher.search(argv)
@@ -242,15 +218,13 @@ def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, traine
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("how", ["killed", "killed, url", "error"])
-def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_path, monkeypatch, trained, how):
-    more = ["--study_storage", f"sqlite:///{tmp_path / 'study.db'}"] if how == "killed, url" else []
-    argv = command(
-        folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0", *more
-    )
+@pytest.mark.parametrize("ending", ["killed", "killed, url", "error"])
+def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_path, monkeypatch, trained, ending):
+    storage = ["--study_storage", f"sqlite:///{tmp_path / 'study.db'}"] if ending == "killed, url" else []
+    argv = command(folder_data, tmp_path, *RANGES[:2], *counts(2, 0), *storage)
     monkeypatch.setattr(studies, "ATTEMPTS", 2)
     real = studies.put_back
-    ends = RuntimeError if how == "error" else KeyboardInterrupt
+    ends = RuntimeError if ending == "error" else KeyboardInterrupt
 
     def train(opt, train=main.main):
         if opt.savename.endswith("_0"):
@@ -258,9 +232,8 @@ def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_pat
         return train(opt)
 
     monkeypatch.setattr(main, "main", train)
-    if (
-        how != "error"
-    ):  # as if the process had died: nobody puts the trial back, and who asks later finds its process gone
+    if ending != "error":
+        # as if the process had died: nobody puts the trial back, and who asks later finds its process gone
         monkeypatch.setattr(studies, "put_back", lambda study, trial, killed=True: real(study, trial, killed=True))
     for _ in range(studies.ATTEMPTS):
         with pytest.raises(ends):
@@ -270,7 +243,7 @@ def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_pat
         ("trial_0", "fail", str(studies.ATTEMPTS)),
         ("trial_1", "complete", "1"),
     ]
-    assert how == "error" or rows[0]["reason"] == "its process was killed"
+    assert ending == "error" or rows[0]["reason"] == "its process was killed"
 
 
 def test_choices_and_a_database(folder_data, tmp_path, trained):
@@ -280,11 +253,7 @@ def test_choices_and_a_database(folder_data, tmp_path, trained):
         folder_data,
         tmp_path,
         *ranges,
-        "--bayesian_optimization_n_iter",
-        "2",
-        "--reproductions",
-        "0",
-        "--study_storage",
+        *"--bayesian_optimization_n_iter 2 --reproductions 0 --study_storage".split(),
         url,
     )
     folder = searcher.search(argv)
@@ -298,17 +267,19 @@ def test_choices_and_a_database(folder_data, tmp_path, trained):
 
 def test_what_cannot_be_searched(folder_data, tmp_path):
     words = command(folder_data, tmp_path, *RANGES)
-    for more, said in (
-        (["--bayesian_optimization_n_iter", "0"], "at least 1"),
+    for flags, message in (
+        (counts(0), "at least 1"),
         (["--n_epochs", "0"], "--n_epochs 0 trains nothing"),
         (["--splits_to_eval", "test"], "val"),
         (["--resume_from", "somewhere"], "somewhere"),
         (["--list", "losses"], "--list"),
         (["--final_test"], "no trial may see the test set"),
-        (None, "validation"),  # without --use_tv_split
     ):
-        with pytest.raises(UserError, match=said):
-            searcher.search([*words, *more] if more else [word for word in words if word != "--use_tv_split"])
+        with pytest.raises(UserError, match=message):
+            searcher.search([*words, *flags])
+    words.remove("--use_tv_split")
+    with pytest.raises(UserError, match="validation"):
+        searcher.search(words)
     assert not (tmp_path / "runs").exists()
 
 
@@ -320,46 +291,29 @@ def test_a_dry_run_writes_a_picture_alone(folder_data, tmp_path, capsys):
 
 @pytest.mark.long
 def test_folds(folder_data, tmp_path):
-    argv = [
-        word
-        for word in command(folder_data, tmp_path, *RANGES[:2])
-        if word not in ("--use_tv_split", "--tv_split_perc", "0.5")
-    ]
-    more = [
-        "--split_scheme",
-        "class_disjoint",
-        "--split_partitions",
-        "2",
-        "--split_sets",
-        "2",
-        "--bayesian_optimization_n_iter",
-        "1",
-    ]
-    folder = searcher.search([*argv, *more, "--reproductions", "1"])
+    argv = command(folder_data, tmp_path, *RANGES[:2], *counts(1, 1))
+    for word in ("--use_tv_split", "--tv_split_perc", "0.5"):
+        argv.remove(word)
+    folder = searcher.search([*argv, *"--split_scheme class_disjoint --split_partitions 2 --split_sets 2".split()])
     (row,) = trials_of(folder)
-    assert float(row["value"]) == pytest.approx(
-        statistics.fmean(value_of(folder / "trial_0" / f"fold_{i}") for i in range(2))
-    )
+    mean = statistics.fmean(value_of(folder / "trial_0" / f"fold_{i}") for i in range(2))
+    assert float(row["value"]) == pytest.approx(mean)
     results = yaml.safe_load((folder / "reproductions.yaml").read_text())["results"]
-    assert set(results) == {"val", "test", "test_concatenated"} and results["test"]["map_r"]["interval_95"] is None, (
-        "one run"
-    )
+    assert set(results) == {"val", "test", "test_concatenated"}
+    assert results["test"]["map_r"]["interval_95"] is None, "one run"
     assert sorted(path.name for path in folder.parent.iterdir()) == ["Tiny_search"]
 
 
 def test_a_short_search_is_not_reproduced_unless_asked(folder_data, tmp_path, trained, capsys):
-    argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "1")
-    asked = searcher.plan(argv, tmp_path)
-    for trials, given, count in ((19, None, 0), (20, None, 10), (4, 1, 1), (50, 0, 0)):
-        assert (
-            asked._replace(own=SimpleNamespace(bayesian_optimization_n_iter=trials, reproductions=given)).reproductions
-            == count
-        )
+    argv = command(folder_data, tmp_path, *RANGES, *counts(1))
+    plan = searcher.plan(argv, tmp_path)
+    for trials, reproductions, count in ((19, None, 0), (20, None, 10), (4, 1, 1), (50, 0, 0)):
+        options = SimpleNamespace(bayesian_optimization_n_iter=trials, reproductions=reproductions)
+        assert plan._replace(options=options).reproductions == count
     folder = searcher.search(argv)
     assert len(trained) == 1 and not (folder / "reproductions.yaml").exists()
-    assert (
-        "0 reproductions, the default for 1 trial: --reproductions N makes more" in capsys.readouterr().out.splitlines()
-    )
+    line = "0 reproductions, the default for 1 trial: --reproductions N makes more"
+    assert line in capsys.readouterr().out.splitlines()
 
 
 def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch):
@@ -370,40 +324,35 @@ def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=1))
 
     def value(trial):
-        x = trial.suggest_float("loss_multisimilarity_margin", 1e-4, 3e-4, log=True)
-        return (
-            -x
-            - trial.suggest_int("loss_fastap_num_bins", 2, 5)
-            + (trial.suggest_categorical("optim", ["adam", "sgd"]) == "sgd")
-        )
+        margin = trial.suggest_float("loss_multisimilarity_margin", 1e-4, 3e-4, log=True)
+        bins = trial.suggest_int("loss_fastap_num_bins", 2, 5)
+        return (trial.suggest_categorical("optim", ["adam", "sgd"]) == "sgd") - margin - bins
 
     study.optimize(value, n_trials=4)
     first = study.trials[0]  # was killed and continued: an attempt more than there are trials
     of_first = {"params": first.params, "distributions": first.distributions}
     study.add_trial(optuna.trial.create_trial(**of_first, value=1.5, user_attrs={"continues": 0, "folder": "trial_0"}))
-    shown = {}
+    labels = {}
     save = Figure.savefig
 
-    def kept(figure, path, **more):
-        save(figure, path, **more)
-        for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+    def save_and_read(figure, path, **options):
+        save(figure, path, **options)
+        for axes, name in itertools.product(figure.axes, ("xaxis", "yaxis")):
+            axis = getattr(axes, name)
             low, high = sorted(axis.get_view_interval())
-            ticks = [
-                tick
-                for tick in axis.get_ticklabels()
-                if tick.get_text() and low <= tick.get_position()[axis.axis_name == "y"] <= high
-            ]
+            coordinate = ("xaxis", "yaxis").index(name)
+            ticks = [tick for tick in axis.get_ticklabels() if low <= tick.get_position()[coordinate] <= high]
+            ticks = [tick for tick in ticks if tick.get_text()]
             boxes = [tick.get_window_extent() for tick in ticks if tick.get_visible()]
             assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes)), (path, axis.get_label_text())
-            shown[path.stem, axis.get_label_text().replace("\n", "")] = [tick.get_text() for tick in ticks]
+            labels[path.stem, axis.get_label_text().replace("\n", "")] = [tick.get_text() for tick in ticks]
 
-    monkeypatch.setattr(Figure, "savefig", kept)
-    drawn = report.draw(study, tmp_path, "map_r")
-    assert drawn == [
-        tmp_path / "plots" / f"{name}.png" for name in ("history", "slice", "contour", "importance")
-    ] and all(map(Path.is_file, drawn))
-    assert shown["history", "Trial"] == shown["slice", "Trial"] == ["0", "1", "2", "3"]
-    assert set(shown["slice", "loss_fastap_num_bins"]) <= set("123456")
+    monkeypatch.setattr(Figure, "savefig", save_and_read)
+    pictures = report.draw(study, tmp_path, "map_r")
+    assert pictures == [tmp_path / "plots" / f"{name}.png" for name in KINDS_OF_PLOTS]
+    assert all(map(Path.is_file, pictures))
+    assert labels["history", "Trial"] == labels["slice", "Trial"] == ["0", "1", "2", "3"]
+    assert set(labels["slice", "loss_fastap_num_bins"]) <= set("123456")
 
 
 def drawn_study(folder):
@@ -447,7 +396,7 @@ def test_means_over_folds(tmp_path):
 
     for fold, value in enumerate([0.25, 0.5, 0.75]):
         (tmp_path / f"fold_{fold}").mkdir()
-        values = {"val": {"map_r": value, **({"nmi": 1.0} if fold else {})}}
+        values = {"val": {"map_r": value} | ({"nmi": 1.0} if fold else {})}
         (tmp_path / f"fold_{fold}" / "summary.json").write_text(json.dumps({"selected": {"values": values}}))
     assert scores(tmp_path) == {"val": {"map_r": 0.5}}, "only what every fold has"
     assert objective_value(tmp_path, "map_r") == 0.5
@@ -471,7 +420,7 @@ def test_who_is_lost(tmp_path, capsys, host):
     studies.quiet()
     ranges = {"lr": Range("lr", "BAYESIAN", (0.0, 1.0))}
     plan = SimpleNamespace(
-        own=SimpleNamespace(study_storage=None, heartbeat=1),
+        options=SimpleNamespace(study_storage=None, heartbeat=1),
         opt=SimpleNamespace(dataset="glyphs", group="Tiny", seed=0),
         ranges=ranges,
         folder=tmp_path / "100% {a}?b#c",
@@ -481,8 +430,10 @@ def test_who_is_lost(tmp_path, capsys, host):
     trial = study.ask()
     value = ranges["lr"].suggest(trial)
     study._storage.record_heartbeat(trial._trial_id)
-    for name, about in {**studies.here(), **({} if host == "here" else {"host": host})}.items():
-        trial.set_user_attr(name, about)
+    for name, value_of_name in studies.this_process().items():
+        trial.set_user_attr(name, value_of_name)
+    if host == "elsewhere":
+        trial.set_user_attr("host", host)
     words = [sys.executable, "-c", HOLD, str(plan.folder / ".trial_0.lock")]
     with subprocess.Popen(words, cwd=Path(searcher.__file__).parent.parent, stdout=subprocess.PIPE) as process:
         process.stdout.read(1)
@@ -496,8 +447,8 @@ def test_who_is_lost(tmp_path, capsys, host):
             time.sleep(0.2)
     assert studies.collect_lost(study, plan.folder) == []
     assert capsys.readouterr().out.count("trial_0: its process was killed; it is continued") == 1
-    again = study.ask()
-    assert ranges["lr"].suggest(again) == value and studies.folder_name(study, study.trials[1]) == "trial_0"
+    continuation = study.ask()
+    assert ranges["lr"].suggest(continuation) == value and studies.folder_name(study, study.trials[1]) == "trial_0"
     assert [studies.folder_name(study, t) for t in studies.latest(study)] == ["trial_0"]
     unborn = study.ask()
     assert studies.folder_name(study, study.trials[2]) == "trial_1", "attempts do not count"
@@ -506,7 +457,7 @@ def test_who_is_lost(tmp_path, capsys, host):
 
 
 def test_a_study_of_the_other_direction_is_refused(folder_data, tmp_path, monkeypatch, trained):
-    words = [*command(folder_data, tmp_path, *RANGES), "--bayesian_optimization_n_iter", "2"]
+    words = [*command(folder_data, tmp_path, *RANGES), *counts(2)]
     folder = searcher.search(words)
     before = (folder / "study.db").read_bytes()
     monkeypatch.setattr(metrics, "higher_is_better", lambda metric: False)
@@ -516,16 +467,14 @@ def test_a_study_of_the_other_direction_is_refused(folder_data, tmp_path, monkey
 
 
 def test_a_locked_study_is_locked_and_a_damaged_one_damaged(folder_data, tmp_path, monkeypatch, trained):
-    words = [*command(folder_data, tmp_path, *RANGES), "--bayesian_optimization_n_iter", "2"]
+    words = [*command(folder_data, tmp_path, *RANGES), *counts(2)]
     folder = searcher.search(words)
     monkeypatch.setattr(studies, "PATIENCE", 0.05)
-    for extra in ([], ["--study_storage", f"sqlite:///{folder / 'study.db'}"]):
-        with contextlib.closing(sqlite3.connect(folder / "study.db")) as other:
-            other.execute("begin exclusive")
+    for storage in ([], ["--study_storage", f"sqlite:///{folder / 'study.db'}?timeout=0.05"]):
+        with contextlib.closing(sqlite3.connect(folder / "study.db")) as connection:
+            connection.execute("begin exclusive")
             with refused("is locked by another program for more than 0.05 seconds. Nothing is damaged"):
-                searcher.search(
-                    [*words[:-1], "3", *(f"{word}?timeout=0.05" if "://" in word else word for word in extra)]
-                )
+                searcher.search([*words[:-1], "3", *storage])
     content = bytearray((folder / "study.db").read_bytes())
     with contextlib.closing(sqlite3.connect(folder / "study.db")) as connection:
         (root,) = connection.execute("select rootpage from sqlite_master where name = 'trial_params'").fetchone()
@@ -542,9 +491,7 @@ def test_a_study_from_someone_else_names_no_folder_outside_of_the_search(name):
 
     study = optuna.create_study()
     study.enqueue_trial({}, user_attrs={"folder": name})
-    with pytest.raises(
-        UserError, match=r"the study is damaged, or of another search: it names the folder .* expected trial_<number>"
-    ):
+    with refused(r"the study is damaged, or of another search: it names the folder .* expected trial_<number>"):
         studies.folder_name(study, study.get_trials()[0])
 
 
@@ -553,9 +500,9 @@ def test_a_widened_range_stays_in_the_model():
 
     studies.quiet()
     study = optuna.create_study(direction="maximize")
-    for most, trials in ((1, 5), (4, 7)):
-        study.sampler = studies.sampler_of({"x": optuna.distributions.FloatDistribution(0, most)}, seed=0)
-        study.optimize(lambda trial: -((trial.suggest_float("x", 0, most) - 3) ** 2), n_trials=trials)  # noqa: B023
+    for high, trials in ((1, 5), (4, 7)):
+        study.sampler = studies.sampler_of({"x": optuna.distributions.FloatDistribution(0, high)}, seed=0)
+        study.optimize(lambda trial: -((trial.suggest_float("x", 0, high) - 3) ** 2), n_trials=trials)  # noqa: B023
     assert study.best_value > -0.01, "the Gaussian process leaves the old bounds and finds the top"
 
 
@@ -583,15 +530,6 @@ def test_what_failed_is_not_proposed_again_and_again():
     "flag", [["--explain"], ["--check_data"], ["--profile_steps", "2"], ["--evaluate_only"], ["--find", "lr"]]
 )
 def test_what_is_no_search_is_refused(flag, tmp_path):
-    words = [
-        "--dataset",
-        "glyphs",
-        "--save_path",
-        str(tmp_path),
-        "--use_tv_split",
-        "--lr~LOG_BAYESIAN~",
-        "[1e-4,1e-2]",
-        *flag,
-    ]
+    words = ["--dataset", "glyphs", "--save_path", str(tmp_path), "--use_tv_split", *RANGES[:2], *flag]
     with refused(f"{flag[0]} is main.py's alone"):
         searcher.plan(words, tmp_path)

@@ -40,14 +40,14 @@ def parse(*argv):
 )
 def test_a_range_is_taken_out_and_the_rest_is_left(words, kind, values):
     command = parse("--loss", "margin", *words, "--seed", "3")
-    (found,) = command.ranges.values()
-    assert (found.kind, found.values) == (kind, values)
-    assert [type(value) for value in found.values] == [type(value) for value in values]
-    assert command.rest == ["--loss", "margin", "--seed", "3"] and command.given == {"loss", "seed"}
+    (searched,) = command.ranges.values()
+    assert (searched.kind, searched.values) == (kind, values)
+    assert [type(value) for value in searched.values] == [type(value) for value in values]
+    assert command.arguments == ["--loss", "margin", "--seed", "3"] and command.named == {"loss", "seed"}
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--lr~BAYESIAN~", "[1,0]"], "swapped"),
         (["--lr~BAYESIAN~", "[1,1]"], "equal"),
@@ -79,20 +79,17 @@ def test_a_range_is_taken_out_and_the_rest_is_left(words, kind, values):
         (["--lr", "1"], "nothing to search"),
     ],
 )
-def test_a_mistake_is_one_line(words, said):
+def test_a_mistake_is_one_line(words, message):
     with pytest.raises(UserError, match=".") as error:
         parse(*words)
-    assert said in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_what_follows_a_searched_flag_of_a_runs_file_still_does(tmp_path):
     run = tmp_path / "run.yaml"
     run.write_text(yaml.safe_dump(parameters.read(["--lr", "1e-3", "--decay", "0.1"]).saved()))
-    flags = space.Flags(
-        parse("--config", str(run), "--lr~LOG_BAYESIAN~", "[1e-3,1]", "--decay~BAYESIAN~", "[0,1]"),
-        parameters.resolve,
-        tmp_path,
-    )
+    command = parse("--config", str(run), "--lr~LOG_BAYESIAN~", "[1e-3,1]", "--decay~BAYESIAN~", "[0,1]")
+    flags = space.Flags(command, parameters.resolve, tmp_path)
     opt = flags.read({"lr": 0.5, "decay": 0.25})
     assert (opt.lr, opt.fc_lr, opt.decay, opt.fc_decay) == (0.5, 0.5, 0.25, 0.25)
 
@@ -111,7 +108,7 @@ def test_ranges_in_files(tmp_path):
         str(first): ["decay", "embed_dim"],
         str(second): None,
     }
-    assert command.given == {"decay", "optim", "loss", "config"}
+    assert command.named == {"decay", "optim", "loss", "config"}
     opt = space.Flags(command, parameters.resolve, tmp_path).read({"lr": 0.1, "bs": 16, "embed_dim": 128})
     assert (opt.lr, opt.bs, opt.embed_dim, opt.decay, opt.optim, opt.loss) == (0.1, 16, 128, 0.5, "rmsprop", "triplet")
     assert set(parse("--config", str(first), "--lr", "1").ranges) == {"bs", "optim"}, "the command line's value wins"
@@ -124,7 +121,7 @@ def test_ranges_in_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("lr~BAYESIAN~: [1, 0]", "swapped"),
         ("lr~BAYESIAN~: [0, 1]\nlr: 1", "range and a value"),
@@ -134,12 +131,12 @@ def test_ranges_in_files(tmp_path):
         ("- lr~BAYESIAN~", "expected lines of `flag: value`"),
     ],
 )
-def test_a_mistake_in_a_file_names_it(tmp_path, content, said):
+def test_a_mistake_in_a_file_names_it(tmp_path, content, message):
     path = tmp_path / "mine.yaml"
     path.write_text(content)
     with pytest.raises(UserError, match=".") as error:
         space.Flags(parse("--config", str(path)), parameters.resolve, tmp_path).check()
-    assert str(path) in str(error.value) and said in str(error.value) and "0_mine" not in str(error.value)
+    assert str(path) in str(error.value) and message in str(error.value) and "0_mine" not in str(error.value)
 
 
 def test_the_ends_of_a_range_and_every_choice_are_read_before_a_search(tmp_path):
@@ -152,9 +149,8 @@ def test_the_ends_of_a_range_and_every_choice_are_read_before_a_search(tmp_path)
         check("--samples_per_class~INT_BAYESIAN~", "[2,3]", "--bs", "16")
     with pytest.raises(UserError, match="unrecognized"):
         check("--optm", "adam", "--lr~BAYESIAN~", "[0,1]")
-    check(
-        "--loss~CHOICE~", "[triplet,npair]", "--batch_mining~CHOICE~", "[semihard,npair]"
-    )  # not every pair, but every value works
+    # not every pair, but every value works
+    check("--loss~CHOICE~", "[triplet,npair]", "--batch_mining~CHOICE~", "[semihard,npair]")
 
 
 def test_a_file_with_a_range_keeps_its_other_values_as_they_stand(tmp_path):
@@ -166,14 +162,18 @@ def test_a_file_with_a_range_keeps_its_other_values_as_they_stand(tmp_path):
 
 SEARCH_LINES = (ROOT / "experiments/MLRC_Searches.sh").read_text().splitlines()
 SEARCHES = [line for line in SEARCH_LINES if line.startswith("python")]
-METHODS = [
-    line.removeprefix("# ").partition(": published best")[0] for line in SEARCH_LINES if ": published best" in line
-]
+HEADINGS = [line.removeprefix("# ") for line in SEARCH_LINES if ": published best" in line]
+METHODS = [line.partition(": published best")[0] for line in HEADINGS]
 SETTINGS = {
     "mlrc_cub200": "cub200",
     "mlrc_cars196": "cars196",
     "mlrc_sop": "online_products",
     "mlrc_cub200_bs256": "cub200_bs256",
+}
+UNITS = {  # (method, parameter) -> this program's units per unit of the table; rates of proxies are multiples of 1e-6
+    ("ProxyNCA", "lr"): 1e6,
+    ("SoftTriple", "lr"): 1e6,
+    ("ArcFace", "margin"): math.pi / 180,
 }
 
 
@@ -181,14 +181,12 @@ def published_searches():
     """(method, setting) -> its bounds in this program's units, sorted, and the rows of the published table."""
     with open(ROOT / "docs/published/mlrc_search.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    found = {}
+    bounds_of = {}
     for row in rows:
-        of_proxies = row["parameter"] == "lr" and row["method"] in ("ProxyNCA", "SoftTriple")  # multiples of --lr 1e-6
-        unit = 1e6 if of_proxies else math.pi / 180 if (row["method"], row["parameter"]) == ("ArcFace", "margin") else 1
-        found.setdefault((row["method"], row["setting"]), []).append(
-            (float(row["low"]) * unit, float(row["high"]) * unit)
-        )
-    return {key: sorted(bounds) for key, bounds in found.items()}, rows
+        unit = UNITS.get((row["method"], row["parameter"]), 1)
+        bounds = float(row["low"]) * unit, float(row["high"]) * unit
+        bounds_of.setdefault((row["method"], row["setting"]), []).append(bounds)
+    return {key: sorted(bounds) for key, bounds in bounds_of.items()}, rows
 
 
 @pytest.mark.long
@@ -196,36 +194,32 @@ def test_every_published_search_has_its_bounds(tmp_path):
     searched, rows = published_searches()
     lines = {(method, SETTINGS[shlex.split(line)[4]]): line for method, line in zip(METHODS, SEARCHES, strict=True)}
     for key, bounds in searched.items():
-        assert np.allclose(
-            sorted(found.values for found in parse(*shlex.split(lines[key])[3:]).ranges.values()), bounds, rtol=1e-8
-        ), key
+        ranges = parse(*shlex.split(lines[key])[3:]).ranges.values()
+        assert np.allclose(sorted(a_range.values for a_range in ranges), bounds, rtol=1e-8), key
     swept = set(lines) - set(searched)
     assert swept == {("FastAP", setting) for setting in ("cub200", "cars196", "online_products")}
     assert len(SEARCHES) == len(searched) + len(swept) == 14 * 4
     assert sum(line.count("BAYESIAN~ ") for line in SEARCHES) == len(rows) + len(swept)
     from search import __main__ as searcher
 
-    published = {
-        (row["method"], row["setting"], row["parameter"]): (float(row["low"]), float(row["high"])) for row in rows
-    }
+    published = {}
+    for row in rows:
+        published[row["method"], row["setting"], row["parameter"]] = float(row["low"]), float(row["high"])
+    ranges = {}
     for line in SEARCHES:
-        program = shlex.split(line)[1:3]
-        argv = shlex.split(line)[3:]
-        own, rest = searcher.get_parser().parse_known_args(argv)
-        assert (program, own.bayesian_optimization_n_iter, own.reproductions) == (["-m", "search"], 50, 10)
-        command = parse(*rest)
+        _, *program, argv = [*shlex.split(line)[:3], shlex.split(line)[3:]]
+        options, arguments = searcher.get_parser().parse_known_args(argv)
+        assert (program, options.bayesian_optimization_n_iter, options.reproductions) == (["-m", "search"], 50, 10)
+        command = parse(*arguments)
         flags = space.Flags(command, parameters.resolve, tmp_path)
         opt, _ = flags.check()
-        searcher.check(own, opt)
+        searcher.check(opt)
+        ranges[argv[argv.index("--group") + 1]] = command.ranges
         for end in (0, 1):  # the criterion itself takes both ends
-            opt = flags.read({flag: found.values[end] for flag, found in command.ranges.items()})
+            opt = flags.read({flag: a_range.values[end] for flag, a_range in command.ranges.items()})
             opt.n_classes = 5
             if not criteria.takes_miner(opt.loss, opt):
                 criteria.select(opt.loss, opt, None, embed_dim=8)
-    ranges = {
-        shlex.split(line)[shlex.split(line).index("--group") + 1]: parse(*shlex.split(line)[2:]).ranges
-        for line in SEARCHES
-    }
     proxynca = ranges["MLRC_CUB_ProxyNCA"]
     arcface = ranges["MLRC_SOP_ArcFace"]
     ms = ranges["MLRC_CARS_MSMiner"]
@@ -233,11 +227,10 @@ def test_every_published_search_has_its_bounds(tmp_path):
     uniform = space.Range("loss_proxynca_pp_softmax_scale", "BAYESIAN", (0.01, 100))
     assert proxynca["loss_proxynca_pp_softmax_scale"] == uniform, "in the published scale, not in its root"
     assert arcface["loss_arcface_angular_margin"].values == pytest.approx((0, 3.14159265 / 2)), "90 degrees"
-    assert (
-        arcface["loss_arcface_feature_scale"].values == published["ArcFace", "online_products", "scale"] == (0.01, 300)
-    )
+    scale = arcface["loss_arcface_feature_scale"].values
+    assert scale == published["ArcFace", "online_products", "scale"] == (0.01, 300)
     assert ms["loss_multisimilarity_margin"].values == published["Multi Similarity + Miner", "cars196", "epsilon"]
     bins = {"CUB256": (2, 250), "CUB": (2, 32), "CARS": (2, 32), "SOP": (3, 32)}  # with batches of 32 swept
     for setting, bounds in bins.items():
-        found = ranges[f"MLRC_{setting}_FastAP"]
-        assert found == {"loss_fastap_num_bins": space.Range("loss_fastap_num_bins", "INT_BAYESIAN", bounds)}
+        expected = {"loss_fastap_num_bins": space.Range("loss_fastap_num_bins", "INT_BAYESIAN", bounds)}
+        assert ranges[f"MLRC_{setting}_FastAP"] == expected

@@ -152,7 +152,7 @@ def test_the_command_line(tmp_path, capsys):
     report = (tmp_path / "report.md").read_text()
     assert report in capsys.readouterr().out and "over 2 seeds" in report and "figure.png" in report
     toy.main(["--seeds", "7", "--iterations", "1", "--out", str(tmp_path / "one.png")])
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     with refused(None, "--out x.foo: a figure ends in .png or .pdf"):
         toy.main(["--out", "x.png", "x.foo"])
-    assert "±" not in said and "deviation" not in said and "The values of 1 seed." in said
+    assert "±" not in output and "deviation" not in output and "The values of 1 seed." in output
