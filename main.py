@@ -20,7 +20,7 @@ from engine.optimisers import build_scheduler
 from engine.ranks import one_run
 from engine.runtime import Runtime
 from evaluation import ensemble, features, oodml, outputs
-from runs import RunFolder, reports
+from runs import RunFolder, reports, start_up, trial
 from runs.folder import run_folder
 from runs.follow import Selection, folds_of, goes_on, run_of
 
@@ -36,11 +36,12 @@ def train_one_epoch(epoch, loader, step, opt, batches=None):
 
 
 def train_epochs(run, loader, step, evaluated, to_evaluate, scheduler):
-    """The epochs of a run that are left: train, evaluate where that is due, record, keep the best."""
+    """The remaining epochs of a run: train, evaluate if due, record, keep the best."""
     for epoch in run.epochs():
         means = train_one_epoch(epoch, loader, step, run.opt, run.batches)
-        due = epoch % run.opt.save_interval == 0 or epoch == run.opt.n_epochs
-        scores, embedded = evaluation.evaluate(evaluated, to_evaluate if due else {}, run.opt, step.runtime)
+        is_due = epoch % run.opt.save_interval == 0 or epoch == run.opt.n_epochs
+        loaders = to_evaluate if is_due else {}
+        scores, embedded = evaluation.evaluate(evaluated, loaders, run.opt, step.runtime)
         scheduler.step(scores)
         run.end_epoch(epoch, means, scores, draw=partial(outputs.of_best_epoch, run, embedded))
         outputs.draw_curves_if_due(run)
@@ -48,7 +49,7 @@ def train_epochs(run, loader, step, evaluated, to_evaluate, scheduler):
 
 
 def train(opt, when_started=lambda: None):
-    """Set up, train, evaluate, record. `when_started` is called when the run folder holds the flags. Returns the `Run`."""
+    """Set up, train, evaluate, record; returns the `Run`. `when_started` is called when its folder holds the flags."""
     runtime = Runtime(opt).begin()
     datasets.locate(opt)  # missing data are reported before missing weights
     network = architectures.select(opt.arch, opt)
@@ -59,17 +60,18 @@ def train(opt, when_started=lambda: None):
     evaluated = trainer.evaluated(step.evaluated)
     to_evaluate = evaluation.loaders(splits, opt, runtime.ranks)
     evaluation.check(evaluated, to_evaluate, opt, runtime)
-    selection = Selection(opt, metrics.higher_is_better, "test" if splits["validation"] is None else "val")
+    selecting_split = "test" if splits["validation"] is None else "val"
+    selection = Selection(opt, metrics.higher_is_better, selecting_split)
     scheduler = build_scheduler(optimizer, opt, selection)
-    reports.start_up(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
+    start_up.report(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
     if opt.dry_run or opt.profile_steps:
-        return reports.tried(opt, step, loader, to_evaluate)
+        return trial.try_out(opt, step, loader, to_evaluate)
     images = evaluation_loader(splits["evaluation"], opt)
     datasampler.fill_storage(sampler, images, trainer, runtime, restored=goes_on(opt))
     parts = {**step.parts, "scheduler": scheduler, **trainers.TrainerState.part(trainer)}
     run = run_of(opt, parts, selection, runtime.ranks)
     data = oodml.recorded(splits, to_evaluate, network, opt, runtime)
-    run.start(reports.environment(runtime, data, network, opt))
+    run.start(start_up.environment(runtime, data, network, opt))
     when_started()
     with reports.interruptible(run):
         features.fill(splits, network, opt, runtime)
@@ -85,12 +87,14 @@ def train(opt, when_started=lambda: None):
 
 
 def evaluate_again(opt):
-    """Measure a finished run's best checkpoint, or by `--evaluate_only` the network as it starts. Returns its scores."""
+    """Measure a finished run's best checkpoint, or by `--evaluate_only` the initial network. Returns its scores."""
     runtime = Runtime(opt).begin()
     if opt.job == "evaluate":
-        network, measure = RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes), outputs.again
+        network = RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes)
+        measure = outputs.again
     else:
-        network, measure = architectures.select(opt.arch, opt), outputs.only
+        network = architectures.select(opt.arch, opt)
+        measure = outputs.only
     network = runtime.place(network)
     shape = datasets.shape_for(network)
     splits = same_data(datasets.select(opt.dataset, opt.but(label_level_train=0), opt.source_path, **shape))
@@ -105,7 +109,7 @@ def cross_validate(opt):
     if opt.dry_run or opt.profile_steps:
         return train(cross.options()[0])
     if opt.job == "evaluate":
-        cross.meta.record_evaluation(cross.asked, [evaluate_again(fold) for fold in cross.options()])
+        cross.meta.record_evaluation(cross.requested, [evaluate_again(fold) for fold in cross.options()])
     elif opt.job == "evaluate_ensemble":
         cross.refuse_untrained()
     elif opt.job == "train":
@@ -123,14 +127,16 @@ def cross_validate(opt):
 def main(opt):
     """Train or evaluate a run or all its folds, and train the stages of a reproduction in turn."""
     if opt.is_cross_validation:
-        run = cross_validate
+        job = cross_validate
+    elif opt.job in ("evaluate", "evaluate_only"):
+        job = evaluate_again
     else:
-        run = evaluate_again if opt.job in ("evaluate", "evaluate_only") else train
-    result = run(same_on_all(opt))
+        job = train
+    result = job(same_on_all(opt))
     if opt.dry_run or opt.profile_steps:
         return result
     for stage in opt.later:
-        result = run(stage.but(resume="latest", resume_from=str(result.folder), savename=result.opt.savename))
+        result = job(stage.but(resume="latest", resume_from=str(result.folder), savename=result.opt.savename))
     return result
 
 
@@ -138,4 +144,7 @@ if __name__ == "__main__":
     with one_run():
         options = parameters.read()
         answer = parameters.answer(options)
-        reports.propose_next(options, main(options)) if answer is None else print(answer)
+        if answer is None:
+            reports.propose_next(options, main(options))
+        else:
+            print(answer)

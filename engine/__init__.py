@@ -1,3 +1,4 @@
-"""The machinery of a training step: runtime, processes, chunks, loading, optimisers and schedules, meter. What happens
-in a step: trainers/.
+"""The machinery of a training step: runtime, processes, chunks, loading, optimisers, schedules, meter.
+
+What a method computes in a step: trainers/.
 """

@@ -1,5 +1,4 @@
-"""Batches larger than memory: cached gradients (Gao et al., Scaling Deep Contrastive Learning Batch Size, arXiv
-2101.06983).
+"""Batches larger than memory: cached gradients (Gao et al., arXiv 2101.06983).
 
 First the trainer's `outputs` runs over all chunks without a graph, and `losses` gives the gradient of all outputs. Then
 each chunk runs again with the same random draws, and its part of that gradient is backpropagated. Memory grows with the

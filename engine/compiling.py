@@ -37,8 +37,10 @@ class Compiler:
         return torch._dynamo.lookup_backend(BACKEND)(graph, inputs)
 
     def start_epoch(self, epoch: int) -> None:
-        """Begin an epoch. Before the second, print the graphs of the first, evaluation included; later ones are printed
-        as they come.
+        """Begin an epoch.
+
+        Before the second the graphs of the first, evaluation included, are printed; later ones are printed as they
+        come.
         """
         self.epochs = self.epochs + 1 if epoch else 0
         self.epoch = epoch

@@ -51,8 +51,9 @@ class Cut:
         return images
 
     def _colours(self):
-        """(Rows, change, their factors) of grey and jitter, in turn; each image has the jitter's changes in its own
-        order.
+        """(Rows, change, its factors) of grey and jitter, in turn.
+
+        Each image has the jitter's changes in an order of its own.
         """
         if "grey" in self.draws:
             rows = self.draws["grey"].nonzero()[:, 0]
@@ -135,8 +136,9 @@ def grey(images: torch.Tensor) -> torch.Tensor:
 
 
 def _hue(images: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    """Hues turned by a share `by (B, 1, 1, 1)` of the circle; value and saturation stay. Images `(B, 3, h, w)` from 0
-    to 255.
+    """Hues turned by a share `by (B, 1, 1, 1)` of the circle; value and saturation stay.
+
+    Images `(B, 3, h, w)` from 0 to 255.
     """
     largest = images.amax(1, keepdim=True)
     least = images.amin(1, keepdim=True)

@@ -8,8 +8,9 @@ import torch
 
 
 def pixel_of(network: torch.nn.Module, value) -> torch.Tensor:
-    """The pixel `(1, 3, 1, 1)`, RGB in the range that white is 1, that the network's normalisation turns into `value`,
-    one or three numbers (RGB).
+    """The pixel `(1, 3, 1, 1)`, RGB in [0, 1], that the network's normalisation turns into `value`.
+
+    value: one or three numbers (RGB).
     """
     mean = torch.tensor(network.mean, dtype=torch.float64)
     std = torch.tensor(network.std, dtype=torch.float64)

@@ -35,8 +35,9 @@ class Batch(NamedTuple):
 
 
 class Items(list):
-    """The items of a batch or of a part of it; `indices` are those of the whole batch, `erased` the rectangles of these
-    items.
+    """The items of a batch or of a part of it.
+
+    `indices` are those of the whole batch, `erased` the rectangles of these items.
     """
 
     indices = None
@@ -53,8 +54,9 @@ def _collate(items: Items) -> Batch:
 
 
 class SeededBatch(list):
-    """The indices of one batch with the seed of its augmentations; `part`: the slice of it that is loaded, None:
-    all.
+    """The indices of one batch with the seed of its augmentations.
+
+    `part`: the slice of it that is loaded, None: all.
     """
 
     seed = 0
@@ -242,8 +244,9 @@ class SeededItems(Dataset):
         return items
 
     def _part(self, batch: SeededBatch, part: slice) -> Items:
-        """The items of a part, augmented as in the whole batch: earlier images draw too, unloaded if the data set has
-        `pass_over`.
+        """The items of a part, augmented as in the whole batch.
+
+        Earlier images draw too; they are not loaded if the data set has `pass_over`.
         """
         items = Items()
         passes = getattr(self.dataset, "pass_over", None)
@@ -308,8 +311,7 @@ def _start_worker(_) -> None:
 
 
 class CutBatches:
-    """Loader of --decode_once: copies the drawn rows of a batch out of the image cache in this process, without
-    workers.
+    """Loader of --decode_once: copies the drawn rows of a batch out of the image cache, without workers.
 
     On a GPU they lie in pinned memory, which torch keeps until its copy to the device is done, and the next batch is
     cut while the device computes the step. A thread for the copies took longer than all of them (docs/speed.md). Draws

@@ -13,9 +13,7 @@ M_MMAP_MAX = -4
 
 
 def keep_freed() -> None:
-    """From here on freed memory stays with this process and with those that it forks, whatever MALLOC_ variables
-    say.
-    """
+    """Freed memory stays with this process and those that it forks, whatever MALLOC_ variables say."""
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_MAX, 0)
@@ -23,8 +21,9 @@ def keep_freed() -> None:
 
 
 def release_freed() -> None:
-    """Return free memory to the system. To be called before a fork: otherwise each free page is copied when it is next
-    used.
+    """Return free memory to the system.
+
+    To be called before a fork: otherwise each free page is copied when it is next used.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,5 +1,6 @@
-"""The values of training steps: epoch means of loss, gradient norm and statistics, and with --log_every the values of
-single batches.
+"""The values of training steps: means over an epoch, and with --log_every those of single batches.
+
+They are loss, gradient norm and the statistics of criterion and miner.
 
 Values stay on the device until an epoch, or a block of batches, is complete: no step waits for them.
 """

@@ -170,15 +170,17 @@ def _state_names(group: dict) -> set[str]:
 
 
 def _kind(group: dict) -> tuple:
-    """A key that is equal for optimisers of the same state: adam and adamw have one, rmsprop has another with
-    momentum.
+    """A key that is equal for optimisers of the same state.
+
+    adam and adamw have the same one, rmsprop has another with momentum.
     """
     return {"betas", "alpha", "dampening"} & set(group), bool(group.get("momentum")) and "alpha" in group
 
 
 class StepFactor:
-    """In each step, the rates are the schedule's times `factor(step)`; steps count from 1 over all epochs, of `batches`
-    steps each.
+    """In each step, the rates are the schedule's times `factor(step)`.
+
+    Steps count from 1 over all epochs, of `batches` steps each.
 
     Between steps the rates are the schedule's own; `optimizer.step_factor` is the latest factor, for the records.
     """
@@ -206,8 +208,9 @@ class StepFactor:
 
 
 def build_step_factor(opt, batches: int) -> StepFactor:
-    """The warm-up of `--warmup_epochs` or `--warmup_steps`, or `--scheduler onecycle`, with `batches` steps an
-    epoch.
+    """The warm-up, or `--scheduler onecycle`, with `batches` steps per epoch.
+
+    The warm-up is that of `--warmup_epochs` or `--warmup_steps`.
     """
     if opt.scheduler == "onecycle":
         total = opt.n_epochs * batches
@@ -218,15 +221,14 @@ def build_step_factor(opt, batches: int) -> StepFactor:
 
 
 def warm_up(step: int, total: int, start: float) -> float:
-    """The factor of a step, counted from 1: it rises linearly from `start` before the first step to 1 at step
-    `total`.
-    """
+    """The factor of a step, counted from 1: it rises linearly from `start` to 1 at step `total`."""
     return start + (1 - start) * min(step / total, 1.0) if total else 1.0
 
 
 def one_cycle(step: int, total: int, rise: float, end: float) -> float:
-    """The factor of a step, counted from 1, of `total`: up from `CYCLE_START` in the share `rise` of them, then down to
-    `end`, by half cosines.
+    """The factor of a step, counted from 1, of `total`, by half cosines.
+
+    It rises from `CYCLE_START` in the share `rise` of the steps, then it falls to `end`.
 
     Smith and Topin (arXiv 1708.07120), with the phases of torch's OneCycleLR; momentum stays as it is.
     """
@@ -271,8 +273,9 @@ class Schedule:
             self.scheduler.step(self.watch.value(scores))
 
     def state_dict(self) -> dict:
-        """The schedule's progress. Settings that the flags decide are left out, so that a run may go on with other
-        flags.
+        """The schedule's progress.
+
+        Settings that the flags decide are left out, so that a run may go on with other flags.
         """
         state = self.scheduler.state_dict()
         names = {"last_epoch"} if self.watch is None else set(state) - {"factor", "patience", "mode"}
@@ -312,8 +315,10 @@ def _shape(value):
 
 
 def build_scheduler(optimizer, opt, selection) -> Schedule:
-    """`--scheduler` by epochs: step at `--tau`, cosine over `--n_epochs`, or over those after `--flat_share`, plateau
-    on the metric of `selection`.
+    """`--scheduler` by epochs.
+
+    step: at `--tau`; cosine: over `--n_epochs`; flat_cosine: over those after `--flat_share`; plateau: on the metric of
+    `selection`.
 
     Under `none` and `onecycle` (`build_step_factor`) it leaves the rates alone.
     """

@@ -30,8 +30,9 @@ class Gathered(dict):
 
 
 class Parts:
-    """Each process runs a trainer's `outputs` on its part of the batch, gathers the rows of all parts, and
-    backpropagates through its own.
+    """Runs a trainer's `outputs` on this process's part of the batch and gathers the rows of all parts.
+
+    The backward pass goes through the process's own part.
 
     Args:
         trainer: whose `outputs` runs.
@@ -54,8 +55,9 @@ class Parts:
         return runtime.full(outputs), False
 
     def outputs(self, images: torch.Tensor, total: int) -> dict:
-        """The trainer's outputs of all `total` images, of which `images` are this process's, as leaves of the graph
-        where they require a gradient.
+        """The trainer's outputs of all `total` images, of which `images` are this process's.
+
+        Those that require a gradient are leaves of the graph.
         """
         with self._own_draws():
             outputs, self.chunked = self._run(images)

@@ -17,8 +17,9 @@ WARM_UP = 3
 
 
 def profile(step, loader, n: int, trace: str | None) -> dict[str, float]:
-    """Time n steps, then run as many, at most `TRACED`, in torch's profiler, which writes the file `trace`; None: no
-    file.
+    """Time n steps, then run as many, at most `TRACED`, in torch's profiler.
+
+    trace: the file that the profiler writes; None: no file.
 
     Returns milliseconds a step by part; `other` is what is in none, such as moving averages and samplers' storages. The
     clock waits for a GPU at the ends of each part, so that nothing overlaps there but the loader's workers.

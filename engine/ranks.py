@@ -1,5 +1,6 @@
-"""The processes of one run under torchrun: which images each takes, how rows are gathered, how gradients become those
-of one process.
+"""The processes of one run under torchrun.
+
+Which images each takes, how rows are gathered, how gradients become those of one process.
 
 With one process nothing happens. gloo connects CPUs, NCCL GPUs; everything but the tensors of a step goes through gloo.
 """
@@ -81,8 +82,9 @@ class Ranks(Alone):
 
     @_raising_lost
     def gather(self, rows: dict, total: int) -> dict:
-        """Gather `rows`, name -> this process's rows of a tensor, into name -> tensor `(total, …)` on every process;
-        without gradient.
+        """Gather rows of all processes into tensors `(total, …)` on every process, without gradient.
+
+        rows: name -> this process's rows of a tensor.
 
         One message carries all tensors. Each process must have the same names, types and widths.
         """

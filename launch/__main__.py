@@ -46,10 +46,10 @@ def how_far(folder: Path, opt) -> tuple[bool, str]:
     """(finished, progress in words) of a run or cross-validation with these flags, read with --resume_or_start."""
     if opt.is_cross_validation:
         cross = CrossValidation(opt, datasets.n_folds(opt))
-        done = len(set(cross.asked) & set(cross.done()))
+        done = len(set(cross.requested) & set(cross.done()))
         if cross.settled:
             return True, count_of(done, "fold")
-        return False, f"after {done} of {len(cross.asked)} folds"
+        return False, f"after {done} of {len(cross.requested)} folds"
     if opt.evaluate_only:
         numbered = folder.parent.glob(f"{glob.escape(folder.name)}_[0-9]*")  # of a line whose first process was killed
         return any((path / "evaluation.json").exists() for path in (folder, *numbered)), "measured"

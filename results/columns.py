@@ -10,7 +10,7 @@ import numpy as np
 
 import metrics
 from results.recorded import RecordedRun
-from runs.names import apart, domain_of, mean_of, named, plain
+from runs.names import domain_of, mean_of, named, plain, split_name
 from runs.records import SPLIT_TITLES
 from runs.run import Selection
 from utilities.errors import UserError
@@ -105,7 +105,7 @@ class Column:
 
 def title(metric: str) -> str:
     """A metric's name in tables: `e_recall@1` -> `R@1`."""
-    above, own = apart(metric)
+    above, own = split_name(metric)
     if above in ("criterion", "miner", "rate"):
         return metric
     own, at, prefix = own.partition("@d")  # e_recall@1@d64
@@ -167,9 +167,9 @@ def performance(available) -> list[Column]:
         found = [column(s, metric) for s, metric in _rating(available) if s == split and not available[s, metric]]
         if found:
             evaltypes = list(
-                dict.fromkeys(apart(c.metric)[0] for c in found)
+                dict.fromkeys(split_name(c.metric)[0] for c in found)
             )  # in the order of their recording, that of --evaltypes
-            return sorted(found, key=lambda c: (evaltypes.index(apart(c.metric)[0]), _order(c.metric)))
+            return sorted(found, key=lambda c: (evaltypes.index(split_name(c.metric)[0]), _order(c.metric)))
     return []
 
 

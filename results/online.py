@@ -22,7 +22,7 @@ from results.recorded import (
     words,
 )
 from runs.icml_names import is_misnamed, value_name
-from runs.names import apart
+from runs.names import split_name
 from utilities.errors import UserError
 
 PLAIN_KEY = re.compile(r"(train|val|test)/(.+)$")  # `test/e_recall@1`, unless --online_names icml
@@ -134,7 +134,7 @@ def _in_flags_order(rows: list[tuple], metrics: list[str], evaltypes: list[str])
     of_evaltype = {evaltype: place for place, evaltype in enumerate(evaltypes)}
 
     def place(row: tuple) -> tuple[int, int]:
-        above, own = apart(row[2])
+        above, own = split_name(row[2])
         return of_evaltype.get(above.partition("/")[0], 0), order.get(own, len(order))
 
     return sorted(rows, key=place)

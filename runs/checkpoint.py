@@ -47,8 +47,10 @@ def read(path: Path | str, lazily: bool = False) -> dict:
         content = damage.load(path, functools.partial(read_tensors, lazily=lazily), damage.CHECKPOINT, way_out(path))
     except FileNotFoundError as error:
         raise UserError(f"no checkpoint at {path}") from error
-    if "optimizer" in content and (reason := damage.lacks(content, damage.RESUMED)) is not None:
-        raise damaged(path, reason)
+    if "optimizer" in content:
+        reason = damage.lacks(content, damage.RESUMED)
+        if reason is not None:
+            raise damaged(path, reason)
     return content
 
 
@@ -67,16 +69,16 @@ def selected(folder: Path, state: dict) -> Path:
 
 
 def progress(path: Path | str) -> dict:
-    """`epoch` and `run` of a checkpoint, to be left unchanged. A file that stays the same is read once. Raises
-    UserError as `read`.
+    """`epoch` and `run` of a checkpoint, to be left unchanged. A file that stays the same is read once.
+
+    Raises UserError as `read`.
     """
     stamp = os.stat(path) if os.path.exists(path) else None
     return _progress(path, stamp and (stamp.st_ino, stamp.st_mtime_ns, stamp.st_size))
 
 
-@functools.lru_cache(
-    maxsize=32
-)  # folds and trials are asked again and again; no tensor is kept, which would hold a deleted file's space
+# Folds and trials are asked again and again. No tensor is kept: it would hold the space of a deleted file.
+@functools.lru_cache(maxsize=32)
 def _progress(path: Path | str, stamp: tuple[int, int, int] | None) -> dict:
     content = read(path, lazily=True)
     return {"epoch": content["epoch"], "run": content["run"]}
@@ -84,12 +86,9 @@ def _progress(path: Path | str, stamp: tuple[int, int, int] | None) -> dict:
 
 def way_out(path: Path | str) -> str:
     """What to do about a checkpoint that cannot be used."""
-    suggestion = (
-        "--resume best goes on from that of the best epoch"
-        if Path(path).name == LAST
-        else f"{LAST} is the run's last: --resume"
-    )
-    return f"{suggestion}, or start a new run"
+    if Path(path).name == LAST:
+        return "--resume best goes on from that of the best epoch, or start a new run"
+    return f"{LAST} is the run's last: --resume, or start a new run"
 
 
 def damaged(path: Path | str, reason: str) -> UserError:
@@ -98,8 +97,9 @@ def damaged(path: Path | str, reason: str) -> UserError:
 
 
 def with_or_without_average(content: dict, parts: dict) -> dict:
-    """`content`, as `read` gave it, for a run that starts a moving average, from the network's weights, or no longer
-    keeps one.
+    """`content`, as `read` gave it, for a run that starts a moving average, or no longer keeps one.
+
+    A new average starts from the network's weights.
     """
     if "trained" in parts and "trained" not in content:
         return {**content, "trained": content["state_dict"]}
@@ -128,19 +128,20 @@ def restore(path: Path | str, content: dict, parts: dict) -> None:
     for name, part in parts.items():
         key = "state_dict" if name == "model" else name
         if key not in content:
-            raise damaged(
-                path, f"it holds no state of the {name}" + (": was --trainer another?" if name == "trainer" else "")
-            )
+            reason = f"it holds no state of the {name}"
+            if name == "trainer":
+                reason += ": was --trainer another?"
+            raise damaged(path, reason)
         try:
             part.load_state_dict(content[key])
             if name == "optimizer":
                 check_state(part)
         except Exception as error:  # a plug-in's own state may fail in any way
-            why = (
+            reason = (
                 f"its {name} does not fit this run's ({line(error).rstrip('.')}), as where a flag that was changed "
                 f"asks for another {name}"
             )
-            raise damaged(path, why) from error
+            raise damaged(path, reason) from error
         if name in NETWORKS and isinstance(part, torch.nn.Module):
             weights.refuse_faults(content[key], part, str(path), way_out=way_out(path))
     try:

@@ -1,6 +1,4 @@
-"""A damaged or foreign file in a run folder: one check of its keys, and one error that names the file and the way
-out.
-"""
+"""A damaged or foreign file in a run folder: one check of its keys, one error that names the file and the way out."""
 
 from pathlib import Path
 
@@ -36,13 +34,14 @@ def load(path: Path | str, read, keys: dict | None = None, way_out: str = ""):
         if error.is_missing:
             raise FileNotFoundError(path) from error
         raise damaged(path, error.reason, way_out) from error
-    if keys is not None and (reason := lacks(content, keys)) is not None:
+    reason = None if keys is None else lacks(content, keys)
+    if reason is not None:
         raise damaged(path, reason, way_out)
     return content
 
 
 def lacks(content, keys: dict) -> str | None:
-    """Which of the keys a content lacks, in words; None where it has all."""
+    """The reason why a content is not usable: which of the keys it lacks; None if it has all."""
     if not isinstance(content, dict):
         return f"it holds a {type(content).__name__} in place of names with values"
     for key, below in keys.items():
@@ -55,7 +54,10 @@ def lacks(content, keys: dict) -> str | None:
 
 def damaged(path: Path | str, reason: str, way_out: str = "") -> UserError:
     """The error of a file that cannot be used."""
-    return UserError(f"{path} is damaged, or of another program: {reason}" + (f". {way_out}" if way_out else ""))
+    message = f"{path} is damaged, or of another program: {reason}"
+    if way_out:
+        message += f". {way_out}"
+    return UserError(message)
 
 
 def line(error: Exception) -> str:

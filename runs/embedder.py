@@ -1,5 +1,6 @@
-"""A run as a function: `Embedder(folder)(images or paths) -> (N, D)`, with the transform and the network that the run
-was measured with.
+"""A run as a function: `Embedder(folder)(images or paths) -> (N, D)`.
+
+It has the transform and the network that the run was measured with.
 """
 
 import hashlib
@@ -38,19 +39,19 @@ class Embeddings(torch.nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Embeddings `(B, D)`."""
         embeddings = self.network(images)[0]
-        embeddings = (of_type(embeddings, self.evaltype) if isinstance(embeddings, dict) else embeddings).float()
+        if isinstance(embeddings, dict):
+            embeddings = of_type(embeddings, self.evaltype)
+        embeddings = embeddings.float()
         if self.prefix in (None, embeddings.shape[1]):
             return embeddings
-        return (
-            normalize(embeddings[:, : self.prefix])
-            if getattr(self.network, "normalizes", False)
-            else embeddings[:, : self.prefix]
-        )
+        embeddings = embeddings[:, : self.prefix]
+        return normalize(embeddings) if getattr(self.network, "normalizes", False) else embeddings
 
 
 class Batch(NamedTuple):
-    """A batch of a stream: positions of its images in the stream, embeddings `(B, D)`, and (position, reason) of
-    undecodable images.
+    """A batch of a stream.
+
+    Positions of its images in the stream, embeddings `(B, D)`, and (position, reason) of undecodable images.
     """
 
     places: list[int]
@@ -97,23 +98,24 @@ class Embedder:
             )
         self.folder = run.path
         self.opt = Namespace(**run.flags)
-        evaltypes = getattr(self.opt, "evaltypes", None) or ["discriminative"]
+        evaltypes = run.flags.get("evaltypes") or ["discriminative"]
         self.evaltype = evaltype or evaltypes[0]
         self.device = _device(device)
         self.batch_size = batch_size or BATCHES.get(self.device.type, 128)
-        self.network = run.network(which, None if evaltype is None else [evaltype]).to(self.device)
+        requested = None if evaltype is None else [evaltype]
+        self.network = run.network(which, requested).to(self.device)
         self.module = Embeddings(self.network, self.evaltype, prefix).eval()
         self.preparation = datasets.preparation(self.opt, self.network)
+        blank = torch.zeros(1, 3, *self.preparation.size, dtype=torch.uint8, device=self.device)
         with torch.no_grad():
-            self.dimensions = self.module(
-                torch.zeros(1, 3, *self.preparation.size, dtype=torch.uint8, device=self.device)
-            ).shape[1]
+            self.dimensions = self.module(blank).shape[1]
         if prefix is not None and self.dimensions < prefix:
             raise UserError(f"--prefix {prefix}: the embeddings of {folder} have {self.dimensions} dimensions")
 
     def __call__(self, images, progress: bool = False) -> np.ndarray:
-        """float32 `(N, D)` of `images`, in their order. Raises UserError, naming the file, for one that cannot be
-        decoded.
+        """float32 `(N, D)` of `images`, in their order.
+
+        Raises UserError, naming the file, for one that cannot be decoded.
         """
         images = _as_list(images)
         return self.embed(images, len(images), progress)
@@ -121,7 +123,8 @@ class Embedder:
     def embed(self, images, count: int, progress: bool = False) -> np.ndarray:
         """As a call, of any iterable of `count` images, two batches of which are in memory at most."""
         vectors = np.empty((count, self.dimensions), dtype=np.float32)
-        for batch in self.stream(images, total=count if progress else None):
+        total = count if progress else None
+        for batch in self.stream(images, total=total):
             if batch.refused:
                 raise UserError(batch.refused[0][1])
             vectors[batch.places] = batch.vectors
@@ -134,15 +137,18 @@ class Embedder:
         """
         source = enumerate(images)
         pieces = iter(lambda: list(itertools.islice(source, self.batch_size)), [])
-        bar = tqdm(total=total, desc="embedding", unit="img", leave=False, disable=None if total is not None else True)
+        is_hidden = True if total is None else None  # None: unless the output is a terminal
+        bar = tqdm(total=total, desc="embedding", unit="img", leave=False, disable=is_hidden)
         with ThreadPoolExecutor(max(kernels(THREADS), 1)) as pool, bar:
-            ahead = None
+            decoding = None
             for piece in itertools.chain(pieces, [None]):  # while one batch is embedded, the next is decoded
-                following = None if piece is None else (piece, pool.map(self._prepared, [image for _, image in piece]))
-                if ahead is not None:
-                    yield self._embedded(*ahead)
-                    bar.update(len(ahead[0]))
-                ahead = following
+                following = None
+                if piece is not None:
+                    following = (piece, pool.map(self._prepared, [image for _, image in piece]))
+                if decoding is not None:
+                    yield self._embedded(*decoding)
+                    bar.update(len(decoding[0]))
+                decoding = following
 
     def _prepared(self, image):
         """The image as the network takes it, or the reason why it cannot be decoded."""
@@ -152,22 +158,24 @@ class Embedder:
             return str(error)
 
     def _embedded(self, piece: list, prepared) -> Batch:
-        results = {place: image for (place, _), image in zip(piece, prepared, strict=True)}
-        refused = [(place, why) for place, why in results.items() if isinstance(why, str)]
-        images = {place: image for place, image in results.items() if not isinstance(image, str)}
+        places = []
+        images = []
+        refused = []
+        for (place, _), image in zip(piece, prepared, strict=True):
+            if isinstance(image, str):  # the reason why it cannot be decoded
+                refused.append((place, image))
+            else:
+                places.append(place)
+                images.append(image)
         vectors = np.empty((len(images), self.dimensions), dtype=np.float32)
-        shapes = [image.shape for image in images.values()]
-        for shape in dict.fromkeys(shapes):  # --eval_long_side keeps each image's own
-            rows = [row for row, image_shape in enumerate(shapes) if image_shape == shape]
+        rows_of_shape = {}  # --eval_long_side keeps each image's shape
+        for row, image in enumerate(images):
+            rows_of_shape.setdefault(image.shape, []).append(row)
+        for rows in rows_of_shape.values():
+            stacked = torch.stack([images[row] for row in rows]).to(self.device)
             with torch.no_grad():
-                vectors[rows] = (
-                    self.module(
-                        torch.stack([image for image in images.values() if image.shape == shape]).to(self.device)
-                    )
-                    .cpu()
-                    .numpy()
-                )
-        return Batch([*images], vectors, refused)
+                vectors[rows] = self.module(stacked).cpu().numpy()
+        return Batch(places, vectors, refused)
 
     @property
     def fingerprint(self) -> str:
@@ -180,9 +188,10 @@ class Embedder:
 
 
 def _device(device) -> torch.device:
-    """The device asked for. Raises UserError where this machine does not have it."""
+    """The requested device. Raises UserError where this machine does not have it."""
     if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        return torch.device(device)
     try:
         device = torch.device(device)
         torch.empty(0, device=device)

@@ -1,5 +1,6 @@
-"""A run folder on disk: its path, its content, its run's progress. The one place that decides whether a run is
-finished.
+"""A run folder on disk: its path, its content, its run's progress.
+
+This is the one place that decides whether a run is finished.
 """
 
 import contextlib
@@ -28,8 +29,9 @@ _LEFTOVER = re.compile(r"\.lock|\.(?:parameters\.yaml|Parameter_Info\.txt|split_
 
 
 def is_finished(epoch: int, planned: int, stopped: bool) -> bool:
-    """Whether a run that trained `epoch` of `planned` epochs has nothing left to train; `stopped`: `--patience` ended
-    it.
+    """Whether a run that trained `epoch` of `planned` epochs has nothing left to train.
+
+    stopped: `--patience` ended it.
     """
     return stopped or epoch >= planned
 
@@ -40,9 +42,7 @@ def out_of_patience(epoch: int, best: int | None, patience: int | None) -> bool:
 
 
 def was_stopped(content: dict, patience: int | None) -> bool:
-    """Whether the run of a checkpoint's content was stopped by its `--patience`, and would be stopped by `patience`
-    too.
-    """
+    """Whether the run of a checkpoint's content was stopped by its `--patience`, and would be by `patience` too."""
     run = content["run"]
     return run["stopped"] and out_of_patience(content["epoch"], run["selected"]["epoch"], patience)
 
@@ -94,8 +94,9 @@ class RunFolder:
 
     @property
     def selected(self) -> dict:
-        """`rule`, `epoch` (None before the first evaluation) and `values`, split -> {metric: value}, of the selected
-        epoch.
+        """`rule`, `epoch` and `values`, split -> {metric: value}, of the selected epoch.
+
+        epoch: None before the first evaluation.
         """
         return self.summary["selected"]
 
@@ -138,8 +139,9 @@ class RunFolder:
 
     @property
     def metrics(self):
-        """CSV_Logs/metrics.csv as a pandas DataFrame with the columns epoch, split, metric, value; empty where there is
-        none.
+        """CSV_Logs/metrics.csv as a pandas DataFrame, empty if there is none.
+
+        Its columns are epoch, split, metric, value.
         """
         import pandas as pd
 
@@ -154,8 +156,9 @@ class RunFolder:
         return pd.DataFrame(dict(zip(LongFile.FIELDS, rows, strict=True)))
 
     def network(self, which: str = "best", evaltypes: list[str] | None = None):
-        """The network on the CPU, in evaluation mode, of the selected epoch (`best`, where one was evaluated) or of the
-        `last`.
+        """The network on the CPU, in evaluation mode.
+
+        which: `best`, the selected epoch if one was evaluated, or `last`.
 
         Where `evaltypes` (default: the run's `--evaltypes`) need the trainer's heads, the network gives a dict of
         embeddings, as in evaluation.
@@ -202,8 +205,9 @@ def load_run(folder: Path | str, which: str = "best"):
 
 
 def run_folder(opt) -> Path:
-    """The folder of a run with these flags, before a number is added where it exists; a fold's lies in that of its
-    cross-validation.
+    """The folder of a run with these flags, before a number is added if it exists.
+
+    A fold's folder is in that of its cross-validation.
     """
     folder = Path(opt.resume_from) if opt.resume_from else Path(opt.save_path) / opt.dataset / opt.savename
     return folder if opt.fold is None else folder / f"fold_{opt.fold}"
@@ -221,8 +225,9 @@ def is_leftover(path: Path) -> bool:
 
 
 def data_of(folder: Path | str) -> dict:
-    """`fold` and, where the run keeps a copy, `split_file`: what says which images the run in `folder` had, beside its
-    flags.
+    """What decides, beside its flags, which images the run in `folder` had.
+
+    `fold` and, if the run keeps a copy, `split_file`.
     """
     folder = Path(folder).resolve()
     fold = fold_of(folder)
@@ -231,8 +236,9 @@ def data_of(folder: Path | str) -> dict:
 
 
 def read_parameters(folder: Path | str, keys: tuple[str, ...] = ("dataset", "loss", "arch")) -> dict:
-    """The flags in a folder's parameters.yaml. Raises UserError where the folder holds none, or lacks one of the
-    `keys`.
+    """The flags in a folder's parameters.yaml.
+
+    Raises UserError where the folder holds none, or they lack one of the `keys`.
     """
     path = Path(folder) / PARAMETERS
     if not path.exists():
@@ -251,19 +257,21 @@ def read_json(path: Path):
         return reading.read_json(path)
 
 
-def measurement(path: Path, about: dict) -> Path:
-    """The file of a measurement: the one that holds the same `about`, else the first free of `path`.json,
-    `path`_1.json, …
+def measurement(path: Path, description: dict) -> Path:
+    """The file of a measurement: the one with the same `description`, else the first free one.
+
+    The names are `path`.json, `path`_1.json, …
     """
     for file in alternatives(path, ".json"):
-        content = read_json(file) if file.exists() else about
-        if isinstance(content, dict) and {key: content.get(key) for key in about} == about:
+        content = read_json(file) if file.exists() else description
+        if isinstance(content, dict) and {key: content.get(key) for key in description} == description:
             return file  # a damaged one is left alone
 
 
 def describe(folder: Path, opt) -> None:
-    """Write the flags into the folder: parameters.yaml, Parameter_Info.txt for readers, and once the content of
-    --split_file.
+    """Write the flags into the folder.
+
+    parameters.yaml, Parameter_Info.txt for readers, and once the content of --split_file.
     """
     copy = folder / SPLIT_FILE
     if opt.split_file is not None and opt.fold is None and not copy.exists():

@@ -1,5 +1,6 @@
-"""A cross-validation on disk: `<savename>/fold_0 …`, each a complete run folder, and `<savename>/meta/` with the
-results over all folds.
+"""A cross-validation on disk: folds and the results over them.
+
+`<savename>/fold_0 …` are complete run folders, `<savename>/meta/` holds the results over all folds.
 
 Processes with `--folds` train their own folds of one folder. The process that finishes the last fold writes the
 results; `--aggregate_only` does so too.
@@ -23,7 +24,7 @@ class CrossValidation:
     def __init__(self, opt, n_folds: int):
         self.opt = opt
         self.n_folds = n_folds
-        self.asked = list(range(n_folds)) if opt.folds is None else sorted(opt.folds)
+        self.requested = list(range(n_folds)) if opt.folds is None else sorted(opt.folds)
         self.folder = run_folder(opt)
         self.meta = Meta(self.folder, opt, n_folds)
         self._epochs = None  # epochs of each fold before this process trains; None once the flags are written
@@ -62,8 +63,9 @@ class CrossValidation:
             raise
 
     def fold_started(self) -> None:
-        """Write the flags, once: called when the first fold has accepted them, so that flags that do not fit change
-        nothing on disk.
+        """Write the flags, once.
+
+        It is called when the first fold has accepted them: flags that do not fit change nothing on disk.
         """
         if self._epochs is None:
             return
@@ -76,27 +78,22 @@ class CrossValidation:
         """Say, before it trains, that one fold has no deviation, and whether its test images are not measured."""
         if self.n_folds > 1:
             return
-        untested = "test" not in self.opt.splits_to_eval and not self.opt.final_test
-        test = "; nothing is measured on test: --final_test does so at the end, also with --resume" if untested else ""
-        say(
-            f"--split_scheme {self.opt.split_scheme} makes one fold: its results have no deviation and no "
-            f"interval{test}"
-        )
+        note = f"--split_scheme {self.opt.split_scheme} makes one fold: its results have no deviation and no interval"
+        if "test" not in self.opt.splits_to_eval and not self.opt.final_test:
+            note += "; nothing is measured on test: --final_test does so at the end, also with --resume"
+        say(note)
 
     def _epochs_of(self, fold: int) -> int:
-        """The epochs after which a fold goes on: those trained, or with `--resume best` those of its best
-        checkpoint.
-        """
+        """The epochs after which a fold goes on: all trained ones, or with `--resume best` those of its checkpoint."""
         run = self.fold(fold)
-        if (
-            self.opt.resume == "best" and fold in self.asked and run.has_checkpoint
-        ):  # the last checkpoint may be the damaged one
-            return run.selected["epoch"] or 0
+        if self.opt.resume == "best" and fold in self.requested and run.has_checkpoint:
+            return run.selected["epoch"] or 0  # the last checkpoint may be the damaged one
         return run.progress.epochs
 
     def _shared(self, named_folder: Path) -> Path:
-        """The first of `wanted`, `wanted_1` … that has none of the folds asked for, and whose flags are the same; made
-        if it is new.
+        """The first of `named_folder`, `named_folder_1` … with the same flags and none of the requested folds.
+
+        It is made if it is new.
         """
         for folder in alternatives(named_folder):
             if not folder.exists():
@@ -107,23 +104,23 @@ class CrossValidation:
                         f"cannot make the run folder {folder}: {error.strerror}. Choose another --save_path"
                     ) from error
                 return folder
-            if not any((folder / f"fold_{fold}").exists() for fold in self.asked) and self._is_ours(folder):
+            if not any((folder / f"fold_{fold}").exists() for fold in self.requested) and self._is_ours(folder):
                 return folder
 
     def _is_ours(self, folder: Path) -> bool:
         try:
             saved = RunFolder(folder).flags
         except UserError:
-            return folder.is_dir() and all(
-                path.name.startswith(".") for path in folder.iterdir()
-            )  # another process has just made it
-        return all(
-            getattr(self.opt, name) == saved.get(name) for name in self.opt.roles.having(change=True) - {"savename"}
-        )
+            # Another process may have just made it.
+            return folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir())
+        names = self.opt.roles.having(change=True) - {"savename"}
+        return all(getattr(self.opt, name) == saved.get(name) for name in names)
 
     def options(self, folds=None) -> list:
         """The flags of each of `folds`, with its number; default: the folds that `--folds` asks for."""
-        return [self.opt.of_fold(fold) for fold in (self.asked if folds is None else folds)]
+        if folds is None:
+            folds = self.requested
+        return [self.opt.of_fold(fold) for fold in folds]
 
     def to_train(self):
         """The flags of each fold that still has something to do, one after the other."""
@@ -141,8 +138,9 @@ class CrossValidation:
         return [fold for fold in range(self.n_folds) if self.fold(fold).finished]
 
     def done(self) -> list[int]:
-        """The folds with nothing left to do: finished, and with `--final_test` measured on test where an epoch was
-        selected.
+        """The folds with nothing left to do.
+
+        They are finished, and with `--final_test` measured on test if an epoch was selected.
         """
         return [fold for fold in self.finished() if not self.fold(fold).needs_test]
 
@@ -162,12 +160,13 @@ class CrossValidation:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to do: the folds asked for are done, and once all folds are done, the meta results
-        are those of all.
+        """Whether nothing is left to do.
+
+        The requested folds are done, and once all folds are done, the meta results are those of all.
         """
         done = self.done()
         if len(done) < self.n_folds:
-            return set(self.asked) <= set(done)
+            return set(self.requested) <= set(done)
         return self.meta.is_current(done, self.joins_folds)
 
     def refuse_untrained(self) -> None:

@@ -1,7 +1,6 @@
-"""Runs and folds under torchrun, where the first process alone writes: the others have the same state and write
-nothing.
+"""Runs and folds under torchrun: the first process alone writes, the others have the same state and write nothing.
 
-Only the first process reads the disk, and shares what it finds: the others might read a file that it is just writing.
+Only the first process reads the disk, and shares what it reads: the others might read a file that it is just writing.
 """
 
 import contextlib
@@ -119,9 +118,17 @@ class FoldsOfSeveral(CrossValidation):
 
     def to_train(self):
         """See `CrossValidation.to_train`."""
-        folds = super().to_train()
-        while (fold := self.ranks.first(lambda: getattr(next(folds, None), "fold", None))) is not None:
+        options = super().to_train()
+
+        def next_fold() -> int | None:
+            for opt in options:
+                return opt.fold
+            return None
+
+        fold = self.ranks.first(next_fold)
+        while fold is not None:
             yield self.opt.of_fold(fold)
+            fold = self.ranks.first(next_fold)
 
     @property
     def complete(self) -> bool:

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 import metrics
-from runs.names import apart
+from runs.names import split_name
 from utilities.errors import UserError
 
 SPLIT_TITLES = {"train": "Train", "val": "Val", "test": "Test"}
@@ -42,7 +42,7 @@ class IcmlName(NamedTuple):
 def is_metric(name: str) -> bool:
     """Whether the last part of a name is a metric of an embedding space, such as `e_recall@1`."""
     try:
-        metrics.check(apart(name)[1])
+        metrics.check(split_name(name)[1])
     except UserError:
         return False
     return True
@@ -96,7 +96,7 @@ def value_name(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
     split = _SPLITS[section]
     if group in TRAINING_GROUPS:
         return split, f"{group}/{label}"
-    above, metric = apart(label)
+    above, metric = split_name(label)
     evaltype, domain = _parts(group, metric, evaltypes)
     if is_misnamed(key):
         domain = group
@@ -121,7 +121,7 @@ def _of_metric(name: str, evaltypes: list[str]) -> tuple[str, str]:
     Evaltypes and domains may hold underscores. Where the group would be read as that of another evaltype or domain (`a`
     with the domain `b_c` beside an evaltype `a_b`), the domain goes into the label, which then holds a slash.
     """
-    above, metric = apart(name)
+    above, metric = split_name(name)
     if len(evaltypes) == 1 or not above:
         evaltype = evaltypes[0]
         domain = above

@@ -63,7 +63,9 @@ def asked_for(opt) -> set[str]:
 
 def overruled(opt) -> list[str]:
     """What to say of --config files over which a saved run wins."""
-    files = {file: [name for name, its in opt.overruled.items() if its == file] for file in opt.overruled.values()}
+    files = {}
+    for name, file in opt.overruled.items():
+        files.setdefault(file, []).append(name)
     return [
         f"{file}: {', '.join(names)} not as there, but as the run has it: the command line alone changes a run"
         for file, names in files.items()
@@ -80,15 +82,15 @@ def of_schedule(opt, flags: set[str]) -> list[str]:
     return [f"--tau {' '.join(late)} has no effect: --n_epochs {opt.n_epochs} is the last epoch"] if late else []
 
 
-def of_plug_ins(opt, asked: set[str]) -> list[str]:
+def of_plug_ins(opt, requested: set[str]) -> list[str]:
     """What to say of flags among `asked` of plug-ins that are not used, and of a miner that no loss takes."""
     plug_ins = used_plug_ins(opt)
     lines = []
     texts = "\n".join(_source(*plug_in) for plug_in in plug_ins)
-    if "batch_mining" in asked and not _takes_miner(opt):
+    if "batch_mining" in requested and not _takes_miner(opt):
         lines.append(f"--batch_mining {opt.batch_mining} has no effect: --loss {opt.loss} {_without_miner(opt)}")
     unused = {}  # plug-in -> its flags
-    for flag in sorted(asked & owners().keys()):
+    for flag in sorted(requested & owners().keys()):
         is_weight = opt.roles[flag].weighs is not None  # of an older version: it becomes a word of --loss_weights
         if owners()[flag] not in plug_ins and not is_weight and not _is_read(flag, texts):
             unused.setdefault(owners()[flag], []).append(f"--{flag}")
@@ -105,10 +107,10 @@ def of_plug_ins(opt, asked: set[str]) -> list[str]:
 
 def used_plug_ins(opt) -> set[tuple[str, str]]:
     """(package, name) of the plug-ins that the run uses: those that flags name, and those that these select by name."""
-    named_losses = getattr(trainers.REGISTRY.module(opt.trainer), "named_losses", None)
     losses = [opt.loss, *(getattr(opt, flag) for flag in _inner(opt))]
-    if named_losses is not None:
-        losses += named_losses(opt).values()
+    trainer_module = trainers.REGISTRY.module(opt.trainer)
+    if hasattr(trainer_module, "named_losses"):
+        losses += trainer_module.named_losses(opt).values()
     plug_ins = {("trainers", opt.trainer), ("datasampler", opt.data_sampler), ("datasets", opt.dataset)}
     plug_ins |= {("criteria", loss) for loss in losses}
     plug_ins |= {("datasets", word.partition(":")[0]) for word in opt.union or ()}
@@ -179,7 +181,8 @@ def _takes_miner(opt) -> bool:
 
 def _without_miner(opt) -> str:
     """Why a loss takes no miner."""
-    mines_pairs = getattr(criteria.REGISTRY.module(opt.loss), "MINES_PAIRS", False)
+    loss_module = criteria.REGISTRY.module(opt.loss)
+    mines_pairs = getattr(loss_module, "MINES_PAIRS", False)
     return "compares all pairs of a batch, and those of a miner with --mine_pairs" if mines_pairs else "takes no miner"
 
 

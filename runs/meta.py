@@ -1,5 +1,6 @@
-"""The results over the folds of a cross-validation: `<savename>/meta/`, separated and concatenated, with mean and 95 %
-interval.
+"""The results over the folds of a cross-validation, in `<savename>/meta/`, with mean and 95 % interval.
+
+`separated`: the mean of the folds' values. `concatenated`: the values of the folds' networks as one ensemble.
 """
 
 import math
@@ -16,6 +17,8 @@ from utilities.intervals import t_interval
 
 SEPARATED = "separated"
 CONCATENATED = "concatenated"
+INTERVAL = ["mean", "standard_error", "interval_95_low", "interval_95_high"]
+COLUMNS = ["embeddings", "split", "metric", *INTERVAL, "folds"]  # of results.csv
 
 
 def over_folds(scores: list[dict]) -> dict:
@@ -25,12 +28,12 @@ def over_folds(scores: list[dict]) -> dict:
     """
     table = {}
     for split, metrics in scores[0].items():
-        common = [name for name in metrics if all(np.ndim(fold.get(split, {}).get(name, [])) == 0 for fold in scores)]
-        if common:
-            found = {name: [fold[split][name] for fold in scores] for name in common}
-            for name, row in found.items():
-                values = [math.nan if value is None else float(value) for value in row]  # JSON has null for NaN
-                table.setdefault(split, {})[name] = {**t_interval(values), "values": values}
+        for name in metrics:
+            row = [fold.get(split, {}).get(name, []) for fold in scores]
+            if any(np.ndim(value) > 0 for value in row):  # an array, or missing
+                continue
+            values = [math.nan if value is None else float(value) for value in row]  # JSON has null for NaN
+            table.setdefault(split, {})[name] = {**t_interval(values), "values": values}
     return table
 
 
@@ -58,9 +61,7 @@ class Meta:
         return content if (content.get("folds"), content.get("epochs")) == (folds, self._epochs(folds)) else None
 
     def _content(self, name: str) -> dict:
-        """The results under a name; empty where there are none, or where they are damaged, so that they are made
-        anew.
-        """
+        """The results under a name; empty if there are none or they are damaged, so that they are computed again."""
         content = read_json(self.folder / "meta" / f"{name}.json")
         return {} if lacks(content, RESULTS) else content
 
@@ -72,16 +73,18 @@ class Meta:
         return not joined or self.recorded(CONCATENATED, folds) is not None
 
     def aggregate(self, folds: list[int]) -> None:
-        """Write separated.json and results.csv of the folds' selected epochs; concatenated results of other epochs are
-        removed.
+        """Write separated.json and results.csv of the folds' selected epochs.
+
+        Concatenated results of other epochs are removed.
         """
         selected = [self._fold(fold).selected for fold in folds]
-        description = {"folds": folds, "epochs": [found["epoch"] for found in selected], "rule": selected[0]["rule"]}
-        self._write(
-            SEPARATED,
-            {**description, "untrained": self._untrained(folds)},
-            over_folds([found["values"] for found in selected]),
-        )
+        description = {
+            "folds": folds,
+            "epochs": [epoch_of_fold["epoch"] for epoch_of_fold in selected],
+            "rule": selected[0]["rule"],
+            "untrained": self._untrained(folds),
+        }
+        self._write(SEPARATED, description, over_folds([epoch_of_fold["values"] for epoch_of_fold in selected]))
         joined = self.recorded(CONCATENATED, folds)
         if joined is not None:
             self.results[CONCATENATED] = joined
@@ -90,15 +93,13 @@ class Meta:
         self._write_table()
 
     def _untrained(self, folds: list[int]) -> dict:
-        """Epoch (-1 or 0) -> results of the untrained networks of all folds; empty without
-        --check_untrained_accuracy.
-        """
+        """Epoch (-1 or 0) -> results of the untrained networks of all folds, by --check_untrained_accuracy."""
         states = [checkpoint.progress(self._fold(fold).path / checkpoint.LAST)["run"]["untrained"] for fold in folds]
-        return {
-            epoch: over_folds([state[epoch] for state in states])
-            for epoch in states[0]
-            if all(epoch in state for state in states)
-        }
+        results = {}
+        for epoch in states[0]:
+            if all(epoch in state for state in states):
+                results[epoch] = over_folds([state[epoch] for state in states])
+        return results
 
     def record_evaluation(self, folds: list[int], scores: list[dict]) -> None:
         """Write what `--evaluate` measured in these folds, under a name of its own and with its flags."""
@@ -106,59 +107,44 @@ class Meta:
         self._write(SEPARATED, description, over_folds(scores), f"evaluation_{SEPARATED}")
 
     def record_ensemble(self, scores: dict) -> None:
-        """Write the ensemble's results; under a name of their own where they were measured with other flags than in
-        training.
-        """
+        """Write the ensemble's results; under a name of their own if measured with other flags than in training."""
         description = self._about(list(range(self.n_folds)))
         protocol = RunFolder(self.folder).flags
         # An ensemble is measured on test alone: which splits were asked for, and the batch size, do not matter.
         compared = self.opt.roles.having(compared=True)
         deciding = (description["flags"].keys() & compared) | {"evaluation_metrics"}
-        alike = all(description["flags"][flag] == protocol.get(flag) for flag in deciding)
-        self._write(CONCATENATED, description, over_folds([scores]), None if alike else f"evaluation_{CONCATENATED}")
+        name = f"evaluation_{CONCATENATED}"
+        if all(description["flags"][flag] == protocol.get(flag) for flag in deciding):
+            name = None
+        self._write(CONCATENATED, description, over_folds([scores]), name)
 
     def _about(self, folds: list[int]) -> dict:
         """The description of a measurement: folds, epochs and flags."""
         return {"folds": folds, "epochs": self._epochs(folds), "flags": self.opt.measured()}
 
-    def _write(self, kind: str, description: dict, values: dict, apart: str | None = None) -> None:
-        """Write results under their kind; those of a measurement other than the protocol's under the name `apart`."""
-        content = self.results[apart or kind] = {"embeddings": kind, **description, "values": values}
-        path = measurement(self.path / apart, description) if apart else self.path / f"{kind}.json"
+    def _write(self, kind: str, description: dict, values: dict, name: str | None = None) -> None:
+        """Write results under their kind; those of a measurement other than the protocol's under their own `name`."""
+        content = {"embeddings": kind, **description, "values": values}
+        self.results[name or kind] = content
+        path = measurement(self.path / name, description) if name else self.path / f"{kind}.json"
         if path.exists() and not self._content(path.stem):
             set_aside(path, "no results")
         write_json(path, content)
 
     def _write_table(self) -> None:
-        rows = [
-            [
-                name,
-                split,
-                metric,
-                interval["mean"],
-                interval["standard_error"],
-                *(interval["interval_95"] or ("", "")),
-                len(content["folds"]),
-            ]
-            for name, content in self._protocol().items()
-            for split, metrics in content["values"].items()
-            for metric, interval in metrics.items()
-        ]
-        head = [
-            "embeddings",
-            "split",
-            "metric",
-            "mean",
-            "standard_error",
-            "interval_95_low",
-            "interval_95_high",
-            "folds",
-        ]
-        write_csv(self.path / "results.csv", head, rows)
+        rows = []
+        for name, content in self._protocol().items():
+            for split, metrics in content["values"].items():
+                for metric, result in metrics.items():
+                    bounds = result["interval_95"] or ("", "")
+                    numbers = [result["mean"], result["standard_error"], *bounds, len(content["folds"])]
+                    rows.append([name, split, metric, *numbers])
+        write_csv(self.path / "results.csv", COLUMNS, rows)
 
     def _protocol(self) -> dict:
-        """Name -> folds and values of the protocol's results: selected epochs, separated and concatenated; untrained
-        ones, separated.
+        """Name -> folds and values of the protocol's results.
+
+        Of the selected epochs separated and concatenated, of untrained networks separated.
         """
         results = {name: self.results[name] for name in (SEPARATED, CONCATENATED) if name in self.results}
         separated = self.results.get(SEPARATED, {})
@@ -174,16 +160,24 @@ class Meta:
         """The results as `reports.table` prints them: means, and half the width of the interval."""
         columns = {}
         for name, content in {**self._protocol(), **self.results}.items():
-            columns[name] = _column(content, lambda interval: interval["mean"])
+            columns[name] = _column(content, _mean)
             if content["embeddings"] != CONCATENATED:
-                columns[f"{name} ± 95 %"] = _column(
-                    content, lambda interval: interval["interval_95"] and interval["interval_95"][1] - interval["mean"]
-                )
+                columns[f"{name} ± 95 %"] = _column(content, _half_width)
         return columns
 
 
-def _column(content: dict, value) -> dict:
-    return {
-        split: {metric: value(interval) for metric, interval in metrics.items()}
-        for split, metrics in content["values"].items()
-    }
+def _column(content: dict, number) -> dict:
+    """split -> {metric: `number(result)`} of a file of results."""
+    column = {}
+    for split, metrics in content["values"].items():
+        column[split] = {metric: number(result) for metric, result in metrics.items()}
+    return column
+
+
+def _mean(result: dict) -> float:
+    return result["mean"]
+
+
+def _half_width(result: dict) -> float | None:
+    """Half the width of a result's interval; None where it has none."""
+    return result["interval_95"] and result["interval_95"][1] - result["mean"]

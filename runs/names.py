@@ -10,24 +10,26 @@ def named(evaltype: str, metric: str, evaltypes: list[str]) -> str:
     return metric if len(evaltypes) == 1 else f"{evaltype}/{metric}"
 
 
-def apart(name: str) -> tuple[str, str]:
-    """What stands before the metric's own name, without its slash, and that name."""
-    above, _, plain = name.rpartition("/")
-    return above, plain
+def split_name(name: str) -> tuple[str, str]:
+    """The part before the metric's own name, without its slash, and that name."""
+    prefix, _, metric = name.rpartition("/")
+    return prefix, metric
 
 
 def plain(name: str) -> str:
     """The metric's own name."""
-    return apart(name)[1]
+    return split_name(name)[1]
 
 
 def domain_of(name: str) -> str | None:
     """The domain of a metric that may come one a domain: the part of its name before the metric's own."""
-    return plain(apart(name)[0]) or None
+    return plain(split_name(name)[0]) or None
 
 
 def mean_of(name: str) -> str | None:
     """The name of the mean over domains, where `name` is of one: without the domain; None where it has none."""
-    above, metric = apart(name)
-    evaltype = apart(above)[0]
-    return (f"{evaltype}/{metric}" if evaltype else metric) if above else None
+    prefix, metric = split_name(name)
+    if not prefix:
+        return None
+    evaltype = split_name(prefix)[0]
+    return f"{evaltype}/{metric}" if evaltype else metric

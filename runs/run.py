@@ -9,6 +9,7 @@ from engine.meter import BatchLog
 from engine.optimisers import change_of_length, fitting, keeping_rates
 from runs import checkpoint, records
 from runs.changes import (
+    ENVIRONMENT,
     changes_of_data,
     record_changes,
     record_changes_of_data,
@@ -27,7 +28,7 @@ from runs.folder import (
     run_folder,
     was_stopped,
 )
-from runs.names import apart, mean_of, named, plain
+from runs.names import mean_of, named, plain, split_name
 from runs.records.damaged import as_file
 from runs.records.local import BatchFile, LongFile, read_rows
 from utilities.console import say
@@ -40,8 +41,9 @@ DATA_SETS = {"val": "validation", "test": "testing"}  # split -> its name in env
 
 
 class Selection:
-    """How the best epoch is chosen: by the first of `--storage_metrics` on `split`. `metric_direction`: plain name ->
-    is higher better?
+    """How the best epoch is chosen: by the first of `--storage_metrics` on `split`.
+
+    metric_direction: plain name of a metric -> whether higher is better.
     """
 
     def __init__(self, opt, metric_direction, split: str):
@@ -59,7 +61,7 @@ class Selection:
 
     @property
     def rule(self) -> str:
-        """The rule in words."""
+        """Description of the rule."""
         direction = "highest" if self.higher_is_better(self.metric) else "lowest"
         note = "" if self.split == "val" else " (no validation data: the choice sees the test set)"
         return f"epoch with the {direction} {self.metric} on {self.split}{note}"
@@ -71,8 +73,7 @@ class Run:
     Args:
         opt: the resolved flags.
         parts: name -> object with `state_dict` and `load_state_dict`, for the checkpoint. `model` is the bare network;
-        `optimizer` and
-            `scheduler` take their rates from the flags on resume.
+        `optimizer` and `scheduler` take their rates from the flags on resume.
     """
 
     writes = True  # False: of a process that follows another, see `runs.follow`
@@ -81,15 +82,17 @@ class Run:
         self.opt = opt
         self.parts = parts
         self.selection = selection
-        wanted = run_folder(opt)
-        self.resumed = opt.resume is not None and wanted.is_dir()  # also one that was killed before it wrote anything
+        named_folder = run_folder(opt)
+        # Also a run that was killed before it wrote anything is resumed.
+        self.resumed = opt.resume is not None and named_folder.is_dir()
         if opt.resume is not None and not self.resumed:
-            say(f"there is no run in {wanted} yet: this is a new one")
-        self.folder = wanted if self.resumed else new_folder(wanted, numbered=opt.fold is None)
+            say(f"there is no run in {named_folder} yet: this is a new one")
+        self.folder = named_folder if self.resumed else new_folder(named_folder, numbered=opt.fold is None)
         if opt.fold is None and not self.resumed:  # the folder may have got a number
             self.opt = opt.but(savename=str(Path(opt.savename).with_name(self.folder.name)))
         self.begin()
-        self.batches = BatchLog(0 if opt.no_records else opt.log_every, parts["optimizer"], self._write_batches)
+        log_every = 0 if opt.no_records else opt.log_every
+        self.batches = BatchLog(log_every, parts["optimizer"], self._write_batches)
 
     def begin(self) -> None:
         """Set the state of a run that has trained nothing yet."""
@@ -108,59 +111,79 @@ class Run:
         self.queries = {}  # split -> number of its queries, of val and test
 
     def start(self, environment: dict) -> None:
-        """Describe the run on disk, or restore it; open the records. UserError if the folder is in use or the
-        checkpoint does not fit.
+        """Describe the run on disk, or restore it; open the records.
+
+        Raises UserError if the folder is in use or the checkpoint does not fit.
         """
-        self._lock = Lock(as_file(self.folder / ".lock"))
-        if not self._lock.acquire(wait=False):
-            raise UserError(f"another process trains in {self.folder}: wait for it, or choose another --savename")
-        for partial_file in (
-            self.folder.glob(".checkpoint_*.tmp") if self.writes else ()
-        ):  # of a process that was killed while it wrote
-            partial_file.unlink(missing_ok=True)
+        self._take_folder()
         data = environment.get("data") or {}
         self.roles = dict(data.get("roles") or {})
         counts = data.get("counts") or {}
         self.queries = {split: _queries(counts[name]) for split, name in DATA_SETS.items() if name in counts}
-        for name in (SUMMARY, "environment.yaml", INFO):
-            as_file(self.folder / name)
-        changes = changes_of_data(self.folder, data, self.opt) if self.resumed else []
+        changes = []
         if self.resumed:
+            changes = changes_of_data(self.folder, data, self.opt)
             refuse_changed_code(self.folder, environment, self.opt)
         last = self.folder / checkpoint.LAST
-        if last.exists():
-            self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
-        has_flags = self.resumed and (self.folder / PARAMETERS).exists()
-        planned = RunFolder(self.folder).flags.get("n_epochs") if has_flags else None
-        record_changes(
-            self.folder, [self.epoch], self.opt
-        )  # after `_restore`: flags that do not fit the checkpoint change nothing
-        if self.opt.fold is None:
-            write_plan(self.folder, self.opt)  # before the flags: who finds these finds the stages that follow
-        describe(self.folder, self.opt)
-        if last.exists():
+        has_checkpoint = last.exists()
+        if has_checkpoint:
+            path = last if self.opt.resume == "latest" else self._best_checkpoint()
+            self._restore(path)
+        # After `_restore`: flags that do not fit the checkpoint change nothing.
+        note = self._describe()
+        if has_checkpoint:
             self._summarise()  # the run may have ended between its last checkpoint and its last summary
             say(f"resumed {self.folder} after epoch {self.epoch}")
-            if planned is not None and (note := change_of_length(self.opt, planned, self.epoch)):
+            if note is not None:
                 say(f"note  {note}")
         elif self.resumed:
             say(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
+        self._record_environment(environment, changes)
+        last_epoch = self.epoch if has_checkpoint else BEFORE_ALL
+        self._open_records(last_epoch)
+
+    def _take_folder(self) -> None:
+        """Lock the folder, and remove or set aside what a run that was killed left in it."""
+        self._lock = Lock(as_file(self.folder / ".lock"))
+        if not self._lock.acquire(wait=False):
+            raise UserError(f"another process trains in {self.folder}: wait for it, or choose another --savename")
+        if self.writes:
+            for partial_file in self.folder.glob(".checkpoint_*.tmp"):
+                partial_file.unlink(missing_ok=True)
+        for name in (SUMMARY, ENVIRONMENT, INFO):
+            as_file(self.folder / name)
+
+    def _describe(self) -> str | None:
+        """Write the flags, and what differs from those of before. Returns a note on what another length changes."""
+        planned = None
+        if self.resumed and (self.folder / PARAMETERS).exists():
+            planned = RunFolder(self.folder).flags.get("n_epochs")
+        record_changes(self.folder, [self.epoch], self.opt)
+        if self.opt.fold is None:
+            write_plan(self.folder, self.opt)  # before the flags: who finds these finds the stages that follow
+        describe(self.folder, self.opt)
+        return None if planned is None else change_of_length(self.opt, planned, self.epoch)
+
+    def _record_environment(self, environment: dict, changes: list[str]) -> None:
+        """Write environment.yaml of a new run; of one that goes on add to it what changed, `changes` of the data."""
         goes_on = not self.finished or self.lacks_final_test
-        if not (self.folder / "environment.yaml").exists():
-            write_yaml(self.folder / "environment.yaml", environment, sort_keys=False)
+        if not (self.folder / ENVIRONMENT).exists():
+            write_yaml(self.folder / ENVIRONMENT, environment, sort_keys=False)
         elif goes_on:
             record_changes_of_environment(self.folder, environment, self.epoch)
         if changes and goes_on:
-            record_changes_of_data(self.folder, changes, self.epoch, data)
+            record_changes_of_data(self.folder, changes, self.epoch, environment["data"])
+
+    def _open_records(self, last_epoch: int) -> None:
+        """Open the records; of a resumed run drop the rows after `last_epoch`, and add those that a record lacks."""
         self.sinks = records.open_sinks(self.opt, self.folder)
-        if self.resumed:
-            for sink in self.sinks:
-                sink.cut(
-                    self.epoch if last.exists() else BEFORE_ALL, self.batches.steps, tested=not self.lacks_final_test
-                )
-            rows, batches = self._recorded()
-            for sink in self.sinks:
-                sink.fill(rows, batches)
+        if not self.resumed:
+            return
+        for sink in self.sinks:
+            sink.cut(last_epoch, self.batches.steps, tested=not self.lacks_final_test)
+        rows, batches = self._recorded()
+        for sink in self.sinks:
+            sink.fill(rows, batches)
 
     def _restore(self, path: Path) -> None:
         """Load; with `--resume best`, delete later checkpoints."""
@@ -169,9 +192,8 @@ class Run:
             content["optimizer"] = fitting(content["optimizer"], self.parts["optimizer"])
         if content.get("scaler") == {} and "scaler" in self.parts:  # of a run without float16
             content["scaler"] = self.parts["scaler"].state_dict()
-        if "num_bad_epochs" in content.get(
-            "scheduler", {}
-        ):  # plateau counts evaluations; another schedule goes by epochs
+        if "num_bad_epochs" in content.get("scheduler", {}):
+            # plateau counts evaluations; another schedule goes by epochs
             content["scheduler"] = self.parts["scheduler"].after(content["scheduler"], content["epoch"])
         with keeping_rates(self.parts["optimizer"], self.parts["scheduler"]):
             checkpoint.restore(path, content, self.parts)
@@ -180,16 +202,19 @@ class Run:
         self.state["stopped"] = was_stopped(content, self.opt.patience)
         self.batches.steps = self.state.get("steps", 0)  # older checkpoints have none
         if not self.finished and "test" not in self.opt.splits_to_eval:
-            self.state["selected"]["values"].pop(
-                "test", None
-            )  # of a shorter run's `--final_test`: another epoch may be selected yet
+            # That of a shorter run's `--final_test`: another epoch may be selected yet.
+            self.state["selected"]["values"].pop("test", None)
         if self.opt.resume == "best":
-            if self.writes:
-                link(path, self.folder / checkpoint.LAST)  # first: a run killed during the deletion must still have it
-            for path_of_other in self.folder.glob("checkpoint_*.pth.tar"):
-                with contextlib.suppress(UserError):  # a damaged one stays: nothing reads it
-                    if checkpoint.read(path_of_other, lazily=True)["epoch"] > self.epoch:
-                        path_of_other.unlink()
+            self._drop_later_checkpoints(path)
+
+    def _drop_later_checkpoints(self, path: Path) -> None:
+        """Make the checkpoint `path` the last one, and delete those of later epochs."""
+        if self.writes:
+            link(path, self.folder / checkpoint.LAST)  # first: a run killed during the deletion must still have it
+        for later in self.folder.glob("checkpoint_*.pth.tar"):
+            with contextlib.suppress(UserError):  # a damaged one stays: nothing reads it
+                if checkpoint.read(later, lazily=True)["epoch"] > self.epoch:
+                    later.unlink()
 
     @property
     def finished(self) -> bool:
@@ -208,10 +233,13 @@ class Run:
         queries' results.
         """
         opt = self.opt
+        if self.epoch > 0:
+            return
         writes_untrained = opt.n_epochs == 0 and (opt.dump_embeddings or opt.dump_query_results)
-        for epoch, asked in ((-1, opt.check_untrained_accuracy), (0, opt.check_untrained_accuracy or writes_untrained)):
-            if asked and self.epoch == 0 and str(epoch) not in self.state["untrained"]:
-                yield epoch, epoch == -1
+        if opt.check_untrained_accuracy and "-1" not in self.state["untrained"]:
+            yield -1, True
+        if (opt.check_untrained_accuracy or writes_untrained) and "0" not in self.state["untrained"]:
+            yield 0, False
 
     def untrained(self, epoch: int) -> dict:
         """split -> {metric: value} of an untrained state, empty where it was not evaluated."""
@@ -286,10 +314,8 @@ class Run:
         """Record the scores of the selected epoch's checkpoint on splits that were not evaluated in training."""
         selected = self.state["selected"]
         rows = self._metric_rows(selected["epoch"], scores)
-        later = (
-            self.batches.steps + self.epoch - selected["epoch"] + 1
-        )  # after all rows so far: W&B drops earlier steps
-        self._write([row._replace(step=later) for row in rows])
+        step = self.batches.steps + self.epoch - selected["epoch"] + 1  # after all rows so far: W&B drops earlier steps
+        self._write([row._replace(step=step) for row in rows])
         self._write_arrays(selected["epoch"], scores)
         selected["values"] = {**selected["values"], **_numbers(scores)}
         self._count_seconds()
@@ -305,18 +331,16 @@ class Run:
             sink.picture(self.epoch, path.stem, path)
 
     def hand_over(self) -> None:
-        """With `--log_artifacts`, hand every sink the selected checkpoint and the files that `load_run` needs beside
-        it.
-        """
+        """With `--log_artifacts`, hand every sink the selected checkpoint and the other files that `load_run` needs."""
         selected = self.state["selected"]
         if not self.opt.log_artifacts or selected["epoch"] is None:
             return
         best = self._best_checkpoint()
-        files = {name: self.folder / name for name in (PARAMETERS, "environment.yaml", SUMMARY, best.name)} | {
-            checkpoint.LAST: best
-        }
+        files = {name: self.folder / name for name in (PARAMETERS, ENVIRONMENT, SUMMARY, best.name)}
+        files[checkpoint.LAST] = best
+        description = {"rule": self.selection.rule, "epoch": selected["epoch"], "values": selected["values"]}
         for sink in self.sinks:
-            sink.best({"rule": self.selection.rule, "epoch": selected["epoch"], "values": selected["values"]}, files)
+            sink.best(description, files)
 
     def close(self) -> None:
         """Finish the records: all of them, also where one fails."""
@@ -333,15 +357,14 @@ class Run:
 
     def _write_arrays(self, epoch: int, scores: dict) -> None:
         for split, values in scores.items():
+            arrays = {name: value for name, value in values.items() if not _is_scalar(value)}
             for sink in self.sinks:
-                sink.arrays(epoch, split, {name: value for name, value in values.items() if not _is_scalar(value)})
+                sink.arrays(epoch, split, arrays)
 
     def _write_batches(self, batches: list[tuple[int, dict]]) -> None:
-        rows = [
-            records.BatchRow(self.epoch + 1, step, name, value)
-            for step, values in batches
-            for name, value in values.items()
-        ]
+        rows = []
+        for step, values in batches:
+            rows += [records.BatchRow(self.epoch + 1, step, name, value) for name, value in values.items()]
         for sink in self.sinks:
             sink.write_batches(rows)
 
@@ -362,12 +385,10 @@ class Run:
         return rows, batches
 
     def _metric_rows(self, epoch: int, scores: dict) -> list:
-        return [
-            self._row(epoch, split, name, float(value))
-            for split, values in scores.items()
-            for name, value in values.items()
-            if _is_scalar(value)
-        ]
+        rows = []
+        for split, values in _numbers(scores).items():
+            rows += [self._row(epoch, split, name, value) for name, value in values.items()]
+        return rows
 
     def _update_best(self, epoch: int, scores: dict) -> list[tuple[str, str]]:
         improved = []
@@ -389,49 +410,55 @@ class Run:
         return improved
 
     def _save(self, name: str, parts: dict | None = None) -> None:
-        n_classes = getattr(self.opt, "n_classes", None)  # to build the trainer's heads again
-        checkpoint.save(self.folder / name, parts or self.parts, epoch=self.epoch, run=self.state, n_classes=n_classes)
+        # The number of classes serves to build the trainer's heads again.
+        checkpoint.save(
+            self.folder / name, parts or self.parts, epoch=self.epoch, run=self.state, n_classes=self.opt.n_classes
+        )
 
     def _save_best(self, improved: list[tuple[str, str]]) -> None:
-        """Keep the epoch for each of `--storage_metrics` that it is the best in: whole where selection chose it, from
-        which a run can go on.
+        """Keep the epoch for each of `--storage_metrics` that it is the best in.
 
-        For the others what evaluation needs is one file of several names.
+        The checkpoint of the selected epoch is whole: a run can go on from it. The others hold what evaluation needs,
+        in one file of several names.
         """
         names = []
         for split, metric in improved:
-            above, own = apart(
-                metric
-            )  # of an embedding, a protocol; a domain's, whose mean is measured too, is not kept by itself
-            if own in self.opt.storage_metrics and mean_of(metric) not in self.state["best"][split]:
-                names.append(_checkpoint(split, above.replace("/", "_") or self.opt.evaltypes[0], own))
+            prefix, metric_name = split_name(metric)
+            # A domain's value, whose mean is measured too, is not kept by itself.
+            if metric_name in self.opt.storage_metrics and mean_of(metric) not in self.state["best"][split]:
+                evaltype = prefix.replace("/", "_") or self.opt.evaltypes[0]
+                names.append(_checkpoint(split, evaltype, metric_name))
         best_name = self._best_checkpoint().name
-        other_names = [name for name in names if name != best_name]
         if best_name in names:
             self._save(best_name)
-        if other_names:
-            self._save(
-                other_names[0], {name: part for name, part in self.parts.items() if name in checkpoint.EVALUATED}
-            )
-        for name in other_names[1:] if self.writes else ():
-            link(self.folder / other_names[0], self.folder / name)
+        other_names = [name for name in names if name != best_name]
+        if not other_names:
+            return
+        first_name, *linked_names = other_names
+        self._save(first_name, {name: part for name, part in self.parts.items() if name in checkpoint.EVALUATED})
+        if self.writes:
+            for name in linked_names:
+                link(self.folder / first_name, self.folder / name)
 
     def _summarise(self) -> None:
+        selected = {
+            "rule": self.selection.rule,
+            "epoch": self.state["selected"]["epoch"],
+            "values": self.state["selected"]["values"],
+        }
         summary = {
             "parameters": self.opt.saved(),
-            "selected": {
-                "rule": self.selection.rule,
-                "epoch": self.state["selected"]["epoch"],
-                "values": self.state["selected"]["values"],
-            },
+            "selected": selected,
             "best": self.state["best"],
             "last": self.state["last"],
             "seconds": round(self.state["seconds"], 3),
-            **({"roles": self.roles} if self.roles else {}),
         }
+        if self.roles:
+            summary["roles"] = self.roles
         write_json(self.folder / SUMMARY, summary)
-        for sink in self.sinks if self.state["selected"]["epoch"] is not None else ():
-            sink.selected(**summary["selected"])
+        if selected["epoch"] is not None:
+            for sink in self.sinks:
+                sink.selected(**selected)
 
 
 def _checkpoint(split: str, evaltype: str, metric: str) -> str:
@@ -448,7 +475,8 @@ def _is_scalar(value) -> bool:
 
 
 def _numbers(scores: dict) -> dict:
-    return {
-        split: {name: float(value) for name, value in values.items() if _is_scalar(value)}
-        for split, values in scores.items()
-    }
+    """split -> {metric: number}, without the values that are arrays."""
+    numbers = {}
+    for split, values in scores.items():
+        numbers[split] = {name: float(value) for name, value in values.items() if _is_scalar(value)}
+    return numbers

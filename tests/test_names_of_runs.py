@@ -8,7 +8,7 @@ import pytest
 import criteria
 import main
 import parameters
-from runs import checkpoint, reports
+from runs import checkpoint, start_up
 from search import __main__ as searcher
 from tests.kit.refusals import refused
 from tests.kit.runs import run_words
@@ -76,7 +76,7 @@ def test_an_interrupted_search_names_its_own_command(folder_data, tmp_path, monk
         with pytest.raises(SystemExit):
             searcher.search(words[:-2])  # in a trial
     in_a_trial = capsys.readouterr().out
-    monkeypatch.setattr(reports, "start_up", stop)
+    monkeypatch.setattr(start_up, "report", stop)
     with pytest.raises(KeyboardInterrupt):
         searcher.search(words[:-2])  # before it
     for said in (in_a_trial, capsys.readouterr().out):

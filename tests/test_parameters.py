@@ -10,7 +10,7 @@ import yaml
 import parameters
 from options import composition
 from options import help as help_pages
-from runs import reports
+from runs import idle
 from tests.kit.refusals import refused
 from utilities.errors import UserError
 
@@ -259,7 +259,7 @@ def test_a_saved_run_wins_over_a_file_and_says_so(tmp_path):
     assert (again.lr, again.overruled) == (1e-3, {"lr": f"--config {file}"}) and again.set_by["lr"].endswith(
         f"the run {folder}"
     )
-    assert reports.idle(again) == [
+    assert idle.idle(again) == [
         f"--config {file}: lr not as there, but as the run has it: the command line alone changes a run"
     ]
     same = written(tmp_path / "b.yaml", "savename: group_plus_seed\nfc_lr: -1\nlr: 1e-3\nno_train_metrics: false\n")
@@ -269,7 +269,7 @@ def test_a_saved_run_wins_over_a_file_and_says_so(tmp_path):
         ["--config", same, "--save_path", str(tmp_path / "new"), "--resume_or_start"],
     ):
         assert not parameters.read(["--dataset", "glyphs", *words]).overruled
-    assert not reports.idle(parameters.read(["--config", str(folder / "parameters.yaml"), "--seed", "7"]))
+    assert not idle.idle(parameters.read(["--config", str(folder / "parameters.yaml"), "--seed", "7"]))
 
 
 def test_what_a_file_says_of_a_flag_stands_and_what_a_run_derived_follows(tmp_path):

@@ -23,8 +23,9 @@ class AddedLoss(torch.nn.Module):
         return {}
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
-        """The loss, a scalar; None while there is none. See `trainers._trainer.Trainer.losses` for `outputs` and
-        `batch`.
+        """The loss, a scalar; None while there is none.
+
+        `outputs` and `batch`: as those of `trainers._trainer.Trainer.losses`.
         """
         raise NotImplementedError
 

@@ -1,5 +1,6 @@
-"""A trainer's layers behind the network whose outputs are evaluated too: their interface, and the network with them for
-evaluation.
+"""A trainer's layers behind the network whose outputs are evaluated too.
+
+`Heads` is their interface, `Evaluated` the network with them for evaluation.
 """
 
 import torch
@@ -117,9 +118,7 @@ def names_main_alone(evaltypes: list[str]) -> bool:
 
 
 def evaluated(network: torch.nn.Module, heads: Heads | None, evaltypes: list[str]) -> torch.nn.Module:
-    """The network that gives the embeddings of `evaltypes`: with the heads, unless there are none or their outputs are
-    not asked for.
-    """
+    """The network that gives the embeddings of `evaltypes`: with the heads, if their outputs are requested."""
     if heads is None or (not heads.CHANGES_MAIN and names_main_alone(evaltypes)):
         return network
     return Evaluated(network, heads, evaltypes)

@@ -1,5 +1,6 @@
-"""Language guidance, ELG and PLG (Roth et al., Integrating Language Guidance into Vision-based Deep Metric Learning,
-CVPR 2022, arXiv 2203.08543).
+"""Language guidance, ELG and PLG.
+
+Roth et al., Integrating Language Guidance into Vision-based Deep Metric Learning, CVPR 2022, arXiv 2203.08543.
 """
 
 import numpy as np
@@ -50,8 +51,9 @@ def add_arguments(group) -> None:
 
 
 class Language(AddedLoss):
-    """`language_loss` = T^2 / B sum_i KL(p_i || q_i), p = softmax of the rows of B / T, q of A / T (backward; forward:
-    swapped).
+    """`language_loss` = T^2 / B sum_i KL(p_i || q_i), p = softmax of the rows of B / T, q of those of A / T.
+
+    With `--language_direction forward` p and q are swapped.
 
     B_ij is the cosine of embeddings i and j, A_ij = L + shift, L the mean over r of the cosine of the r-th vectors of
     their classes: rank with rank, not all pairs. Where i and j are of one class, the diagonal too, both are 1 + shift.

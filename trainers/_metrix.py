@@ -1,5 +1,6 @@
-"""Metrix, mixing for metric learning, of embeddings or of last maps (Venkataramanan, Psomas et al., It Takes Two to
-Tango, ICLR 2022, arXiv 2106.04990).
+"""Metrix, mixing for metric learning, of embeddings or of last maps.
+
+Venkataramanan, Psomas et al., It Takes Two to Tango, ICLR 2022, arXiv 2106.04990.
 
 Written from the paper's general form: an anchor's mixed points are all its positives, each with all its negatives, or
 the anchor itself with all its negatives, each choice in half of the steps. The authors' code takes the first positive
@@ -168,8 +169,9 @@ def of_multisimilarity(
 def of_pairs(
     formula, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None
 ) -> tuple[dict, dict]:
-    """`formula(cosines (b, F, B), weights (b, F, B), labels (b,))` of all anchors: with mixed positives, with mixed
-    anchors.
+    """A formula of all anchors: its values with mixed positives, with mixed anchors.
+
+    It is called as `formula(cosines (b, F, B), weights (b, F, B), labels (b,))`.
     """
     cosines = unit @ unit.T
     positives, negatives = (as_weights(mask, unit) for mask in Reference.build(unit, labels).masks(labels))

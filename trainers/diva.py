@@ -112,8 +112,9 @@ def rhos(words: list[str]) -> dict[tuple[str, str], float]:
 
 
 class Embeddings(Heads):
-    """The other embeddings: linear layers on the pooled features, as wide as the network's, of unit length where it
-    normalises.
+    """The other embeddings: linear layers on the pooled features, as wide as the network's embedding.
+
+    They are of unit length if the network normalises.
     """
 
     def __init__(self, network: torch.nn.Module):

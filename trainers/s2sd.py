@@ -122,8 +122,9 @@ class Trainer(Base):
         return features["spatial"].shape[1]
 
     def outputs(self, images: torch.Tensor) -> dict:
-        """The base's outputs, the heads' input `s2sd_features` `(B, F)`, and the heads' outputs `s2sd_head_<i>` `(B,
-        D_i)`.
+        """The base's outputs, the heads' input and the heads' outputs.
+
+        The input is `s2sd_features` `(B, F)`, the outputs are `s2sd_head_<i>` `(B, D_i)`.
         """
         embeddings, activations = self.network(images)
         outputs = {**self.named(embeddings, activations), **self.added_outputs(images)}
@@ -167,9 +168,7 @@ class Trainer(Base):
         return self.temperature**2 / len(similarities) * kl_div(log_shares, teacher_shares, reduction="sum")
 
     def param_groups(self, opt) -> list[dict]:
-        """The heads at `--lr`, as in the authors' code without decay; each target criterion like the criterion of
-        --loss.
-        """
+        """The heads at `--lr` without decay, as in the authors' code; each target criterion like that of --loss."""
         groups = [{"params": list(self.heads.parameters()), "name": "s2sd_heads", "weight_decay": 0}]
         for i, target in enumerate(self.targets):
             groups += criterion_groups(target, opt, f"s2sd_target_{i}")

@@ -1,5 +1,6 @@
-"""Records of a run: every sink, a file of this folder, gets the same rows, values of an epoch or, with --log_every, of
-a batch.
+"""Records of a run: every sink, a file of this folder, gets the same rows.
+
+Rows are values of an epoch or, with --log_every, of a batch.
 
 Names: `test/e_recall@1` everywhere, but the files of a group have those of the ICML pipeline, and the online service
 has both, or one of them by `--online_names`. Values of one batch: `batch/loss`. Pictures: `pictures/spectrum`.
@@ -83,13 +84,15 @@ class Sink:
         """Record the rows of some batches, in the order of their steps."""
 
     def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
-        """On resume, drop all rows after `epoch`, which ended with the batch `step`; without `tested` those of test,
-        too.
+        """On resume, drop all rows after `epoch`, which ended with the batch `step`.
+
+        tested: False drops those of test, too.
         """
 
     def fill(self, rows: list[Row], batches: list[BatchRow]) -> None:
-        """On resume, after `cut`, add what is missing of all rows so far: where the file was lost or damaged, or locked
-        when a run was killed.
+        """On resume, after `cut`, add the rows that are missing of all so far.
+
+        Rows are missing where a file was lost or damaged, or was locked when a run was killed.
         """
 
     def arrays(self, epoch: int, split: str, values: dict) -> None:
@@ -102,8 +105,9 @@ class Sink:
         """Record the epoch that the selection rule now chooses; `values`: split -> {metric: value}."""
 
     def best(self, selected: dict, files: dict) -> None:
-        """Keep the network of the selected epoch; `selected`: what `selected()` takes, `files`: name in a run folder ->
-        path.
+        """Keep the network of the selected epoch.
+
+        selected: the arguments of `selected()`. files: name in a run folder -> path.
         """
 
     def close(self) -> None:

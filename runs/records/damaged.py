@@ -9,8 +9,9 @@ from utilities.files import alternatives, refuse_link
 
 
 def set_aside(path: Path, reason: str) -> Path:
-    """Rename a file or folder to `<name>.damaged`, `<name>.damaged_1` …, say so, and return the new path. Raises
-    UserError.
+    """Rename a file or folder to `<name>.damaged`, `<name>.damaged_1` …, with a note; return the new path.
+
+    Raises UserError where it cannot be renamed.
     """
     target = next(free for free in alternatives(path.with_name(f"{path.name}.damaged")) if not os.path.lexists(free))
     try:

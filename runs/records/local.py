@@ -51,19 +51,19 @@ class Columns(NamedTuple):
 
 
 def read_metrics(path: Path) -> Columns:
-    """The complete rows of a metrics.csv, numbers exactly as written. Raises FileNotFoundError; ValueError where the
-    file is damaged.
+    """The complete rows of a metrics.csv, numbers exactly as written.
+
+    Raises FileNotFoundError; ValueError where the file is damaged.
     """
     content = path.read_bytes()
     end = content.rfind(b"\n") + 1
     text = content[:end].decode()
     if "\0" in text:
         raise ValueError("a NUL byte")
-    cells = (
-        list(itertools.chain(*csv.reader(io.StringIO(text))))
-        if '"' in text
-        else text.replace("\n", ",").split(",")[:-1]
-    )
+    if '"' in text:
+        cells = list(itertools.chain(*csv.reader(io.StringIO(text))))
+    else:
+        cells = text.replace("\n", ",").split(",")[:-1]
     if tuple(cells[:4]) != LongFile.FIELDS or len(cells) % 4:
         raise ValueError(f"it has other columns than {', '.join(LongFile.FIELDS)}")
     epochs, splits, metrics, values = (cells[column + 4 :: 4] for column in range(4))
@@ -74,8 +74,10 @@ def read_metrics(path: Path) -> Columns:
 
 def _check(row: dict, number: int) -> None:
     """Raise ValueError where a row, the line `number`, has too many or too few columns, or text for a number."""
-    if None in row or None in row.values():
-        raise ValueError(f"line {number} has too {'many' if None in row else 'few'} columns")
+    if None in row:
+        raise ValueError(f"line {number} has too many columns")
+    if None in row.values():
+        raise ValueError(f"line {number} has too few columns")
     for column, value in row.items():
         try:
             if column in ("epoch", "step"):
@@ -189,7 +191,9 @@ class GroupFiles(Sink):
                     path.unlink()
 
     def fill(self, rows: list[Row], batches: list[BatchRow]) -> None:
-        epochs = {path: {int(row["epoch"]) for row in read_rows(path)} for path in {self._path(row) for row in rows}}
+        epochs = {}  # file -> the epochs that it has
+        for path in {self._path(row) for row in rows}:
+            epochs[path] = {int(row["epoch"]) for row in read_rows(path)}
         self.write([row for row in rows if row.epoch not in epochs[self._path(row)]])
 
 

@@ -1,5 +1,7 @@
-"""Weights & Biases and Comet: the same rows, under the ICML pipeline's names and plain ones. A failing or slow network
-never stops or slows a run.
+"""Weights & Biases and Comet: the same rows, under the ICML pipeline's names and plain ones.
+
+A failing or slow network never stops or slows a run: `Background` runs the service's sink on a thread of its own, and
+the first failure of a sink turns it off, with one printed line.
 """
 
 import contextlib
@@ -20,9 +22,8 @@ from utilities.console import say
 from utilities.errors import UserError
 from utilities.reading import read_yaml
 
-OPEN_WITHIN = (
-    10  # seconds that a run waits for its service at the start; after that it trains while the service still starts
-)
+# Seconds that a run waits for its service at the start; after that it trains while the service still starts.
+OPEN_WITHIN = 10
 GIVEN_UP_AFTER = 30  # seconds since the start after which an ending run gives up a service that has not opened
 CLOSE_WITHIN = 60  # seconds that an ending run waits until an open service has everything
 ARTIFACT_WITHIN = 1800  # the same with --log_artifacts, which sends a checkpoint at the end
@@ -53,8 +54,9 @@ COMET_COLLECTS_NOTHING = dict.fromkeys(
 
 
 def online_sink(opt, folder: Path) -> Sink:
-    """The sink of `--log_online` with its `--online_backend`, or one that is off. Raises UserError where Comet is not
-    installed.
+    """The sink of `--log_online` with its `--online_backend`, or one that is off.
+
+    Raises UserError where Comet is not installed.
     """
     if not opt.log_online:
         return Sink()
@@ -64,9 +66,8 @@ def online_sink(opt, folder: Path) -> Sink:
         except ImportError as error:
             raise UserError("--online_backend comet_ml needs the package: pip install comet_ml") from error
         return Background(lambda: Comet(opt, folder), close_within=_close_within(opt))
-    with contextlib.suppress(
-        ImportError
-    ):  # Wandb reports it; imported here, so that no worker is forked during the import
+    # Imported here, so that no worker is forked during the import; `Wandb` reports where it is missing.
+    with contextlib.suppress(ImportError):
         importlib.import_module("wandb")
     return Background(lambda: Wandb(opt, folder), close_within=_close_within(opt))
 
@@ -76,8 +77,7 @@ def _close_within(opt) -> float:
 
 
 class Background:
-    """Runs another sink, made by `open_sink`, on a thread of its own: training goes on while that sink waits for its
-    service.
+    """Runs another sink, made by `open_sink`, on a thread of its own: training does not wait for the service.
 
     The constructor waits up to `open_within` seconds until the service is open. `close` gives up a service that is not
     open `given_up_after` seconds after the start; an open one gets `close_within` seconds for calls that are still
@@ -142,8 +142,9 @@ class Background:
 
 
 def _never_fatal(method):
-    """Wrap a method: its first failure is printed in one line and turns the sink off. Local records are complete
-    without it.
+    """Wrap a method: its first failure is printed in one line and turns the sink off.
+
+    Local records are complete without it.
     """
 
     @functools.wraps(method)
@@ -186,24 +187,24 @@ class _Service(Sink):
 
     def _selection(self, rule: str, epoch: int, values: dict) -> dict:
         """`selected/rule`, `selected/epoch`, and for each value `selected/<its name>`."""
-        named = {
-            f"selected/{name}": value
-            for split, of in values.items()
-            for metric, value in of.items()
-            for name in self._metric_names(split, metric)
-        }
-        return {"selected/rule": rule, "selected/epoch": epoch, **named}
+        selection = {"selected/rule": rule, "selected/epoch": epoch}
+        for split, metrics in values.items():
+            for metric, value in metrics.items():
+                for name in self._metric_names(split, metric):
+                    selection[f"selected/{name}"] = value
+        return selection
 
 
 def _configuration(opt, folder: Path) -> dict:
-    """The flags and, under `environment`, what environment.yaml holds: commit, versions, weights, counts of the
-    data.
-    """
+    """The flags and, under `environment`, the content of environment.yaml: commit, versions, weights, counts."""
     try:
         environment = read_yaml(folder / "environment.yaml")
     except Exception:  # missing or damaged: the flags alone
         environment = None
-    return opt.saved() | ({"environment": environment} if isinstance(environment, dict) else {})
+    configuration = opt.saved()
+    if isinstance(environment, dict):
+        configuration["environment"] = environment
+    return configuration
 
 
 class Wandb(_Service):
@@ -244,9 +245,16 @@ class Wandb(_Service):
                     f"later: wandb sync {folder}/wandb/offline-run-*"
                 )
         identity = _identity(as_folder(folder / "wandb"))
-        limit = (
-            {"finish_timeout": _close_within(opt)} if "finish_timeout" in wandb.Settings.model_fields else {}
-        )  # not in older versions
+        settings = {
+            "save_code": False,
+            "console": "off",
+            "disable_git": True,
+            "x_disable_meta": True,
+            "silent": True,
+        }
+        if "finish_timeout" in wandb.Settings.model_fields:  # not in older versions
+            settings["finish_timeout"] = _close_within(opt)
+        resume = "allow" if mode == "online" else None
         run = wandb.init(
             dir=str(folder),
             mode=mode,
@@ -254,11 +262,9 @@ class Wandb(_Service):
             group=opt.group,
             name=_title(opt, folder),
             id=identity,
-            resume="allow" if mode == "online" else None,
+            resume=resume,
             config=_configuration(opt, folder),
-            settings=wandb.Settings(
-                save_code=False, console="off", disable_git=True, x_disable_meta=True, silent=True, **limit
-            ),
+            settings=wandb.Settings(**settings),
         )
         _define_panels(run, opt.online_names)
         return run
@@ -266,23 +272,23 @@ class Wandb(_Service):
     @_never_fatal
     def write(self, rows: list[Row]) -> None:
         self._step = rows[0].step + rows[0].epoch + 1
-        self.run.log(
-            {name: row.value for row in rows for name in self._names(row)} | {"epoch": rows[0].epoch}, step=self._step
-        )
+        values = {name: row.value for row in rows for name in self._names(row)}
+        self.run.log(values | {"epoch": rows[0].epoch}, step=self._step)
 
     @_never_fatal
     def write_batches(self, rows: list[BatchRow]) -> None:
-        for step, of_one in itertools.groupby(rows, key=lambda row: row.step):
-            of_one = list(of_one)
-            values = {f"batch/{row.name}": row.value for row in of_one}
-            self.run.log(values | {"batch/step": step, "epoch": of_one[0].epoch}, step=step + of_one[0].epoch + 1)
+        for step, rows_of_step in itertools.groupby(rows, key=lambda row: row.step):
+            rows_of_step = list(rows_of_step)
+            epoch = rows_of_step[0].epoch
+            values = {f"batch/{row.name}": row.value for row in rows_of_step}
+            self.run.log(values | {"batch/step": step, "epoch": epoch}, step=step + epoch + 1)
 
     @_never_fatal
     def arrays(self, epoch: int, split: str, values: dict) -> None:
         import wandb
 
-        drawn = {name: wandb.Histogram(value) for name, value in values.items()}
-        histograms = {logged: drawn[name] for name in values for logged in self._metric_names(split, name)}
+        histogram_of = {name: wandb.Histogram(value) for name, value in values.items()}
+        histograms = {logged: histogram_of[name] for name in values for logged in self._metric_names(split, name)}
         self.run.log(histograms | {"epoch": epoch}, step=self._step)
 
     @_never_fatal
@@ -303,8 +309,8 @@ class Wandb(_Service):
         artifact = wandb.Artifact(
             name[-128:], type="model", description=selected["rule"], metadata=self._selection(**selected)
         )
-        for there, path in files.items():
-            artifact.add_file(str(path), name=there)
+        for name_in_run, path in files.items():
+            artifact.add_file(str(path), name=name_in_run)
         self.run.log_artifact(artifact, aliases=["latest", "selected", f"epoch_{selected['epoch']}"])
 
     @_never_fatal
@@ -342,12 +348,13 @@ def _identity(folder: Path) -> str:
 
 def _title(opt, folder: Path) -> str:
     """The run's name at the service; a fold's with its cross-validation's."""
-    return folder.name if getattr(opt, "fold", None) is None else f"{folder.parent.name}/{folder.name}"
+    return folder.name if opt.fold is None else f"{folder.parent.name}/{folder.name}"
 
 
 class Comet(_Service):
-    """A Comet experiment, offline where there is no key. It holds what a run records, and nothing that Comet collects
-    by itself.
+    """A Comet experiment, offline if there is no key.
+
+    It holds what a run records, and nothing that Comet collects by itself.
     """
 
     def __init__(self, opt, folder: Path):
@@ -360,9 +367,9 @@ class Comet(_Service):
                 self.run = comet_ml.Experiment(api_key=key, project_name=opt.project, **COMET_COLLECTS_NOTHING)
             else:
                 say(f"--log_online: no COMET_API_KEY: offline; later: comet upload {folder}/comet/*.zip")
-                where = str(folder / "comet")
+                offline_folder = str(folder / "comet")
                 self.run = comet_ml.OfflineExperiment(
-                    offline_directory=where, project_name=opt.project, **COMET_COLLECTS_NOTHING
+                    offline_directory=offline_folder, project_name=opt.project, **COMET_COLLECTS_NOTHING
                 )
             self.run.set_name(_title(opt, folder))
             self.run.add_tag(opt.group)
@@ -397,8 +404,8 @@ class Comet(_Service):
 
     @_never_fatal
     def best(self, selected: dict, files: dict) -> None:
-        for there, path in files.items():
-            self.run.log_model("selected", str(path), file_name=there, overwrite=True)
+        for name, path in files.items():
+            self.run.log_model("selected", str(path), file_name=name, overwrite=True)
 
     @_never_fatal
     def close(self) -> None:

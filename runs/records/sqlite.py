@@ -1,5 +1,6 @@
-"""metrics.db: the rows of metrics.csv in SQLite, one table a group, those of batches.csv in the table `batches`; NaN is
-NULL there.
+"""metrics.db: the rows of metrics.csv in SQLite, one table per group, those of batches.csv in the table `batches`.
+
+NaN is NULL there.
 """
 
 import contextlib
@@ -15,12 +16,8 @@ from utilities.errors import UserError
 # columns
 EPOCHS = ["epoch", "split", "metric", "value"]
 BATCHES = ["epoch", "step", "name", "value"]
-_BESIDE = (
-    "-journal",
-    "-wal",
-    "-shm",
-)  # SQLite's own files beside a database, which would spoil a new database of that name
-
+# Endings of SQLite's own files beside a database, which would spoil a new database of that name.
+_BESIDE = ("-journal", "-wal", "-shm")
 
 # seconds that a lock is waited for, and while rows wait already
 PATIENCE = 60
@@ -51,8 +48,7 @@ class Database(Sink):
         self._waiting = []  # what could not be written while another program held the database
 
     def _take(self, action) -> None:
-        """Call `action(connection)` in one transaction. What is no database, or a damaged one, is set aside, and
-        `action` gets a new one.
+        """Call `action(connection)` in one transaction. A damaged database is set aside, and `action` gets a new one.
 
         While another program holds the database locked, actions wait for the next call. Raises UserError where it
         cannot be written.
@@ -95,10 +91,10 @@ class Database(Sink):
 
     def _table(self, connection, group: str) -> str:
         """The name of a group's table, which is made if it is missing."""
-        there = self._tables(connection)
-        lower_names = {name.lower() for name in there}
+        tables = self._tables(connection)
+        lower_names = {name.lower() for name in tables}
         for name in itertools.chain([group], (f"{group} ({number})" for number in itertools.count(2))):
-            if name in there:
+            if name in tables:
                 return name
             if name.lower() not in lower_names:
                 connection.execute(
@@ -107,7 +103,7 @@ class Database(Sink):
                 )
                 return name
 
-    def write(self, rows: list[Row], known: str = "replace") -> None:
+    def write(self, rows: list[Row], existing: str = "replace") -> None:
         """Record rows; `known`: what becomes of one that is there, `replace` or `ignore`."""
 
         def insert(connection):
@@ -116,11 +112,11 @@ class Database(Sink):
                 groups.setdefault(row.group, []).append((row.epoch, row.split, row.metric, row.value))
             for group in sorted(groups):
                 table = _quoted(self._table(connection, group))
-                connection.executemany(f"insert or {known} into {table} values (?, ?, ?, ?)", groups[group])
+                connection.executemany(f"insert or {existing} into {table} values (?, ?, ?, ?)", groups[group])
 
         self._take(insert)
 
-    def write_batches(self, rows: list[BatchRow], known: str = "replace") -> None:
+    def write_batches(self, rows: list[BatchRow], existing: str = "replace") -> None:
         """As `write`."""
 
         def insert(connection):
@@ -128,7 +124,7 @@ class Database(Sink):
                 "create table if not exists batches (epoch integer, step integer, name text, value real, primary "
                 "key (step, name))"
             )
-            connection.executemany(f"insert or {known} into batches values (?, ?, ?, ?)", rows)
+            connection.executemany(f"insert or {existing} into batches values (?, ?, ?, ?)", rows)
 
         self._take(insert)
 

@@ -24,8 +24,9 @@ class EventFiles(Sink):
 
     @contextlib.contextmanager
     def _writer(self, subfolder: str = ""):
-        """The writer of a folder, opened at its first value: importing it takes seconds. It is flushed. Raises
-        UserError.
+        """The writer of a folder, opened at its first value: importing it takes seconds.
+
+        It is flushed. Raises UserError.
         """
         try:
             writer = self._open(subfolder)
@@ -59,10 +60,8 @@ class EventFiles(Sink):
                 writer.add_scalar(f"batch/{row.name}", row.value, row.step)
 
     def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
-        self._purge = {
-            "": epoch + 1,
-            "batches": step + 1,
-        }  # TensorBoard drops an earlier process's values from there on
+        # TensorBoard drops an earlier process's values from there on.
+        self._purge = {"": epoch + 1, "batches": step + 1}
         blocking = next((path for path in self.folder.rglob("*tfevents*") if path.is_dir()), None)
         if blocking is not None:  # TensorBoard skips damaged parts of a file, but stops at a folder of such a name
             set_aside(self.folder, f"{blocking.name} is a folder")
@@ -95,14 +94,15 @@ class EventFiles(Sink):
 
 
 def _shown_by_the_caller(args) -> None:
-    """Of TensorBoard's thread: the next call raises its error once more."""
+    """Print no error of TensorBoard's thread: the next call raises it once more."""
     if type(args.thread).__name__ != "_AsyncWriterThread":
         threading.__excepthook__(args)
 
 
 def _wait_for_a_later_name(folder: Path) -> None:
-    """Wait until the name of a new event file sorts after those in `folder`; at most 2 s, in case the clock was set
-    back.
+    """Wait until the name of a new event file sorts after those in `folder`, at most 2 s.
+
+    The limit is for a clock that was set back.
 
     TensorBoard reads the files of a folder in the order of their names:
     `events.out.tfevents.<second>.<host>.<process>.<counter>`. Within a second neither process nor counter ("10" < "9")

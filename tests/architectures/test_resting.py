@@ -11,7 +11,7 @@ import architectures
 import parameters
 from architectures import _adaptation
 from engine.optimisers import build_optimizer
-from runs import checkpoint, load_run, reports
+from runs import checkpoint, load_run, start_up
 from tests.architectures import made
 from tests.architectures.made import refused, saved
 from tests.kit import tiny
@@ -222,7 +222,7 @@ def test_prompts_and_updates_decay_with_their_block_and_a_resting_backbone_shows
     trained, total = (
         sum(p.numel() for p in network.parameters() if p.requires_grad or every) for every in (False, True)
     )
-    assert reports.partly(opt, network) == [
+    assert start_up.partly_trained(opt, network) == [
         f"--lora_rank 2 --prompts 4: {trained:,} of {total:,} parameters train, {trained / total:.2%}; the others rest"
     ]
     groups = {group["name"]: group for group in network.param_groups(opt)}

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BASE = ["--arch", "conv4_normalize", "--dataset", "glyphs", "--loss", "margin"]
 
 
-def said(call) -> str:
+def error_message(call) -> str:
     """The message of a UserError; empty without one."""
     try:
         call()
@@ -39,9 +39,9 @@ def flags_of(tmp: Path, rank: int) -> list[tuple[list[str], str]]:
     (tmp / f"{rank}").mkdir(exist_ok=True)
     weights = tmp / f"{rank}" / "weights.pth"
     weights.write_bytes(bytes([rank]))
-    relevance, other = (tmp / f"{rank}" / name for name in ("relevance.py", "other.py"))
+    relevance, other_file = (tmp / f"{rank}" / name for name in ("relevance.py", "other.py"))
     relevance.write_text("# equal, in two folders\n")
-    other.write_text(f"# {rank}\n")
+    other_file.write_text(f"# {rank}\n")
     os.chdir(tmp / f"{rank}")
     return [
         (["--seed", str(rank)], "--seed is 0 in process 0 and 1 in process 1"),
@@ -58,7 +58,7 @@ def flags_of(tmp: Path, rank: int) -> list[tuple[list[str], str]]:
         ),
         (["--source_path", f"/somewhere/{rank}", "--kernels", str(rank), "--wandb_key", f"secret{rank}"], ""),
         (["--eval_relevance", str(relevance)], ""),
-        (["--eval_relevance", str(other)], "the file of --eval_relevance is "),
+        (["--eval_relevance", str(other_file)], "the file of --eval_relevance is "),
         (["--project", 300 * "p"], ""),
         ([], ""),
     ]
@@ -66,12 +66,12 @@ def flags_of(tmp: Path, rank: int) -> list[tuple[list[str], str]]:
 
 def compare_flags(rank, tmp):
     for words, expected in flags_of(tmp, rank):
-        found = said(lambda words=words: agreement.same_on_all(parameters.resolve([*BASE, *words])))
-        assert (expected in found and "start them with the same command" in found) if expected else not found, (
+        message = error_message(lambda words=words: agreement.same_on_all(parameters.resolve([*BASE, *words])))
+        assert (expected in message and "start them with the same command" in message) if expected else not message, (
             words,
-            found,
+            message,
         )
-        assert "secret" not in found and len(found.splitlines()) < 2
+        assert "secret" not in message and len(message.splitlines()) < 2
     opt = parameters.resolve(BASE)
     assert agreement.same_on_all(opt) is opt
     service = parameters.resolve(BASE)
@@ -79,16 +79,16 @@ def compare_flags(rank, tmp):
     service.roles = Roles({**service.roles, "service_token": SECRET})
     assert agreement.same_on_all(service) is service, "a key of a user's plug-in"
     with mock.patch.object(provenance, "packages", lambda: {"torch": f"2.{rank}", **({"optuna": "4"} if rank else {})}):
-        found = said(lambda: agreement.same_on_all(opt))
-    assert "differ: torch is 2.0 in process 0 and 2.1 in process 1. All" in found, found
+        message = error_message(lambda: agreement.same_on_all(opt))
+    assert "differ: torch is 2.0 in process 0 and 2.1 in process 1. All" in message, message
     plain = Path.read_bytes
     with mock.patch.object(
         Path,
         "read_bytes",
         lambda path: plain(path) + bytes([rank]) * (path.name == "margin.py" and path.parent.name == "criteria"),
     ):
-        found = said(lambda: agreement.same_on_all(opt))
-    assert "differ: criteria/margin.py is " in found, found
+        message = error_message(lambda: agreement.same_on_all(opt))
+    assert "differ: criteria/margin.py is " in message, message
 
 
 def test_other_flags_files_packages_and_code_are_named(tmp_path):
@@ -101,22 +101,28 @@ def compare_data(rank, roots):
             ["--dataset", "folder", "--dataset_folder_path", str(root[rank]), "--arch", "conv4_normalize"]
         )
         splits = datasets.select("folder", opt, input_size=16)
-        found = said(lambda splits=splits: agreement.same_data(splits))
+        message = error_message(lambda splits=splits: agreement.same_data(splits))
         assert (
-            (expected in found and "the data of process 1 are not those of process 0" in found)
+            (expected in message and "the data of process 1 are not those of process 0" in message)
             if expected
-            else not found
-        ), (number, found)
+            else not message
+        ), (number, message)
 
 
 def test_other_data_are_named(tmp_path):
-    one = make_folder(tmp_path / "one", n_classes=4, n_images=3)
-    same, more, other = (shutil.copytree(one, tmp_path / name) for name in ("same", "more", "other"))
-    new = min(more.glob("*/*"))
+    folder = make_folder(tmp_path / "one", n_classes=4, n_images=3)
+    same_images, more_images, other_images = (
+        shutil.copytree(folder, tmp_path / name) for name in ("same", "more", "other")
+    )
+    new = min(more_images.glob("*/*"))
     shutil.copy(new, new.with_name("more.jpg"))
-    changed = max(other.glob("*/*"))
-    changed.write_bytes(min(other.glob("*/*")).read_bytes())
-    spawned(2, compare_data, [((one, same), ""), ((one, more), "class"), ((one, other), "class")])
+    changed = max(other_images.glob("*/*"))
+    changed.write_bytes(min(other_images.glob("*/*")).read_bytes())
+    spawned(
+        2,
+        compare_data,
+        [((folder, same_images), ""), ((folder, more_images), "class"), ((folder, other_images), "class")],
+    )
 
 
 def test_one_process_compares_nothing(monkeypatch):

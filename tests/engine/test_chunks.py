@@ -140,14 +140,14 @@ def trained(
     model = network(norm) if network is Network else network()
     miner = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
     criterion = Against() if opt.memory_size and stand_in else criteria.of_run(opt.but(embed_dim=WIDTH), miner, model)
-    made = trainer(opt, model, criterion) if trainer else trainers.select(opt.trainer, opt, model, criterion)
-    made = made.to(Runtime(opt).device, dtype)
-    optimizer = build_optimizer(model, criterion, opt, made.param_groups(opt))
-    step = Step(made, optimizer, Runtime(opt), Sampler(), StepSettings(chunk_size=chunk_size))
+    trainer = trainer(opt, model, criterion) if trainer else trainers.select(opt.trainer, opt, model, criterion)
+    trainer = trainer.to(Runtime(opt).device, dtype)
+    optimizer = build_optimizer(model, criterion, opt, trainer.param_groups(opt))
+    step = Step(trainer, optimizer, Runtime(opt), Sampler(), StepSettings(chunk_size=chunk_size))
     step.start_epoch(1)
     torch.manual_seed(1)
-    done = [step(batch) for batch in batches(made.VIEWS, steps, side)]
-    return made, step, done, torch.rand(())
+    results = [step(batch) for batch in batches(trainer.VIEWS, steps, side)]
+    return trainer, step, results, torch.rand(())
 
 
 def rounding(name):
@@ -160,27 +160,32 @@ def rounding(name):
 TOLERANCES = {torch.float64: (1e-10, 1e-11), torch.float32: (1e-5, 1e-6)}  # relative and absolute
 
 
-def assert_same_steps(wanted, found, rtol, atol):
+def assert_same_steps(expected, result, rtol, atol):
     """What `trained` gives, twice: the state, the result of each step, the next draw."""
-    (one, _, steps, draw), (other, _, others, other_draw) = wanted, found
-    state = other.state_dict()
-    for name, value in one.state_dict().items():
+    reference, _, expected_steps, expected_draw = expected
+    trainer, _, steps, draw = result
+    state = trainer.state_dict()
+    for name, value in reference.state_dict().items():
         if torch.is_tensor(value):
             torch.testing.assert_close(
-                state[name], value, rtol=rtol, atol=atol * rounding(name), msg=lambda said, name=name: f"{name}: {said}"
+                state[name],
+                value,
+                rtol=rtol,
+                atol=atol * rounding(name),
+                msg=lambda message, name=name: f"{name}: {message}",
             )
-    for a, b in zip(steps, others, strict=True):
+    for a, b in zip(expected_steps, steps, strict=True):
         torch.testing.assert_close((b.loss, b.gradient_norm), (a.loss, a.gradient_norm), rtol=10 * rtol, atol=10 * atol)
         assert a.images == b.images and a.gradient_norm > 0
-    assert torch.equal(draw, other_draw), "the next draw is that after a plain step"
+    assert torch.equal(draw, expected_draw), "the next draw is that after a plain step"
 
 
 def assert_equal_steps(chunk_size, *flags, tolerances=None, **how):
-    whole, cut = (trained(size, *flags, **how) for size in (0, chunk_size))
-    assert_same_steps(whole, cut, *(tolerances or TOLERANCES[how.get("dtype", torch.float64)]))
-    made, step, *_ = cut
-    assert len(step.sampler.embeddings) == N * made.VIEWS and not step.sampler.embeddings.requires_grad
-    return whole[0]
+    plain, cut = (trained(size, *flags, **how) for size in (0, chunk_size))
+    assert_same_steps(plain, cut, *(tolerances or TOLERANCES[how.get("dtype", torch.float64)]))
+    trainer, step, *_ = cut
+    assert len(step.sampler.embeddings) == N * trainer.VIEWS and not step.sampler.embeddings.requires_grad
+    return plain[0]
 
 
 def of_loss(loss):
@@ -190,13 +195,13 @@ def of_loss(loss):
 
 def failures(cases, check):
     """What fails of `check(*case)`, each in a line: one test of a registry names all that are wrong."""
-    found = []
+    messages = []
     for case in cases:
         try:
             check(*case)
         except Exception as error:  # noqa: BLE001  whatever it is
-            found.append(f"{case}: {type(error).__name__} {str(error)[:300]}")
-    return found
+            messages.append(f"{case}: {type(error).__name__} {str(error)[:300]}")
+    return messages
 
 
 SOME = [
@@ -225,14 +230,20 @@ def test_parameters_are_those_of_plain_steps_for_every_criterion(names, dtype):
     start = Network().to(dtype).last_linear.weight
 
     def check(loss):
-        whole = assert_equal_steps(5, *of_loss(loss), dtype=dtype, steps=1)
-        assert not torch.equal(start, whole.network.last_linear.weight), "the step moved the network"
+        plain = assert_equal_steps(5, *of_loss(loss), dtype=dtype, steps=1)
+        assert not torch.equal(start, plain.network.last_linear.weight), "the step moved the network"
 
     assert not failures(((loss,) for loss in names), check)
 
 
 def way_id(part):
     return part if isinstance(part, str) else " ".join(part[:1])
+
+
+def way_param(name, flags):
+    """A trainer and its flags, as a parameter of a test that is long for most of them."""
+    marks = () if name in ("metric_only", "cascaded") else pytest.mark.long
+    return pytest.param(name, flags, marks=marks)
 
 
 @pytest.mark.parametrize(("name", "flags"), WAYS, ids=way_id)
@@ -242,7 +253,7 @@ def test_every_trainer_in_chunks(name, flags):
 
 @pytest.mark.parametrize(
     ("name", "flags"),
-    [pytest.param(*way, marks=[pytest.mark.long] * (way[0] not in ("metric_only", "cascaded"))) for way in WAYS],
+    [way_param(*way) for way in WAYS],
     ids=way_id,
 )
 def test_every_trainer_in_chunks_of_any_size_and_of_a_network_of_the_project(name, flags):
@@ -275,16 +286,16 @@ def test_with_clipping_memory_regularisers_random_miners_and_half_precision():
         ["--loss", "contrastive", "--metrix", ".4", "--metrix_level", "feature"],
         ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"],
     ]
-    found = failures(cases, lambda *flags: assert_equal_steps(5, *flags))
+    messages = failures(cases, lambda *flags: assert_equal_steps(5, *flags))
     for precision, error in (
         ("bfloat16", 2**-8),
         ("float16", 2**-11),
     ):  # chunks are added in float32; what one gives is rounded, as the whole batch's is
         how = {"dtype": torch.float32, "tolerances": (error, error / 10), "steps": 2}
-        found += failures(
+        messages += failures(
             [(precision,)], lambda name, how=how: assert_equal_steps(5, "--loss", "margin", "--precision", name, **how)
         )
-    assert not found
+    assert not messages
 
 
 def test_what_a_users_trainer_may_give_and_take():
@@ -337,62 +348,64 @@ EMA = ["--memory_size", "40", "--memory_start", "0", "--memory_ema", ".5"]
 
 def test_batch_statistics_move_once_a_chunk_and_are_said(capsys):
     """The reference is a step on each chunk's own graph; the moving average sees each chunk once too."""
-    made, reference = (trained(4, "--loss", "contrastive", *EMA, norm=True, steps=steps)[0] for steps in (1, 0))
+    averaging, reference = (trained(4, "--loss", "contrastive", *EMA, norm=True, steps=steps)[0] for steps in (1, 0))
     assert "BatchNorm takes its batch statistics from each chunk" in capsys.readouterr().out
     torch.manual_seed(1)
     for images in next(batches(steps=1)).images.split(4):
         reference.outputs(images)
     for networks in zip(
-        *((trainer.network, trainer.added_losses[0].average.network) for trainer in (made, reference)), strict=True
+        *((trainer.network, trainer.added_losses[0].average.network) for trainer in (averaging, reference)), strict=True
     ):
-        found, wanted = (network.norm for network in networks)
-        assert found.num_batches_tracked == wanted.num_batches_tracked == 3
-        torch.testing.assert_close(found.running_mean, wanted.running_mean)
-    assert all(layer.track_running_stats for layer in made.modules() if isinstance(layer, torch.nn.BatchNorm2d))
+        norm, expected = (network.norm for network in networks)
+        assert norm.num_batches_tracked == expected.num_batches_tracked == 3
+        torch.testing.assert_close(norm.running_mean, expected.running_mean)
+    assert all(layer.track_running_stats for layer in averaging.modules() if isinstance(layer, torch.nn.BatchNorm2d))
 
 
 @pytest.mark.parametrize("flags", [EMA, ["--trainer", "diva", *DIVA], ["--trainer", "diva", *DIVA, *EMA]], ids=" ".join)
 def test_a_momentum_encoder_runs_once_a_chunk(flags):
-    made, step, _, _ = trained(6, *flags, "--loss", "contrastive", steps=0)
+    trainer, step, _, _ = trained(6, *flags, "--loss", "contrastive", steps=0)
     calls = []
-    averages = [*([made.average] if "diva" in flags else []), *(added.average for added in made.added_losses)]
-    for name, networks in (("average", averages), ("network", [made.network])):
+    averages = [*([trainer.average] if "diva" in flags else []), *(added.average for added in trainer.added_losses)]
+    for name, networks in (("average", averages), ("network", [trainer.network])):
         for network in networks:
             network.register_forward_hook(lambda *_, name=name: calls.append(name))
-    for batch in batches(made.VIEWS, steps=2):
+    for batch in batches(trainer.VIEWS, steps=2):
         step(batch)
-    chunks = 2 * 2 * made.VIEWS
+    chunks = 2 * 2 * trainer.VIEWS
     assert calls.count("average") == chunks * len(averages) > 0 and calls.count("network") == 2 * chunks
-    assert "diva" not in flags or (made.enqueued == 2 * 2 * N and len(made.queue) == 4 * N)
+    assert "diva" not in flags or (trainer.enqueued == 2 * 2 * N and len(trainer.queue) == 4 * N)
 
 
 def test_a_network_that_rests_runs_once_a_chunk():
     flags = ["--trainer", "adversarial", "--loss", "margin", "--adversarial_generator_epochs", "1"]
-    made, step, _, _ = trained(4, *flags, steps=0)
+    trainer, step, _, _ = trained(4, *flags, steps=0)
     calls = []
-    before = [p.detach().clone() for p in made.network.parameters()]
-    made.network.register_forward_hook(lambda *_: calls.append("network"))
-    one, two = (step(batch) for batch in batches(steps=2))
+    before = [p.detach().clone() for p in trainer.network.parameters()]
+    trainer.network.register_forward_hook(lambda *_: calls.append("network"))
+    first, second = (step(batch) for batch in batches(steps=2))
     assert (
-        len(calls) == 2 * 3 and set(one.losses) == {"g_hard_loss", "g_reg_loss", "g_adv_loss"} and one.gradient_norm > 0
+        len(calls) == 2 * 3
+        and set(first.losses) == {"g_hard_loss", "g_reg_loss", "g_adv_loss"}
+        and first.gradient_norm > 0
     )
-    assert equal_states(before, [*made.network.parameters()])
+    assert equal_states(before, [*trainer.network.parameters()])
     step.start_epoch(2)
     step(next(batches(steps=1)))
-    assert len(calls) == 2 * 3 + 2 * 3 and not torch.equal(before[0], next(made.network.parameters()))
+    assert len(calls) == 2 * 3 + 2 * 3 and not torch.equal(before[0], next(trainer.network.parameters()))
 
 
 def check_draws_of_chunks():
     """The reference: the chunks one after the other, whose graphs are kept, and one backward pass through all."""
     cut = trained(5, "--loss", "margin", network=Noisy, steps=1)[0]
-    whole, step, _, _ = trained(0, "--loss", "margin", network=Noisy, steps=0)
+    trainer, step, _, _ = trained(0, "--loss", "margin", network=Noisy, steps=0)
     batch = next(batches(steps=1))
     torch.manual_seed(1)
-    parts = [whole.outputs(step.runtime.to_device(images)) for images in batch.images.split(5)]
+    parts = [trainer.outputs(step.runtime.to_device(images)) for images in batch.images.split(5)]
     outputs = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     batch = batch._replace(labels=step.runtime.to_device(batch.labels))
-    step.runtime.step(sum(whole.losses(outputs, batch).values()), step.optimizer)
-    for a, b in zip(whole.network.parameters(), cut.network.parameters(), strict=True):
+    step.runtime.step(sum(trainer.losses(outputs, batch).values()), step.optimizer)
+    for a, b in zip(trainer.network.parameters(), cut.network.parameters(), strict=True):
         torch.testing.assert_close(b, a, rtol=1e-10, atol=1e-11)
 
 

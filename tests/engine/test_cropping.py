@@ -51,7 +51,7 @@ def root(tmp_path_factory):
     return root
 
 
-def words(root, cache, *more):
+def words(root, cache, *flags):
     return [
         "--dataset",
         "folder",
@@ -68,27 +68,27 @@ def words(root, cache, *more):
         str(cache),
         "--image_cache_side",
         "48",
-        *more,
+        *flags,
     ]
 
 
-def made(argv):
+def options_and_images(argv):
     opt = parameters.read(argv)
     return opt, datasets.select(opt.dataset, opt)["training"]
 
 
-def transform(tmp_path, root, *more):
-    return made(words(root, tmp_path / "cache", *more))[1].transform
+def transform(tmp_path, root, *flags):
+    return options_and_images(words(root, tmp_path / "cache", *flags))[1].transform
 
 
 LIKELY = 1e-3  # of Kolmogorov and Smirnov's test
 
 
 @pytest.mark.parametrize(
-    "more", [[], ["--crop_scale", ".9", "1", "--crop_ratio", "2", "3"]], ids=["plain", "often none fits"]
+    "flags", [[], ["--crop_scale", ".9", "1", "--crop_ratio", "2", "3"]], ids=["plain", "often none fits"]
 )
-def test_boxes_have_the_distribution_of_torchvisions(root, tmp_path, more):
-    drawing = transform(tmp_path, root, *more)
+def test_boxes_have_the_distribution_of_torchvisions(root, tmp_path, flags):
+    drawing = transform(tmp_path, root, *flags)
     count = 600
     for size in SIZES:
         boxes = drawing.draw(size.expand(count, 2), torch.Generator().manual_seed(1))["boxes"]
@@ -97,14 +97,14 @@ def test_boxes_have_the_distribution_of_torchvisions(root, tmp_path, more):
         image = torch.empty(3, *size.tolist(), device="meta")
         theirs = torch.tensor(
             [
-                [found[name] for name in ("top", "left", "height", "width")]
-                for found in (drawing.crop.make_params([image]) for _ in range(count))
+                [box[name] for name in ("top", "left", "height", "width")]
+                for box in (drawing.crop.make_params([image]) for _ in range(count))
             ]
         )
-        for one, other in zip(
+        for first, second in zip(
             [*boxes.T, boxes[:, 2] * boxes[:, 3]], [*theirs.T, theirs[:, 2] * theirs[:, 3]], strict=True
         ):
-            assert scipy.stats.ks_2samp(one, other, method="asymp").pvalue > LIKELY, size
+            assert scipy.stats.ks_2samp(first, second, method="asymp").pvalue > LIKELY, size
 
 
 def test_where_no_draw_fits_the_largest_centre_is_torchvisions(root, tmp_path):
@@ -112,8 +112,8 @@ def test_where_no_draw_fits_the_largest_centre_is_torchvisions(root, tmp_path):
     sizes = torch.tensor([[40, 10], [10, 40], [3, 100], [100, 3], [1, 1], [37, 40], [41, 40]])
     boxes = drawing.draw(sizes, torch.Generator().manual_seed(0))["boxes"].tolist()
     for box, size in zip(boxes[:4], sizes.tolist(), strict=False):
-        found = drawing.crop.make_params([torch.empty(3, *size, device="meta")])
-        assert box == [found[name] for name in ("top", "left", "height", "width")]
+        expected_box = drawing.crop.make_params([torch.empty(3, *size, device="meta")])
+        assert box == [expected_box[name] for name in ("top", "left", "height", "width")]
 
 
 def test_flips_grey_and_jitter_are_drawn_as_by_torchvision(root, tmp_path):
@@ -139,8 +139,8 @@ def test_flips_grey_and_jitter_are_drawn_as_by_torchvision(root, tmp_path):
 
 
 def per_image(image, box, flip, size, mode):
-    found = functional.resized_crop(image, *box, size, interpolation=v2.InterpolationMode(mode), antialias=True)
-    return functional.horizontal_flip(found) if flip else found
+    expected = functional.resized_crop(image, *box, size, interpolation=v2.InterpolationMode(mode), antialias=True)
+    return functional.horizontal_flip(expected) if flip else expected
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
@@ -151,19 +151,19 @@ def test_crops_are_torchvisions_image_by_image(mode, size, device):
     lies beside the crops.
     """
     torch.manual_seed(3)
-    whole = [
+    whole_batch = [
         torch.randint(0, 256, (3, h, w), dtype=torch.uint8)
         for h, w in ((48, 64), (64, 20), (9, 64), (33, 33), (1, 1), (36, 28))
     ]
     boxes = torch.tensor([[3, 5, 40, 50], [0, 0, 64, 20], [8, 3, 1, 61], [1, 1, 30, 7], [0, 0, 1, 1], [0, 0, 36, 28]])
     flips = torch.tensor([True, False, True, True, False, False])
     pixels = torch.randint(0, 256, (6, 64, 64, 3), dtype=torch.uint8)
-    for place, image, (top, _, height, _) in zip(pixels, whole, boxes.tolist(), strict=True):
+    for place, image, (top, _, height, _) in zip(pixels, whole_batch, boxes.tolist(), strict=True):
         place[:height, : image.shape[2]] = image[:, top : top + height].permute(1, 2, 0)
     expected = torch.stack(
         [
             per_image(image.permute(1, 2, 0).contiguous().permute(2, 0, 1), box, flip, size, mode)
-            for image, box, flip in zip(whole, boxes.tolist(), flips.tolist(), strict=True)
+            for image, box, flip in zip(whole_batch, boxes.tolist(), flips.tolist(), strict=True)
         ]
     )
     arguments = pixels, boxes, flips, size, mode
@@ -184,7 +184,8 @@ def test_colours_are_torchvisions_image_by_image():
     torch.manual_seed(4)
     count = 60
     pixels = torch.randint(0, 256, (count, 6, 6, 3), dtype=torch.uint8)
-    pixels[:5], pixels[5:9, :, :, 1] = torch.arange(5, dtype=torch.uint8)[:, None, None, None] * 60, 255
+    pixels[:5] = torch.arange(5, dtype=torch.uint8)[:, None, None, None] * 60
+    pixels[5:9, :, :, 1] = 255
     draws = {
         "boxes": torch.tensor([[0, 0, 6, 6]] * count),
         "flip": torch.zeros(count, dtype=torch.bool),
@@ -200,19 +201,19 @@ def test_colours_are_torchvisions_image_by_image():
         functional.adjust_saturation,
         functional.adjust_hue,
     )
-    found = cropping.Cut(pixels, draws, Drawing()).on(torch.device("cpu"))
-    apart = []
+    images = cropping.Cut(pixels, draws, Drawing()).on(torch.device("cpu"))
+    single_images = []
     for i in range(count):
         image = pixels[i].permute(2, 0, 1)
         image = functional.rgb_to_grayscale(image, 3) if draws["grey"][i] else image
         for number in draws["order"][i].tolist():
             image = kernels[number](image, draws["factors"][i, number].item()) if number >= 0 else image
-        apart.append((found[i].int() - image.int()).abs())
+        single_images.append((images[i].int() - image.int()).abs())
     assert (
-        torch.stack(apart).float().mean() < 0.05 and torch.stack(apart).max() <= 4
+        torch.stack(single_images).float().mean() < 0.05 and torch.stack(single_images).max() <= 4
     )  # a last bit before a floor, turned by later steps
     rows = torch.tensor([12, 3, 40])
-    assert torch.equal(cropping.Cut(pixels, draws, Drawing())[rows].on(torch.device("cpu")), found[rows]), (
+    assert torch.equal(cropping.Cut(pixels, draws, Drawing())[rows].on(torch.device("cpu")), images[rows]), (
         "an image does not depend on the others"
     )
 
@@ -223,7 +224,7 @@ ALL = ["--augmentation", "adv", *JITTER, "--random_erasing", ".6"]
 
 def loaded(argv, ranks=None):
     """The batches, their images on the CPU."""
-    opt, dataset = made(argv)
+    opt, dataset = options_and_images(argv)
     torch.manual_seed(4)
     loader = training_loader(dataset, BATCHES, opt, 2, ranks)
     runtime = Runtime(opt)
@@ -236,7 +237,7 @@ def loaded(argv, ranks=None):
 
 
 def test_batches_are_the_drawn_crops_of_the_decoded_images(root, tmp_path):
-    opt, dataset = made(words(root, tmp_path / "cache"))
+    opt, dataset = options_and_images(words(root, tmp_path / "cache"))
     assert dataset.transforms_as_resolved.startswith("LongSide(48); on the device, drawn by batch: RandomResizedCrop")
     assert not np.shares_memory(dataset.original(0).numpy(), dataset.view(0))
     torch.manual_seed(4)
@@ -267,16 +268,16 @@ def test_batches_are_the_drawn_crops_of_the_decoded_images(root, tmp_path):
 
 def test_parts_of_processes_are_the_batch_of_one(root, tmp_path):
     argv = words(root, tmp_path / "cache", *ALL)
-    whole = loaded(argv)
+    whole_batches = loaded(argv)
     parts = [loaded(argv, Of(rank, 3)) for rank in range(3)]
-    for number, batch in enumerate(whole):
+    for number, batch in enumerate(whole_batches):
         assert torch.equal(torch.cat([part[number].images for part in parts]), batch.images)
         assert torch.equal(torch.cat([part[number].labels for part in parts]), batch.labels)
         assert all(torch.equal(part[number].indices, batch.indices) for part in parts)
-    assert (whole[0].images == 0).all(1).any(), "erased"
+    assert (whole_batches[0].images == 0).all(1).any(), "erased"
     plain = loaded(argv[: argv.index("--random_erasing")])
-    kept = (whole[1].images != 0).any(1, keepdim=True)
-    assert torch.equal((whole[1].images * 255).round().byte() * kept, plain[1].images * kept), (
+    is_kept = (whole_batches[1].images != 0).any(1, keepdim=True)
+    assert torch.equal((whole_batches[1].images * 255).round().byte() * is_kept, plain[1].images * is_kept), (
         "erasing changes no other draw"
     )
 
@@ -290,8 +291,8 @@ def test_shards_feed_the_cache(root, tmp_path):
             shard.add(path, f"{int(path.stem):02d}.jpg")
             shard.add(label, f"{int(path.stem):02d}.cls")
     shards = ["--dataset", "shards", "--dataset_shards", str(tmp_path / "data-{0..0}.tar"), *argv[4:]]
-    for batch, other in zip(loaded(argv), loaded(shards), strict=True):
-        assert torch.equal(other.images, batch.images)
+    for batch, shard_batch in zip(loaded(argv), loaded(shards), strict=True):
+        assert torch.equal(shard_batch.images, batch.images)
 
 
 def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch):
@@ -302,12 +303,12 @@ def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch
     random_picture(9, (40, 50)).save(tmp_path / "here" / "class_0" / "99.png")
     shutil.copytree(root, tmp_path / "here", dirs_exist_ok=True)
     argv = words(tmp_path / "here", tmp_path / "cache", "--image_cache_side", "61", "--gpu", "1")
-    asked = []
-    plain = made(argv)[1]
+    devices = []
+    plain = options_and_images(argv)[1]
     decode_jpeg = torchvision.io.decode_jpeg
 
     def negative(data, mode, device):
-        asked.append(str(device))
+        devices.append(str(device))
         image = decode_jpeg(data, mode)
         if image.shape[2] == 32:
             raise RuntimeError("not of a kind that the device reads")
@@ -317,24 +318,23 @@ def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch
         patch.setattr(torch.cuda, "is_available", lambda: True)
         patch.setattr(torchvision.io, "decode_jpeg", negative)
         opt = parameters.read(argv)
-        found = datasets.select("folder", opt)["training"]
+        images = datasets.select("folder", opt)["training"]
         assert datasets.select("folder", opt.but(decode_once=False))["training"].transforms_as_resolved.startswith(
             "LongSide(61); Random"
         )
-    assert set(asked) == {"cuda:1"} and len(list((tmp_path / "cache").iterdir())) == 2
-    assert found.transforms_as_resolved == f"nvJPEG(CUDA {torch.version.cuda}); {plain.transforms_as_resolved}"
+    assert set(devices) == {"cuda:1"} and len(list((tmp_path / "cache").iterdir())) == 2
+    assert images.transforms_as_resolved == f"nvJPEG(CUDA {torch.version.cuda}); {plain.transforms_as_resolved}"
     kinds = set()
     for index, path in enumerate(plain.paths):
         turned = path.endswith("class_0/0.jpg")
         image = plain.original(index)
-        same = turned or path.endswith(".png") or image.shape[2] == 32
-        kinds.add((turned, same))
-        assert (
-            torch.equal(found.original(index), image if same else 255 - image)
-            and found.view(index).shape == plain.view(index).shape
-        )
-        assert found.original(index).permute(1, 2, 0).is_contiguous() or turned
-        assert torch.equal(found.read.fresh(path), plain.read.fresh(path)), "what the cache lacks"
+        is_equal = turned or path.endswith(".png") or image.shape[2] == 32
+        kinds.add((turned, is_equal))
+        expected_image = image if is_equal else 255 - image
+        assert torch.equal(images.original(index), expected_image)
+        assert images.view(index).shape == plain.view(index).shape
+        assert images.original(index).permute(1, 2, 0).is_contiguous() or turned
+        assert torch.equal(images.read.fresh(path), plain.read.fresh(path)), "what the cache lacks"
     assert len(kinds) == 3
 
 
@@ -344,16 +344,16 @@ def test_nvjpeg_is_near_the_other_decoder(tmp_path):
     make_files(tmp_path, 32)
     for path in (tmp_path / "class_0").iterdir():
         data = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
-        found = _images.on_gpu(torch.device("cuda", 0))(data)
+        image = _images.on_gpu(torch.device("cuda", 0))(data)
         expected = _images.decode(str(path))
-        assert found.shape == expected.shape and found.stride() == expected.stride()
-        difference = (found.int() - expected.int()).abs()
+        assert image.shape == expected.shape and image.stride() == expected.stride()
+        difference = (image.int() - expected.int()).abs()
         assert difference.float().mean() < 1.5 and difference.max() < 64
 
 
 def test_what_does_not_go_with_it_is_refused(root, tmp_path, monkeypatch, capsys):
     argv = words(root, tmp_path / "cache")
-    for refused, said in (
+    for refused, message in (
         ([*argv, "--augmentation", "red"], "RandomResizedCrop"),
         ([*argv, "--resize_size", "40"], "RandomResizedCrop"),
         ([*argv, "--randaugment", "2", "9"], "image by image"),
@@ -365,7 +365,7 @@ def test_what_does_not_go_with_it_is_refused(root, tmp_path, monkeypatch, capsys
         with pytest.raises(SystemExit):
             parameters.read(refused)
         line = capsys.readouterr().err
-        assert said in line and "--decode_once" in line and line.count("\n") == 1, line
+        assert message in line and "--decode_once" in line and line.count("\n") == 1, line
     with pytest.raises(UserError, match="several sizes need --image_cache_side"):
         loaded(words(root, tmp_path / "cache", "--image_cache_side", "0"))
     broken = make_folder(tmp_path / "broken", n_classes=2, n_images=3)
@@ -394,13 +394,13 @@ class Slow(torch.utils.data.Dataset):
 
 
 @pytest.mark.parametrize(
-    ("kernels", "seconds", "told"),
+    ("kernels", "seconds", "line"),
     [
         (0, 0.005, "the input 50, the network 400: the input is the brake: --kernels"),
         (1, 0.2, "the input 50, the network 10: the network is the brake"),
     ],
 )
-def test_the_pace_of_every_loader_is_told_after_the_first_epoch(kernels, seconds, told, capsys, monkeypatch):
+def test_the_pace_of_every_loader_is_told_after_the_first_epoch(kernels, seconds, line, capsys, monkeypatch):
     """Four batches of two images of 20 ms each; the first step, which loads libraries, does not count. A worker has a
     clock of its own.
     """
@@ -413,7 +413,7 @@ def test_the_pace_of_every_loader_is_told_after_the_first_epoch(kernels, seconds
         for number, batch in enumerate(reports.progress(loader, epoch, opt, meter)):
             clock[0] += seconds if number else 7
             meter.add(StepResult(torch.zeros(()), {}, torch.zeros(()), len(batch.labels)))
-    assert capsys.readouterr().out.count(f"images a second a process: {told}") == 1
+    assert capsys.readouterr().out.count(f"images a second a process: {line}") == 1
 
 
 def test_a_gpus_steps_are_timed_by_its_own_clock_and_waited_for_at_the_end(monkeypatch):
@@ -445,8 +445,8 @@ def test_a_run_resumed_is_the_run_and_says_its_pace(root, tmp_path, capsys):
         "--n_epochs",
         "2",
     ]
-    whole = main.main(parameters.read([*argv, "--savename", "whole"])).folder
+    whole_run = main.main(parameters.read([*argv, "--savename", "whole"])).folder
     assert capsys.readouterr().out.count("images a second a process: the input") == 1
     cut = main.main(parameters.read([*argv, "--savename", "cut", "--n_epochs", "1"])).folder
     main.main(parameters.read(["--resume_from", str(cut), "--n_epochs", "2"]))
-    assert_same_run(whole, cut)
+    assert_same_run(whole_run, cut)

@@ -26,8 +26,10 @@ def test_rectangles_are_within_their_bounds():
     boxes = _transforms.Erasing(0.5, (0.02, 0.4), (0.3, 10 / 3), [0.0], (60, 30)).draw(2000)
     erased = boxes[boxes[:, 2] > 0]
     assert boxes.shape == (2000, 4) and 900 < len(erased) < 1100
-    top, left, height, width = erased.double().unbind(1)
-    assert (top + height <= 60).all() and (left + width <= 30).all() and (height < 60).all() and (width < 30).all()
+    top, first_column, height, width = erased.double().unbind(1)
+    assert (
+        (top + height <= 60).all() and (first_column + width <= 30).all() and (height < 60).all() and (width < 30).all()
+    )
     area = height * width / 1800
     assert area.min() > 0.015 and area.max() < 0.42 and abs(math.exp((height / width).log().mean()) - 1.2) < 0.3
     assert len({tuple(box) for box in erased.tolist()}) > 500
@@ -48,18 +50,18 @@ def test_height_by_width_is_drawn_uniformly_as_by_the_authors():
     torch.manual_seed(0)
     uniform = _transforms.Erasing(1.0, (0.02, 0.4), (0.3, 10 / 3), [0.0], (60, 30), "uniform")
     boxes = uniform.draw(3000)
-    top, left, height, width = boxes.double().unbind(1)
+    top, first_column, height, width = boxes.double().unbind(1)
     assert (
         (top >= 0).all()
-        and (left >= 0).all()
+        and (first_column >= 0).all()
         and (top + height <= 60).all()
-        and (left + width <= 30).all()
+        and (first_column + width <= 30).all()
         and (height > 0).all()
     )
     generator = random.Random(1)
     expected = sorted(plain_ratio(generator) for _ in range(3000))
-    found = sorted((height / width).tolist())
-    gaps = [abs(bisect.bisect(found, value) - bisect.bisect(expected, value)) / 3000 for value in expected]
+    ratios = sorted((height / width).tolist())
+    gaps = [abs(bisect.bisect(ratios, value) - bisect.bisect(expected, value)) / 3000 for value in expected]
     assert max(gaps) < 1.95 * math.sqrt(2 / 3000), "Kolmogorov and Smirnov, 0.1 %"
     by_logarithm = _transforms.Erasing(1.0, (0.02, 0.4), (0.3, 10 / 3), [0.0], (60, 30), "log").draw(3000).double()
     assert (by_logarithm[:, 2] / by_logarithm[:, 3]).mean() < 0.9 * (height / width).mean()
@@ -93,14 +95,14 @@ def test_erased_pixels_have_the_value_after_normalisation(name, value):
     boxes = torch.tensor([[2, 3, 5, 4], [0, 0, 0, 0], [0, 0, 19, 11]])
     seen = network.prepare(Erased(images, boxes, pixel_of(network, value)).on(lambda tensor: tensor))
     order = [2, 1, 0] if network.input_space == "BGR" else [0, 1, 2]
-    for image, box, found in zip(network.prepare(images), boxes.tolist(), seen, strict=True):
+    for image, box, seen_image in zip(network.prepare(images), boxes.tolist(), seen, strict=True):
         fill = torch.tensor((value * 3)[:3])[order].view(3, 1, 1)
         expected = functional.erase(image, *box, fill) if box[2] else image
-        assert torch.allclose(found, expected, atol=1e-4)
+        assert torch.allclose(seen_image, expected, atol=1e-4)
 
 
 def test_parts_and_workers_get_the_same_rectangles(folder_data):
-    more = [
+    flags = [
         "--random_erasing",
         "0.7",
         "--color_jitter",
@@ -135,19 +137,19 @@ def test_parts_and_workers_get_the_same_rectangles(folder_data):
         torch.manual_seed(4)
         return list(training_loader(dataset, chosen, opt, 2, ranks))
 
-    whole = loaded(more)
-    assert sum(int(batch.images.boxes[:, 2].bool().sum()) for batch in whole) >= 8
-    by_worker = loaded(more, kernels=1)
-    by_rank = [loaded(more, Of(rank, 3)) for rank in range(3)]
-    for number, batch in enumerate(whole):
+    batches = loaded(flags)
+    assert sum(int(batch.images.boxes[:, 2].bool().sum()) for batch in batches) >= 8
+    by_worker = loaded(flags, kernels=1)
+    by_rank = [loaded(flags, Of(rank, 3)) for rank in range(3)]
+    for number, batch in enumerate(batches):
         for name in ("images", "boxes"):
             expected = getattr(batch.images, name)
             assert torch.equal(getattr(by_worker[number].images, name), expected), name
             assert torch.equal(torch.cat([getattr(part[number].images, name) for part in by_rank]), expected), name
-    plain = loaded(more[2:])
-    assert all(torch.equal(batch.images.images, other.images) for batch, other in zip(whole, plain, strict=True)), (
-        "erasing changes no other draw"
-    )
+    plain = loaded(flags[2:])
+    assert all(
+        torch.equal(batch.images.images, plain_batch.images) for batch, plain_batch in zip(batches, plain, strict=True)
+    ), "erasing changes no other draw"
 
 
 @pytest.mark.parametrize(
@@ -157,13 +159,13 @@ def test_steps_in_chunks_are_the_plain_steps(precision, close):
     boxes = torch.tensor([[0, 1, 3, 2], [0, 0, 0, 0], [2, 0, 2, 4]] * 4)
     states = []
     for chunk_size, erased in ((0, boxes), (5, boxes), (0, 0 * boxes)):
-        made, step, _, _ = trained(
+        trainer, step, _, _ = trained(
             chunk_size, "--loss", "margin", "--precision", precision, dtype=torch.float32, steps=0
         )
         step.pixel = torch.full((1, 3, 1, 1), 200.0)
         for batch in batches():
             step(batch._replace(images=Erased(batch.images, erased)))
-        states.append(torch.cat([value.flatten() for value in made.parameters()]))
+        states.append(torch.cat([value.flatten() for value in trainer.parameters()]))
     torch.testing.assert_close(states[1], states[0], **close)
     assert not torch.allclose(states[2], states[0], **close), "erasing acts"
 

@@ -61,12 +61,12 @@ def options(kernels=0, iterations=None):
 def epochs(kernels, iterations=None):
     torch.manual_seed(3)
     loader = training_loader(Noisy(), Draws(), options(kernels, iterations))
-    drawn = []
+    draws = []
     for _ in range(2):
         for _, noise, indices in loader:
-            drawn.append((indices.tolist(), noise.flatten().tolist()))
+            draws.append((indices.tolist(), noise.flatten().tolist()))
             torch.rand(11)  # a miner draws from the same stream
-    return drawn
+    return draws
 
 
 def test_workers_change_nothing_and_augmentations_differ():
@@ -87,7 +87,7 @@ def test_loading_leaves_the_seeds_of_gpus_alone(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("batches", "said"),
+    ("batches", "message"),
     [
         ([], "yields no batch"),
         ([[]], r"yields \[\]"),
@@ -95,12 +95,12 @@ def test_loading_leaves_the_seeds_of_gpus_alone(monkeypatch):
         ([["a/1.jpg"]], "whole numbers"),
     ],
 )
-def test_what_a_users_sampler_yields_is_checked(batches, said):
+def test_what_a_users_sampler_yields_is_checked(batches, message):
     class Mine(Draws):
         def __iter__(self):
             return iter(batches)
 
-    with pytest.raises(errors.UserError, match=said):
+    with pytest.raises(errors.UserError, match=message):
         list(training_loader(Noisy(), Mine(), options(iterations=3)))
 
 
@@ -150,10 +150,10 @@ def test_repeated_images_in_batches_are_told_at_the_start_and_once(capsys):
     loader = training_loader(Noisy(), Repeating(), options(), views=2)
     for _ in range(2):
         list(loader)
-    told = capsys.readouterr().out
-    assert told.count("\n") == 1 and "2 of 3 hold an image several times, 25.0% of the images" in told
-    assert "at distance 0" not in told, "each is augmented for itself"
-    assert "--data_sampler class_balanced" in told
+    output = capsys.readouterr().out
+    assert output.count("\n") == 1 and "2 of 3 hold an image several times, 25.0% of the images" in output
+    assert "at distance 0" not in output, "each is augmented for itself"
+    assert "--data_sampler class_balanced" in output
     list(training_loader(Noisy(), make_sampler("class_balanced", [4, 4, 4], bs=6), options()))
     assert capsys.readouterr().out == ""
     list(training_loader(Noisy(), make_sampler("class_balanced", [1, 4, 4], bs=6), options()))

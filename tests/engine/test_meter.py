@@ -26,8 +26,8 @@ def test_steps_that_float16_leaves_out_are_in_no_mean():
         meter = EpochMeter(torch.nn.Identity())
         for norm in norms:
             meter.add(result(torch.ones(()), norm=norm))
-        found = meter.means(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.25))
-        assert found["gradient_norm"] == pytest.approx(mean, nan_ok=True) and found["loss"] == 1
+        means = meter.means(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.25))
+        assert means["gradient_norm"] == pytest.approx(mean, nan_ok=True) and means["loss"] == 1
 
 
 def means_are_those_of_each_batch(loss, mining):

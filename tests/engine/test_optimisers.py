@@ -137,9 +137,8 @@ def test_no_decay_on_biases_and_norms():
         network, torch.nn.Identity(), opt, [{"params": [torch.nn.Parameter(torch.zeros(2, 2))], "name": "trainer"}]
     )
     decay = {id(p): group["weight_decay"] for group in groups for p in group["params"] if group["name"] != "trainer"}
-    expected = {
-        id(p): 0 if p.ndim == 1 else 0.3 if p is network.last_linear.weight else 0.01 for p in network.parameters()
-    }
+    expected = {id(p): 0 if p.ndim == 1 else 0.01 for p in network.parameters()}
+    expected[id(network.last_linear.weight)] = 0.3
     assert decay == expected and [g["name"] for g in groups].count("trainer") == 1
     plain = parameter_groups(network, torch.nn.Identity(), opt.but(no_decay_on_bias_and_norm=False))
     assert [group["name"] for group in plain] == ["backbone", "last_linear"]
@@ -190,7 +189,8 @@ def test_schedules(name, expected):
     rates = []
     for nmi in (0.5, 0.4, None, 0.45):
         optimizer.step()
-        schedule.step({} if nmi is None else {"val": {"nmi": nmi}})
+        scores = {} if nmi is None else {"val": {"nmi": nmi}}
+        schedule.step(scores)
         rates.append(optimizer.param_groups[0]["lr"])
         fresh = build_scheduler(optimizer, options(scheduler=name), Watching())
         optimizer.param_groups[0]["lr"] = rates[-1]
@@ -216,8 +216,8 @@ def test_another_optimiser_goes_on_at_the_rate_of_now(scheduler):
     start.
     """
 
-    def built(optim, **more):
-        opt = options(optim=optim, scheduler=scheduler, tau=[1], **more)
+    def built(optim, **flags):
+        opt = options(optim=optim, scheduler=scheduler, tau=[1], **flags)
         optimizer = build_optimizer(torch.nn.Linear(2, 1), torch.nn.Identity(), opt)
         return optimizer, build_scheduler(optimizer, opt, Watching())
 
@@ -229,17 +229,15 @@ def test_another_optimiser_goes_on_at_the_rate_of_now(scheduler):
 
     before = {"lr": 0.1, "n_epochs": 2}
     after = {"lr": 0.2, "n_epochs": 4}
-    (optimizer, schedule), (other, again) = built("adam", **before), built("rmsprop", **after)
+    optimizer, schedule = built("adam", **before)
     rate_after(optimizer, schedule, [0.5, 0.4])
-    with keeping_rates(other, again):
-        other.load_state_dict(fitting(optimizer.state_dict(), other))
-        again.load_state_dict(schedule.state_dict())
+    resumed_optimizer, resumed_schedule = built("rmsprop", **after)
+    with keeping_rates(resumed_optimizer, resumed_schedule):
+        resumed_optimizer.load_state_dict(fitting(optimizer.state_dict(), resumed_optimizer))
+        resumed_schedule.load_state_dict(schedule.state_dict())
     expected = rate_after(*built("rmsprop", **after), [0.5, 0.4])
-    assert (
-        other.param_groups[0]["lr"] == pytest.approx(expected) == 0.1
-        and other.param_groups[0]["alpha"] == 0.99
-        and not other.state
-    )
+    (group,) = resumed_optimizer.param_groups
+    assert group["lr"] == pytest.approx(expected) == 0.1 and group["alpha"] == 0.99 and not resumed_optimizer.state
 
 
 def rates_of(*flags, epochs, batches):
@@ -248,21 +246,21 @@ def rates_of(*flags, epochs, batches):
     optimizer = build_optimizer(torch.nn.Linear(2, 1), torch.nn.Identity(), opt)
     schedule = build_scheduler(optimizer, opt, None)
     factor = build_step_factor(opt, batches)
-    found = []
+    rates = []
     for epoch in range(1, epochs + 1):
         factor.start_epoch(epoch)
         for _ in range(batches):
             with factor.step(optimizer):
-                found.append(optimizer.param_groups[0]["lr"])
+                rates.append(optimizer.param_groups[0]["lr"])
                 optimizer.step()
-            assert learning_rates(optimizer) == {"rate/network": found[-1]}
+            assert learning_rates(optimizer) == {"rate/network": rates[-1]}
         schedule.step({})
-    return found
+    return rates
 
 
 @pytest.mark.parametrize(("epochs", "batches", "rise"), [(4, 5, 0.3), (1, 30, 0.1)])
 def test_onecycle_is_that_of_torch(epochs, batches, rise):
-    found = rates_of(
+    rates = rates_of(
         "--scheduler", "onecycle", "--onecycle_rise", str(rise), "--min_lr", "0.002", epochs=epochs, batches=batches
     )
     twin = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
@@ -275,14 +273,14 @@ def test_onecycle_is_that_of_torch(epochs, batches, rise):
         final_div_factor=0.2 / 25 / 0.002,
         cycle_momentum=False,
     )
-    for number, rate in enumerate(found):
+    for number, rate in enumerate(rates):
         assert rate == pytest.approx(twin.param_groups[0]["lr"], rel=1e-9), number
         twin.step()
-        theirs.step() if number + 1 < len(found) else None
+        theirs.step() if number + 1 < len(rates) else None
 
 
 def test_what_more_epochs_change_in_a_schedule_over_all_of_them_is_told():
-    def told(before, epoch, **flags):
+    def note(before, epoch, **flags):
         return change_of_length(
             Namespace(
                 **{
@@ -300,16 +298,16 @@ def test_what_more_epochs_change_in_a_schedule_over_all_of_them_is_told():
             epoch,
         )
 
-    line = told(10, 10, scheduler="cosine")
+    line = note(10, 10, scheduler="cosine")
     assert line.startswith(
         "--n_epochs 20 (before: 10): --scheduler cosine spans all epochs, so after epoch 10 the learning rates are 0.5 "
         "of their full value, not 0."
     )
-    assert "are 0.854 of their full value, not 0.5." in told(10, 5, scheduler="cosine")
-    assert "are 1 of their full value, not 0.1." in told(10, 10, scheduler="flat_cosine", min_lr=0.1)
-    assert "are 0.75 of their full value, not 0." in told(10, 10, scheduler="onecycle")
-    assert all(told(10, 10, scheduler=other) is None for other in ("step", "plateau", "none"))
-    assert told(20, 10, scheduler="cosine") is None and told(10, 0, scheduler="cosine") is None
+    assert "are 0.854 of their full value, not 0.5." in note(10, 5, scheduler="cosine")
+    assert "are 1 of their full value, not 0.1." in note(10, 10, scheduler="flat_cosine", min_lr=0.1)
+    assert "are 0.75 of their full value, not 0." in note(10, 10, scheduler="onecycle")
+    assert all(note(10, 10, scheduler=scheduler) is None for scheduler in ("step", "plateau", "none"))
+    assert note(20, 10, scheduler="cosine") is None and note(10, 0, scheduler="cosine") is None
 
 
 def test_a_longer_schedule_that_changes_no_past_rate_is_not_told():
@@ -323,15 +321,15 @@ def test_a_longer_schedule_that_changes_no_past_rate_is_not_told():
 
 
 def test_cosines_end_at_a_rate_and_begin_late_and_onecycle_may_only_fall():
-    found = rates_of("--scheduler", "cosine", "--min_lr", "0.02", epochs=4, batches=1)
+    rates = rates_of("--scheduler", "cosine", "--min_lr", "0.02", epochs=4, batches=1)
     twin = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.2)
     theirs = torch.optim.lr_scheduler.CosineAnnealingLR(twin, T_max=4, eta_min=0.02)
-    for rate in found:
+    for rate in rates:
         assert rate == pytest.approx(twin.param_groups[0]["lr"])
         twin.step()
         theirs.step()
     late = rates_of("--scheduler", "flat_cosine", "--flat_share", "0.5", "--min_lr", "0.02", epochs=8, batches=1)
-    assert late[:4] == [0.2] * 4 and late[4:] == pytest.approx(found), (
+    assert late[:4] == [0.2] * 4 and late[4:] == pytest.approx(rates), (
         "FastReID: full rate for DELAY_EPOCHS, then the cosine over the others"
     )
     falling = rates_of("--scheduler", "onecycle", "--onecycle_rise", "0", "--min_lr", "0.002", epochs=3, batches=3)
@@ -342,8 +340,8 @@ def test_cosines_end_at_a_rate_and_begin_late_and_onecycle_may_only_fall():
 def test_the_warm_up_multiplies_the_schedule(scheduler):
     schedule = ["--scheduler", scheduler, "--tau", "1", "--gamma", ".5"]
     plain, by_steps, by_epochs = (
-        rates_of(*schedule, *more, epochs=3, batches=4)
-        for more in ([], ["--warmup_steps", "5", "--warmup_start", "0.1"], ["--warmup_epochs", "2"])
+        rates_of(*schedule, *flags, epochs=3, batches=4)
+        for flags in ([], ["--warmup_steps", "5", "--warmup_start", "0.1"], ["--warmup_epochs", "2"])
     )
     assert by_steps == pytest.approx([rate * (0.1 + 0.9 * min(step / 5, 1)) for step, rate in enumerate(plain, 1)])
     assert by_epochs == pytest.approx([rate * min(step / 8, 1) for step, rate in enumerate(plain, 1)])
@@ -351,7 +349,7 @@ def test_the_warm_up_multiplies_the_schedule(scheduler):
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ("--nesterov", "--nesterov is a form"),
         ("--optim sgd --momentum 0 --nesterov", "--nesterov is a form"),
@@ -365,10 +363,10 @@ def test_the_warm_up_multiplies_the_schedule(scheduler):
         ("--freeze_backbone_steps 3 --freeze_backbone", "leave one out"),
     ],
 )
-def test_rates_that_contradict_are_refused(flags, told, capsys):
+def test_rates_that_contradict_are_refused(flags, message, capsys):
     with pytest.raises((UserError, SystemExit)) as error:
         parameters.read(["--dataset", "glyphs", *flags.split()])
-    assert told in str(error.value) + capsys.readouterr().err
+    assert message in str(error.value) + capsys.readouterr().err
 
 
 def test_a_group_that_was_never_trained_and_is_gone_is_left_out():
@@ -389,13 +387,13 @@ def test_a_group_that_was_never_trained_and_is_gone_is_left_out():
     names = ("backbone", "last_linear", "levels")
     parts = {name: torch.nn.Parameter(torch.full((2,), float(number))) for number, name in enumerate(names, start=1)}
     before = trained(names, parts)
-    now = optimizer_of(["backbone", "levels"], parts)
-    now.load_state_dict(fitting(before.state_dict(), now))
+    present = optimizer_of(["backbone", "levels"], parts)
+    present.load_state_dict(fitting(before.state_dict(), present))
     for name in ("backbone", "levels"):
         for key, value in before.state[parts[name]].items():
-            assert torch.equal(now.state[parts[name]][key], value)
+            assert torch.equal(present.state[parts[name]][key], value)
     one_more = trained(names, parts)
     one_more.state[parts["last_linear"]] = {"step": torch.tensor(1.0)}
-    assert fitting(one_more.state_dict(), now)["param_groups"] == one_more.state_dict()["param_groups"], (
+    assert fitting(one_more.state_dict(), present)["param_groups"] == one_more.state_dict()["param_groups"], (
         "trained: kept, and refused by torch"
     )

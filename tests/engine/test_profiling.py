@@ -30,7 +30,7 @@ def test_a_part_inside_another_counts_once_and_one_that_fails_is_closed(monkeypa
 
 
 @pytest.mark.parametrize(
-    "longest,words,device,said",
+    "longest,words,device,advice",
     [
         ("data", ["--kernels", "512"], "cpu", "most time: data. First: --image_cache DIR"),
         ("backward", [], "cuda", "most time: network and backward. First: --precision bfloat16"),
@@ -39,9 +39,9 @@ def test_a_part_inside_another_counts_once_and_one_that_fails_is_closed(monkeypa
         ("loss", ["--loss", "softmax"], "cuda", "First: --sample_classes .1"),
     ],
 )
-def test_the_first_advice_is_of_the_longest_part_and_not_yet_given(longest, words, device, said):
+def test_the_first_advice_is_of_the_longest_part_and_not_yet_given(longest, words, device, advice):
     milliseconds = {**dict.fromkeys(profiling.PARTS, 1.0), "other": 1.0, longest: 50.0}
-    assert said in profiling.advice(
+    assert advice in profiling.advice(
         parameters.read(["--dataset", "glyphs", *words]), milliseconds, torch.device(device)
     )
     for part in milliseconds.keys() - {"backward"}:
@@ -50,8 +50,8 @@ def test_the_first_advice_is_of_the_longest_part_and_not_yet_given(longest, word
 
 def test_a_profile_prints_a_table_and_writes_a_trace_alone(folder_data, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(profiling, "TRACED", 2)
-    more = ["--loss", "triplet", "--batch_mining", "semihard", "--profile_steps", "3"]
-    main.main(parameters.read(run_words(folder_data, tmp_path, *more)))
+    flags = ["--loss", "triplet", "--batch_mining", "semihard", "--profile_steps", "3"]
+    main.main(parameters.read(run_words(folder_data, tmp_path, *flags)))
     out = capsys.readouterr().out
     rows = {
         words[0]: (float(words[1]), float(words[2]))

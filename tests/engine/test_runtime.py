@@ -53,11 +53,13 @@ def draws():
 
 
 def test_a_seed_sets_all_generators_and_their_states_come_back_from_a_file(tmp_path):
-    drawn = []
+    draws_of_seeds = []
     for seed in (3, 3, 4, 2**32 + 3):
         seed_everything(seed)
-        drawn.append(draws())
-    assert drawn[0] == drawn[1] and all(a != b for a, b in zip(drawn[0], drawn[2], strict=True))
+        draws_of_seeds.append(draws())
+    assert draws_of_seeds[0] == draws_of_seeds[1] and all(
+        a != b for a, b in zip(draws_of_seeds[0], draws_of_seeds[2], strict=True)
+    )
     np.random.randn()  # noqa: NPY002  an odd number of normal draws leaves one in store
     torch.save(random_states(), tmp_path / "states.pt")
     expected = draws()
@@ -96,9 +98,9 @@ def test_a_step_by_limited_gradients(flags):
                 g * min(1, min(flags.values(), default=math.inf) / size)
                 for g, size in zip(gradients, sizes, strict=True)
             ]
-        for p, other, gradient in zip(network.parameters(), twin.parameters(), gradients, strict=True):
-            other.data -= 0.01 * gradient
-            torch.testing.assert_close(p.data.cpu(), other.data, rtol=1e-4, atol=1e-6)
+        for p, expected, gradient in zip(network.parameters(), twin.parameters(), gradients, strict=True):
+            expected.data -= 0.01 * gradient
+            torch.testing.assert_close(p.data.cpu(), expected.data, rtol=1e-4, atol=1e-6)
     assert unused.grad is None
 
 
@@ -115,12 +117,12 @@ def test_precision_of_the_forward_pass():
     assert runtime().full(torch.ones(1, dtype=torch.float64)).dtype == torch.float64
 
 
-@pytest.mark.parametrize(("every", "value"), [(1, float("-inf")), (25, float("nan"))])
-def test_a_loss_that_is_not_finite_names_epoch_step_and_value(every, value):
+@pytest.mark.parametrize(("steps_between_checks", "value"), [(1, float("-inf")), (25, float("nan"))])
+def test_a_loss_that_is_not_finite_names_epoch_step_and_value(steps_between_checks, value):
     """The first bad step is named, though a GPU looks every 25 steps."""
     steps = runtime()
     weight = torch.nn.Parameter(torch.ones(1, device=runtime().device))
-    steps._check_every = every
+    steps._check_every = steps_between_checks
     optimizer = torch.optim.SGD([weight], lr=0.0)
     steps.start_epoch(4)
     steps.step(weight.sum(), optimizer)
@@ -160,28 +162,28 @@ def test_pages_are_made_once_and_can_be_given_back():
     printed = subprocess.run(
         [sys.executable, "-c", FAULTS], cwd=root, check=True, capture_output=True, text=True
     ).stdout
-    as_it_comes, kept, given_back = map(int, printed.split())
-    assert kept < as_it_comes / 10
+    as_it_comes, kept_faults, given_back = map(int, printed.split())
+    assert kept_faults < as_it_comes / 10
     assert given_back * resource.getpagesize() > 80e6  # of 96 MB
 
 
 def test_a_run_keeps_freed_memory_on_a_cpu_alone(monkeypatch):
     for device, calls in (("cpu", [1]), ("meta", [])):
-        kept = []
-        monkeypatch.setattr(memory, "keep_freed", lambda kept=kept: kept.append(1))
+        calls_of_memory = []
+        monkeypatch.setattr(memory, "keep_freed", lambda calls=calls_of_memory: calls.append(1))
         monkeypatch.setattr(Runtime, "_device", staticmethod(lambda gpus, device=device: torch.device(device)))
         runtime().begin()
-        assert kept == calls
+        assert calls_of_memory == calls
 
 
 def test_statistics_rest_and_normalise_all_the_same():
     layer = torch.nn.BatchNorm1d(3)
-    other = torch.nn.BatchNorm1d(3)
+    normalization = torch.nn.BatchNorm1d(3)
     x = torch.randn(8, 3)
     with resting_statistics(layer):
         resting = layer(x)
     assert (
-        torch.equal(resting, other(x))
+        torch.equal(resting, normalization(x))
         and layer.num_batches_tracked == 0
         and torch.equal(layer.running_mean, torch.zeros(3))
     )

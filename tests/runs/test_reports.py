@@ -14,7 +14,7 @@ import torch
 
 import main
 import parameters
-from runs import checkpoint, reports
+from runs import checkpoint, idle, reports
 from tests.conftest import ROOT
 from tests.kit.runs import SMALL_IMAGES, run_words
 from utilities.errors import UserError, terminable
@@ -191,7 +191,7 @@ def test_flags_without_effect_are_told_once():
         "64",
         "--cub_boxes",
     ]
-    assert [line.split(" ")[0] for line in reports.idle(parameters.read(words))] == [
+    assert [line.split(" ")[0] for line in idle.idle(parameters.read(words))] == [
         "--lora_alpha",
         "--prompt_depth",
         "--cub_boxes",
@@ -207,11 +207,11 @@ def test_flags_without_effect_are_told_once():
         "--split_partitions",
         "3",
     ]
-    assert {line.split(" ")[0] for line in reports.idle(parameters.read(words))} == {
+    assert {line.split(" ")[0] for line in idle.idle(parameters.read(words))} == {
         word for word in words if word.startswith("--")
     }
-    assert not reports.idle(parameters.read(["--split_partitions", "3", "--split_scheme", "class_disjoint"]))
-    assert not reports.idle(parameters.read(["--dataset", "union", "--union", "cub200", "folder:birds", "--cub_boxes"]))
+    assert not idle.idle(parameters.read(["--split_partitions", "3", "--split_scheme", "class_disjoint"]))
+    assert not idle.idle(parameters.read(["--dataset", "union", "--union", "cub200", "folder:birds", "--cub_boxes"]))
     words = [
         "--language_T",
         "2",
@@ -222,8 +222,8 @@ def test_flags_without_effect_are_told_once():
         "--s2sd_features_after",
         "7",
     ]
-    assert len(reports.idle(parameters.read(words))) == 4
-    assert not reports.idle(
+    assert len(idle.idle(parameters.read(words))) == 4
+    assert not idle.idle(
         parameters.read(["--lora_alpha", "4", "--lora_rank", "2", "--arch", "timm:vit_small_patch16_224"])
     )
 

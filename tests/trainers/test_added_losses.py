@@ -23,10 +23,10 @@ MEMORY = ["--memory_size", "10", "--memory_start"]
 def against(*flags, criterion=tiny.Against, make=trainers.select):
     """A trainer whose criterion is a plain module."""
 
-    def made(name, opt, network, _):
+    def select(name, opt, network, _):
         return make(name, opt, network, criterion())
 
-    return tiny.trainer("metric_only", "--loss", "contrastive", "--optim", "sgd", "--lr", "1e-4", *flags, make=made)
+    return tiny.trainer("metric_only", "--loss", "contrastive", "--optim", "sgd", "--lr", "1e-4", *flags, make=select)
 
 
 @pytest.mark.parametrize("start", [0, 2])
@@ -63,8 +63,8 @@ def test_weights_and_the_moving_average():
     assert not outputs[KEYS].requires_grad and not trainer.own_parameters()
     assert set(step(tiny.batch(seed=1)).losses) == {"metric_loss", "memory_loss"}
     average = trainer.added_losses[0].average.network
-    for old, new, kept in zip(before, trainer.network.parameters(), average.parameters(), strict=True):
-        torch.testing.assert_close(kept, 0.9 * old + 0.1 * new)
+    for old, new, averaged in zip(before, trainer.network.parameters(), average.parameters(), strict=True):
+        torch.testing.assert_close(averaged, 0.9 * old + 0.1 * new)
     assert not torch.equal(before[-2], trainer.network.last_linear.weight)
     layer = torch.nn.BatchNorm1d(3)
     average = MovingAverage(layer, 0.5)
@@ -104,18 +104,18 @@ def test_a_memory_that_cannot_work_is_refused_in_one_line():
     with tiny.refused("BatchAlone takes no reference"):
         against(*MEMORY, "0", criterion=BatchAlone)
     of_the_package = ["--loss", "pml", "--loss_pml_class"]
-    for name, said in (
+    for name, message in (
         ("ArcFaceLoss", "ArcFaceLoss takes no reference, nor a memory"),
         ("NCALoss", "NCALoss cannot leave an anchor's own image out"),
     ):
-        with tiny.refused(said):
+        with tiny.refused(message):
             tiny.trainer("metric_only", *of_the_package, name, *MEMORY, "5")
     tiny.trainer("metric_only", *of_the_package, "CircleLoss", *MEMORY, "5")
-    for miner, said in (
+    for miner, message in (
         (WithinBatches(), "WithinBatches takes no reference: its mine"),
         (lambda batch, labels: [], "takes no reference: its call"),
     ):
-        with tiny.refused(said):
+        with tiny.refused(message):
             tiny.trainer(
                 "metric_only",
                 "--loss",
@@ -130,7 +130,7 @@ def test_a_memory_that_cannot_work_is_refused_in_one_line():
             )
     with tiny.refused("--memory_size 3 is less than the 6 embeddings of a batch"):
         tiny.losses(against("--memory_size", "3")[0], tiny.batch())
-    trainer, opt = against(*MEMORY, "0", make=lambda name, *given: OwnLoss(*given))
+    trainer, opt = against(*MEMORY, "0", make=lambda name, *arguments: OwnLoss(*arguments))
     with tiny.refused("--memory_size has no effect with this --trainer"):
         tiny.step(opt, trainer)(tiny.batch())
 
@@ -183,9 +183,9 @@ def test_anticollapse_is_the_determinant_of_the_vectors_in_the_batch(per_class):
         torch.eye(5, dtype=x.dtype) + len(units) / (5 * 0.5) * units.T @ units
     )  # the same determinant, in the dimensions
     expected = torch.exp(-torch.logdet(inner) / 2)
-    found = _regularizers.anticollapse(x, labels, per_class)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(value, x)[0] for value in (found, expected)))
+    computed = _regularizers.anticollapse(x, labels, per_class)
+    torch.testing.assert_close(computed, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(value, x)[0] for value in (computed, expected)))
     assert torch.autograd.gradcheck(lambda x: _regularizers.anticollapse(x, labels, per_class), [points(6)])
     assert round(float(_regularizers.anticollapse(PINNED_VECTORS, PINNED_LABELS)), 7) == 0.4310619
     zeros = torch.zeros(6, 5, requires_grad=True)
@@ -219,7 +219,7 @@ def test_regularisers_are_losses_of_a_step():
     )  # other epsilons
     with tiny.refused("there is one class alone"):  # of several centres
         tiny.trainer("metric_only", "--loss", "subcenter_arcface", "--weight_regularizer", "regular_face", n_classes=1)
-    for loss, flags, said in (
+    for loss, flags, message in (
         ("contrastive", ["--weight_regularizer", "regular_face"], "--loss contrastive trains no class vectors"),
         (
             "manifold",
@@ -229,7 +229,7 @@ def test_regularisers_are_losses_of_a_step():
         ("arcface", ["--weight_regularizer", "sparse_centers"], "--loss arcface has one vector a class"),
         ("triplet", ["--embed_regularizer", "lp", "--arch", "conv4_normalize"], "have length 1"),
     ):
-        with tiny.refused(said):
+        with tiny.refused(message):
             tiny.trainer(
                 "metric_only", "--loss", loss, *flags, network=tiny.Network(normalizes="conv4_normalize" in flags)
             )

@@ -113,9 +113,9 @@ def test_random_triplets_are_valid_all_or_so_many():
     assert sorted(rows_of(random_triplets(labels, 100))) == sorted(ALL)
     torch.manual_seed(0)
     for _ in range(800):
-        drawn = rows_of(random_triplets(labels, 2))
-        assert [a for a, _, _ in drawn] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 6, 6, 7, 7]
-        for triplet in drawn:
+        triplets = rows_of(random_triplets(labels, 2))
+        assert [a for a, _, _ in triplets] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 6, 6, 7, 7]
+        for triplet in triplets:
             counts[triplet] += 1
     for (a, _, _), count in counts.items():
         expected = 800 * 2 / sum(triplet[0] == a for triplet in ALL)
@@ -167,10 +167,10 @@ def test_phases_what_rests_has_no_gradient_and_batch_norm_rests_too():
         seen[epoch] = set(losses), trained, not torch.equal(before, trainer.network.backbone[1].running_mean)
         if epoch in (2, 3):
             assert trainer.criterion.stats == {} and not trainer.network.training and trainer.generator.training
-    alone = {"metric_loss", "classifier_loss"}, {"network", "criterion", "evaluated_heads"}, True
+    network_phase = {"metric_loss", "classifier_loss"}, {"network", "criterion", "evaluated_heads"}, True
     generator = set(GENERATOR_LOSSES), {"generator"}, False
-    both = set(trainer.LOSSES), {"network", "criterion", "evaluated_heads", "generator"}, True
-    assert seen == {1: alone, 2: generator, 3: generator, 4: both}
+    joint_phase = set(trainer.LOSSES), {"network", "criterion", "evaluated_heads", "generator"}, True
+    assert seen == {1: network_phase, 2: generator, 3: generator, 4: joint_phase}
     assert set(tiny.groups(opt, trainer)) == {"network", "criterion", "generator", "classifier"}
 
 

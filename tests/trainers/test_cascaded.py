@@ -9,7 +9,7 @@ import architectures
 import batch_mining
 import criteria
 from engine.loading import Batch
-from runs.reports import described_network
+from runs.start_up import described_network
 from tests.kit import tiny
 from tests.kit.tiny import distance
 from trainers.cascaded import hardest
@@ -69,10 +69,10 @@ def test_losses_are_the_criterion_on_the_kept_pairs(arch, loss, percents):
             ]
             expected = sum(terms) / len(terms)
         assert value.item() == pytest.approx(expected, rel=1e-9)
-    none = torch.zeros(0, dtype=torch.long)
-    assert all(len(part) == 0 for part in hardest(outputs["level_1"], Pairs(none, none, none, none), 0.5)), (
-        "nothing of nothing"
-    )
+    no_rows = torch.zeros(0, dtype=torch.long)
+    assert all(
+        len(part) == 0 for part in hardest(outputs["level_1"], Pairs(no_rows, no_rows, no_rows, no_rows), 0.5)
+    ), "nothing of nothing"
     assert loss == "contrastive" or type(trainer.criterion.batchminer).__name__ == "BatchMiner", (
         "its own miner is there again"
     )
@@ -107,14 +107,14 @@ def test_gradients_and_optimiser_groups():
 
 
 def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path):
-    for flags, said in (
+    for flags, message in (
         (
             ["--cascade_stages", "block1", "block2", "layer3"],
             "conv4_normalize has no stage 'layer3': block1, block2, block3, block4",
         ),
         (["--cascade_sizes", *"44444", "--cascade_percents", *"11111"], "only 4 stages of conv4_normalize are known"),
     ):
-        with tiny.refused(said):
+        with tiny.refused(message):
             tiny.run(data, tmp_path, "--trainer", "cascaded", *flags, "--dry_run")
     with tiny.refused("gives its stages"):
         tiny.trainer("cascaded", "--loss", "triplet")

@@ -15,7 +15,7 @@ from trainers import _classifier
 OWN = {"evaluated_heads.linear.weight", "evaluated_heads.linear.bias"}
 
 
-def cross_entropy(logits, labels, smoothing=0.0, own=None):
+def cross_entropy(logits, labels, smoothing=0.0, own_share=None):
     """Of each row minus the target distribution times the log probabilities; `own`: the share of the own class, its
     others get the rest.
     """
@@ -23,8 +23,8 @@ def cross_entropy(logits, labels, smoothing=0.0, own=None):
     for row, label in zip(logits, labels, strict=True):
         log_sum = math.log(sum(math.exp(value) for value in row))
         target = [smoothing / len(row) + (1 - smoothing) * (c == label) for c in range(len(row))]
-        if own is not None:
-            target = [own if c == label else (1 - own) / (len(row) - 1) for c in range(len(row))]
+        if own_share is not None:
+            target = [own_share if c == label else (1 - own_share) / (len(row) - 1) for c in range(len(row))]
         terms.append(-sum(share * (value - log_sum) for share, value in zip(target, row, strict=True)))
     return terms
 
@@ -42,17 +42,17 @@ def multi_margin(logits, labels, margin=1.0):
     ("flags", "terms", "weights"),
     [
         ([], cross_entropy, (1, 1, 1)),
-        (["--classifier_kwargs", "label_smoothing=.1"], lambda *given: cross_entropy(*given, 0.1), (1, 1, 1)),
-        (["--classifier_smoothing", ".1"], lambda *given: cross_entropy(*given, 0.1), (1, 1, 1)),
+        (["--classifier_kwargs", "label_smoothing=.1"], lambda *arguments: cross_entropy(*arguments, 0.1), (1, 1, 1)),
+        (["--classifier_smoothing", ".1"], lambda *arguments: cross_entropy(*arguments, 0.1), (1, 1, 1)),
         (
             ["--classifier_smoothing", ".3", "--classifier_smoothing_over", "others"],
-            lambda *given: cross_entropy(*given, own=0.7),
+            lambda *arguments: cross_entropy(*arguments, own_share=0.7),
             (1, 1, 1),
         ),
         (["--classifier_kwargs", "weight=[1,2,0.5,3]"], cross_entropy, (1, 2, 0.5)),
         (
             ["--classifier_loss", "MultiMarginLoss", "--classifier_kwargs", "margin=.5"],
-            lambda *given: multi_margin(*given, 0.5),
+            lambda *arguments: multi_margin(*arguments, 0.5),
             (1, 1, 1),
         ),
     ],
@@ -144,18 +144,18 @@ def test_without_the_metric_loss_it_is_plain_classification():
         "0",
     ]
     trainer, opt = tiny.trainer("classifier", *flags, "--loss_decay", "1")
-    alone, _ = tiny.trainer("classifier", "--loss", "proxyanchor")
+    single, _ = tiny.trainer("classifier", "--loss", "proxyanchor")
     trainer.metric_loss = lambda outputs, batch: outputs["embeddings"].sum() * math.inf
     done = tiny.step(opt, trainer)(tiny.batch())
-    parameters = [*alone.network.parameters(), *alone.evaluated_heads.parameters()]
+    parameters = [*single.network.parameters(), *single.evaluated_heads.parameters()]
     loss = torch.nn.functional.cross_entropy(
-        alone.outputs(tiny.batch().images)["classifier_logits"], tiny.batch().labels
+        single.outputs(tiny.batch().images)["classifier_logits"], tiny.batch().labels
     )
     loss.backward()
     torch.optim.SGD(parameters, lr=0.1, weight_decay=opt.decay).step()
     assert torch.equal(done.loss, loss.detach())
-    for (name, one), other in zip(trainer.named_parameters(), alone.parameters(), strict=True):
-        assert torch.allclose(one, other, rtol=0, atol=1e-14), name
+    for (name, parameter), expected in zip(trainer.named_parameters(), single.parameters(), strict=True):
+        assert torch.allclose(parameter, expected, rtol=0, atol=1e-14), name
     trainer, opt = tiny.trainer("classifier", "--loss_weights", "metric_loss=0", "classifier_loss=0")
     with tiny.refused("all of metric_loss, classifier_loss weigh 0"):
         tiny.step(opt, trainer)(tiny.batch())

@@ -29,8 +29,8 @@ def own(tmp_path, monkeypatch):
     monkeypatch.setattr(trainers, "__path__", [*trainers.__path__, str(folder)])
     names = type(trainers.REGISTRY).names
     caption = type(trainers.REGISTRY).caption
-    found = lambda self: sorted([*names(self), "mine"]) if self.package == "trainers" else names(self)  # noqa: E731
-    monkeypatch.setattr(type(trainers.REGISTRY), "names", found)
+    trainer_names = lambda self: sorted([*names(self), "mine"]) if self.package == "trainers" else names(self)  # noqa: E731
+    monkeypatch.setattr(type(trainers.REGISTRY), "names", trainer_names)
     monkeypatch.setattr(
         type(trainers.REGISTRY), "caption", lambda self, name: "Mine." if name == "mine" else caption(self, name)
     )
@@ -40,25 +40,25 @@ def test_a_users_trainer_in_one_file_trains_resumes_and_is_listed(own, data, tmp
     """With what flags add to `super().losses`; the network rests in the first epoch."""
     flags = ["--trainer", "mine", "--memory_size", "20", "--memory_start", "0", "--embed_regularizer", "zero_mean"]
     assert ("mine", "Mine.") in parameters.listing("trainers")
-    whole = tiny.assert_resumes(data, tmp_path, *flags)
-    content = checkpoint.read(whole.folder / checkpoint.LAST)
+    resumed_run = tiny.assert_resumes(data, tmp_path, *flags)
+    content = checkpoint.read(resumed_run.folder / checkpoint.LAST)
     assert "head.0.weight" in content["trainer"] and not any(
         name.startswith(("network.", "criterion.")) for name in content["trainer"]
     )
-    frame = main.RunFolder(whole.folder).metrics
+    frame = main.RunFolder(resumed_run.folder).metrics
     rows = {(row.epoch, row.metric): row.value for row in frame.itertuples() if row.split == "train"}
     for epoch in (1, 2):
         parts = sum(rows[epoch, name] for name in ("metric_loss", "memory_loss", "embed_regularizer"))
         assert rows[epoch, "loss"] == pytest.approx(parts + 0.5 * rows[epoch, "head_loss"], rel=1e-5)
-    one = tiny.run(data, tmp_path, *flags, "--n_epochs", "1")
-    for run, stepped in ((one, {"trainer"}), (whole, {"backbone", "last_linear", "trainer"})):
+    short_run = tiny.run(data, tmp_path, *flags, "--n_epochs", "1")
+    for run, stepped in ((short_run, {"trainer"}), (resumed_run, {"backbone", "last_linear", "trainer"})):
         optimizer = checkpoint.read(run.folder / checkpoint.LAST)["optimizer"]
         assert {
             g["name"] for g in optimizer["param_groups"] if g["params"] and g["params"][0] in optimizer["state"]
         } == stepped
     for changed in (["--mine_hidden", "5"], ["--loss_weights", "head_loss=2"]):
         with pytest.raises(SystemExit):
-            parameters.read(["--resume_from", str(one.folder), *changed])
+            parameters.read(["--resume_from", str(short_run.folder), *changed])
         assert "flags differ" in capsys.readouterr().err
 
 
@@ -171,8 +171,8 @@ REFUSED = [
 
 
 def test_what_cannot_work_is_refused_in_one_line():
-    for name, words, said in REFUSED:
-        with tiny.refused(said):
+    for name, words, message in REFUSED:
+        with tiny.refused(message):
             tiny.resolve("--trainer", name, *words)
     for name in ("adversarial", "diva"):
         with tiny.refused("pooled features"):
@@ -212,31 +212,33 @@ def test_one_place_decides_what_losses_see_and_what_is_evaluated(name):
             seen.append(2 * outputs["embeddings"])
             return {**outputs, "embeddings": seen[-1]}
 
-    made, opt = tiny.trainer(
-        name, "--loss", "margin", *CASES[name], make=lambda name, *given: trainers.select(name, *given)
+    trainer, opt = tiny.trainer(
+        name, "--loss", "margin", *CASES[name], make=lambda name, *arguments: trainers.select(name, *arguments)
     )
     torch.manual_seed(0)
-    made = Behind(opt, tiny.Network(), made.criterion).double()
+    trainer = Behind(opt, tiny.Network(), trainer.criterion).double()
     handed = []
-    criterion = made.criterion.forward
-    made.criterion.forward = lambda batch, labels, **kwargs: handed.append(batch) or criterion(batch, labels, **kwargs)
-    batch = tiny.batch(views=made.VIEWS)
-    outputs, losses = tiny.losses(made, batch)
-    plain = made.network(batch.images)[0]
+    criterion = trainer.criterion.forward
+    trainer.criterion.forward = lambda batch, labels, **kwargs: (
+        handed.append(batch) or criterion(batch, labels, **kwargs)
+    )
+    batch = tiny.batch(views=trainer.VIEWS)
+    outputs, losses = tiny.losses(trainer, batch)
+    plain = trainer.network(batch.images)[0]
     assert torch.equal(outputs["evaluated"], plain) and torch.equal(outputs["embeddings"], 2 * plain)
-    assert torch.equal(made(batch.images), plain), "samplers with a memory store what is evaluated"
+    assert torch.equal(trainer(batch.images), plain), "samplers with a memory store what is evaluated"
     assert torch.equal(handed[-1 if name == "adversarial" else 0], 2 * plain)
     if name == "metric_only":
-        torch.testing.assert_close(made.added_losses[0].queue.rows, 2 * plain.detach())
+        torch.testing.assert_close(trainer.added_losses[0].queue.rows, 2 * plain.detach())
     if name == "adversarial":
         assert len(seen) == 2 + 2 and len(seen[1]) == len(seen[2]) == len(outputs["pooled"]) * 2, (
             "synthetic negatives too"
         )
     if name == "classifier":
-        assert torch.equal(outputs["classifier_logits"], made.evaluated_heads.linear(plain))
+        assert torch.equal(outputs["classifier_logits"], trainer.evaluated_heads.linear(plain))
 
 
-class Several(torch.nn.Module):
+class SeveralEmbeddings(torch.nn.Module):
     """Two embeddings of different widths."""
 
     embed_dim = 4
@@ -259,12 +261,12 @@ class Several(torch.nn.Module):
 def test_a_network_of_several_embeddings_is_trained_by_one_of_them(evaltypes, chosen):
     opt = parameters.read(["--dataset", "glyphs", "--loss", "softmax", "--evaltypes", *evaltypes])
     opt.n_classes = 3
-    trainer = build_trainer(opt, Several(), Runtime(opt))
+    trainer = build_trainer(opt, SeveralEmbeddings(), Runtime(opt))
     outputs, losses = tiny.losses(trainer, tiny.batch())
     assert set(outputs) == {"embeddings", "evaluated", "pooled", "wide", "narrow"} and losses["metric_loss"].isfinite()
     assert all(torch.equal(outputs[name], outputs[chosen]) for name in ("embeddings", "evaluated"))
     assert trainer.criterion.proxies.shape == (3, {"wide": 4, "narrow": 2}[chosen]), "class vectors are as wide"
-    trainer = build_trainer(opt.but(evaltypes=["narrow"]), Several(embed_dims=None), Runtime(opt))
+    trainer = build_trainer(opt.but(evaltypes=["narrow"]), SeveralEmbeddings(embed_dims=None), Runtime(opt))
     with tiny.refused("embeddings of 2 dimensions, class vectors of 4"):
         tiny.losses(trainer, tiny.batch())
 
@@ -290,7 +292,7 @@ def two(*flags):
         "--decay",
         "0",
         *flags,
-        make=lambda _, *given: TwoLosses(*given),
+        make=lambda _, *arguments: TwoLosses(*arguments),
     )
 
 
@@ -328,7 +330,7 @@ def test_weights_of_losses_that_there_are_not_are_refused():
     with tiny.refused("other: the trainer has no such loss"):
         Step(trainer, step.optimizer, step.runtime, step.sampler, StepSettings({"other": 1}))
     flags = ["--memory_size", "10", "--memory_start", "5", "--loss_weights", "memory_loss=.5"]
-    base, opt = tiny.trainer("metric_only", *flags, make=lambda _, *given: trainers.Base(*given))
+    base, opt = tiny.trainer("metric_only", *flags, make=lambda _, *arguments: trainers.Base(*arguments))
     assert set(tiny.step(opt, base)(tiny.batch()).losses) == {"metric_loss"}, "a loss that begins later has a weight"
 
 
@@ -346,7 +348,7 @@ def test_what_would_never_train_and_names_of_the_records_are_refused():
         def losses(self, outputs, batch):
             return {"loss": self.head(outputs["embeddings"]).sum()}
 
-    trainer, opt = tiny.trainer("metric_only", make=lambda _, *given: Forgetful(*given))
+    trainer, opt = tiny.trainer("metric_only", make=lambda _, *arguments: Forgetful(*arguments))
     with tiny.refused("head.weight requires a gradient and is in no optimiser group"):
         tiny.step(opt, trainer)
     trainer.head.requires_grad_(False)
@@ -358,9 +360,9 @@ def test_a_batch_holds_the_views_that_a_trainer_asks_for(data, tmp_path):
     opt = tiny.read(data, tmp_path)
     splits = datasets.select(opt.dataset, opt, opt.source_path, 32)
     sampler = datasampler.for_training(opt, splits["training"])
-    found = next(iter(training_loader(splits["training"], sampler, opt, 2)))
+    batch = next(iter(training_loader(splits["training"], sampler, opt, 2)))
     half = opt.bs
-    assert len(found.images) == 2 * half and torch.equal(found.indices[:half], found.indices[half:])
-    assert torch.equal(found.labels[:half], found.labels[half:]) and not torch.equal(
-        found.images[:half], found.images[half:]
+    assert len(batch.images) == 2 * half and torch.equal(batch.indices[:half], batch.indices[half:])
+    assert torch.equal(batch.labels[:half], batch.labels[half:]) and not torch.equal(
+        batch.images[:half], batch.images[half:]
     )

@@ -89,15 +89,15 @@ def test_three_classes_draws_uniformly():
     counts = {}
     torch.manual_seed(0)
     for _ in range(600):
-        drawn = three_classes(labels)
-        assert drawn.anchors.tolist() == list(range(6))
-        for triplet in rows_of(drawn):
+        triplets = three_classes(labels)
+        assert triplets.anchors.tolist() == list(range(6))
+        for triplet in rows_of(triplets):
             counts[triplet] = counts.get(triplet, 0) + 1
     for a in range(6):
         for p in range(6):
-            others = [n for n in range(6) if len({LABELS[a], LABELS[p], LABELS[n]}) == 3]
-            for n in others:
-                expected = 600 / sum(LABELS[i] != LABELS[a] for i in range(6)) / len(others)
+            strangers = [n for n in range(6) if len({LABELS[a], LABELS[p], LABELS[n]}) == 3]
+            for n in strangers:
+                expected = 600 / sum(LABELS[i] != LABELS[a] for i in range(6)) / len(strangers)
                 assert abs(counts.pop((a, p, n)) - expected) < 5 * math.sqrt(expected)
     trainer, _ = tiny.trainer(
         "diva", "--loss", "margin", *FLAGS, "--diva_sharing", "random"
@@ -184,9 +184,15 @@ def test_gradients_groups_and_weights():
     }
     for name in OTHERS:
         reached = {part for part in tiny.gradients(losses[f"{name}_loss"], trainer) if "backbone" not in part}
-        own = {f"evaluated_heads.layers.{name}.weight", f"evaluated_heads.layers.{name}.bias", f"criteria.{name}.beta"}
+        own_names = {
+            f"evaluated_heads.layers.{name}.weight",
+            f"evaluated_heads.layers.{name}.bias",
+            f"criteria.{name}.beta",
+        }
         assert (
-            reached <= own and len(reached) >= 2 and (f"criteria.{name}.beta" in reached) == (name != "selfsimilarity")
+            reached <= own_names
+            and len(reached) >= 2
+            and (f"criteria.{name}.beta" in reached) == (name != "selfsimilarity")
         )
         assert tiny.gradients(losses[f"{name}_loss"], trainer) > reached, "and the backbone"
     main = {part for part in tiny.gradients(losses["metric_loss"], trainer) if "backbone" not in part}

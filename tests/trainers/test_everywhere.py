@@ -105,10 +105,10 @@ WEIGHTS = {
 
 
 def flags_of(name):
-    own, heads, _ = EVERY[name]
+    own_flags, heads, _ = EVERY[name]
     joined = ["Combined_intra_selfsimilarity"] if name == "diva" else []
     evaluated = list(dict.fromkeys(["discriminative", *heads, *joined]))
-    return ["--trainer", name, "--loss", "margin", "--batch_mining", "distance", *own, "--evaltypes", *evaluated]
+    return ["--trainer", name, "--loss", "margin", "--batch_mining", "distance", *own_flags, "--evaltypes", *evaluated]
 
 
 LONG = {"adversarial", "intrabatch", "unsupervised"}  # which keep nothing of their own but layers, as classifier does
@@ -179,7 +179,7 @@ def test_it_is_loaded_and_embeds_as_it_was_trained(trained):
 def test_a_memory_of_an_earlier_version_is_restored(data, tmp_path):
     """Checkpoints until version 0.2.1 hold it as `further`."""
     flags = ["--loss", "contrastive", *MEMORY, "--memory_ema", ".9"]
-    whole = tiny.run(data, tmp_path, *flags, "--n_epochs", "2", "--savename", "Whole")
+    whole_run = tiny.run(data, tmp_path, *flags, "--n_epochs", "2", "--savename", "Whole")
     old = tiny.run(data, tmp_path, *flags, "--n_epochs", "1", "--savename", "Old")
     for path in old.folder.glob("checkpoint_*"):
         content = torch.load(path, weights_only=True)
@@ -189,14 +189,14 @@ def test_a_memory_of_an_earlier_version_is_restored(data, tmp_path):
             }
             torch.save(content, path)
     main.main(parameters.read(["--resume_from", str(old.folder), "--n_epochs", "2"]))
-    tiny.assert_equal_runs(whole.folder, old.folder)
+    tiny.assert_equal_runs(whole_run.folder, old.folder)
 
 
 @pytest.mark.long
 def test_it_is_reproduced_to_the_bit(trained, tmp_path):
-    again = main.main(parameters.read(["--reproduce_results", str(trained.folder), "--save_path", str(tmp_path)]))
-    assert again.folder != trained.folder
-    tiny.assert_equal_runs(again.folder, trained.folder)
+    reproduced = main.main(parameters.read(["--reproduce_results", str(trained.folder), "--save_path", str(tmp_path)]))
+    assert reproduced.folder != trained.folder
+    tiny.assert_equal_runs(reproduced.folder, trained.folder)
 
 
 @pytest.mark.long
@@ -234,5 +234,5 @@ def test_its_folds_and_their_ensemble(name, data, tmp_path):
     cross = tiny.run(data, tmp_path, *flags)
     main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(cross.folder)]))
     together = json.loads((cross.folder / "meta" / "concatenated.json").read_text())["values"]["test"]
-    wanted = cross.opt.evaltypes
-    assert {f"{one}/map_r" if len(wanted) > 1 else "map_r" for one in wanted} <= set(together)
+    evaltypes = cross.opt.evaltypes
+    assert {f"{evaltype}/map_r" if len(evaltypes) > 1 else "map_r" for evaltype in evaltypes} <= set(together)

@@ -64,13 +64,15 @@ def test_heads_may_change_the_main_embedding(data, tmp_path):
     assert embeddings.shape == (3, 7) and network.embed_dim == 7 and network.input_size == 48
     assert torch.allclose(embeddings.norm(dim=1), torch.ones(3))
     values = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]
-    again = evaluated_again(run, "--splits_to_eval", "val", "test")
-    assert {split: pytest.approx(scores) for split, scores in again.items()} == values
-    for more in ([], ["--eval_no_normalize"]):
-        evaluated_again(run, "--splits_to_eval", "test", "--dump_embeddings", *more)
+    measured = evaluated_again(run, "--splits_to_eval", "val", "test")
+    assert {split: pytest.approx(scores) for split, scores in measured.items()} == values
+    for unnormalized in ([], ["--eval_no_normalize"]):
+        evaluated_again(run, "--splits_to_eval", "test", "--dump_embeddings", *unnormalized)
         (path,) = run.folder.rglob("embeddings_test.npz")
         features = np.load(path)["features"]
-        assert features.shape[1] == 7 and np.allclose(np.linalg.norm(features, axis=1), 1, atol=1e-2) == (not more)
+        assert features.shape[1] == 7 and np.allclose(np.linalg.norm(features, axis=1), 1, atol=1e-2) == (
+            not unnormalized
+        )
         path.unlink()
 
 

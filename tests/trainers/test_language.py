@@ -24,15 +24,15 @@ from trainers import _language
 NAMES = {0: "gull", 1: "tern", 2: "auk", 3: "skua"}
 
 
-def file(tmp_path, names=("skua", "auk", "tern", "gull"), vectors=None, k=2, **more):
+def file(tmp_path, names=("skua", "auk", "tern", "gull"), vectors=None, k=2, **arrays):
     generator = np.random.default_rng(0)
     vectors = generator.standard_normal((len(names), k, 5)) if vectors is None else vectors
-    np.savez(tmp_path / "vectors.npz", names=np.array(names), vectors=vectors, **more)
+    np.savez(tmp_path / "vectors.npz", names=np.array(names), vectors=vectors, **arrays)
     return str(tmp_path / "vectors.npz")
 
 
 def built(path, *flags, trainer="metric_only", names=NAMES):
-    make = lambda name, opt, *rest: trainers.select(name, opt.but(class_names=names), *rest)  # noqa: E731
+    make = lambda name, opt, *modules: trainers.select(name, opt.but(class_names=names), *modules)  # noqa: E731
     return tiny.trainer(trainer, "--language_vectors", path, *flags, make=make)
 
 
@@ -107,38 +107,38 @@ def test_the_authors_function_gives_the_same(tmp_path):
 def test_it_begins_with_the_step_that_the_authors_count(tmp_path, delay):
     """Their counter is raised before it is compared: `iter_count >= activation_iter`."""
     trainer, _ = built(file(tmp_path), "--language_delay", str(delay))
-    found = ["language_loss" in tiny.losses(trainer, tiny.batch([0, 1, 2]))[1] for _ in range(4)]
-    assert found == [step >= delay for step in range(1, 5)]
+    has_loss = ["language_loss" in tiny.losses(trainer, tiny.batch([0, 1, 2]))[1] for _ in range(4)]
+    assert has_loss == [step >= delay for step in range(1, 5)]
 
 
 def test_it_begins_after_the_delay_and_counts_on(tmp_path):
     trainer, _ = built(file(tmp_path), "--language_delay", "4")
-    found = ["language_loss" in tiny.losses(trainer, tiny.batch([0, 1, 2]))[1] for _ in range(3)]
-    assert found == [False, False, False]
+    has_loss = ["language_loss" in tiny.losses(trainer, tiny.batch([0, 1, 2]))[1] for _ in range(3)]
+    assert has_loss == [False, False, False]
     state = trainer.state_dict()
     assert not [name for name in state if name.endswith("vectors")], (
         "the file is read again, and is not in the checkpoint"
     )
-    again, _ = built(file(tmp_path), "--language_delay", "4")
-    again.load_state_dict(state)
-    assert "language_loss" in tiny.losses(again, tiny.batch([0, 1, 2]))[1]
+    resumed, _ = built(file(tmp_path), "--language_delay", "4")
+    resumed.load_state_dict(state)
+    assert "language_loss" in tiny.losses(resumed, tiny.batch([0, 1, 2]))[1]
 
 
 def test_a_file_that_cannot_serve_is_refused_in_one_line(tmp_path):
     four = list(NAMES.values())
-    ones = np.ones((4, 3))
+    vectors = np.ones((4, 3))
     (tmp_path / "text.npz").write_text("gull 1 2 3")
-    for path, said in (
+    for path, message in (
         (str(tmp_path / "gone.npz"), "not an .npz file with names"),
         (str(tmp_path / "text.npz"), "not an .npz file with names"),
         (lambda: file(tmp_path, ["gull", "auk"], np.ones((2, 3))), "lacks 2 of 4 training classes: tern, skua"),
         (lambda: file(tmp_path, four, np.ones((3, 3))), r"4 names and vectors \(3, 3\)"),
         (lambda: file(tmp_path, four, np.array(["a"] * 4)), "not an .npz file with names"),
         (lambda: file(tmp_path, [*four, "gull"], np.ones((5, 3))), "names gull more than once"),
-        (lambda: file(tmp_path, four, ones * [[1], [1], [0], [1]]), "a vector of auk is 0 or not finite"),
-        (lambda: file(tmp_path, four, ones * [[1], [np.nan], [1], [1]]), "a vector of tern is 0 or not finite"),
+        (lambda: file(tmp_path, four, vectors * [[1], [1], [0], [1]]), "a vector of auk is 0 or not finite"),
+        (lambda: file(tmp_path, four, vectors * [[1], [np.nan], [1], [1]]), "a vector of tern is 0 or not finite"),
     ):
-        with tiny.refused(said):
+        with tiny.refused(message):
             built(path if isinstance(path, str) else path())
     with tiny.refused("joined to the training classes by their names"):
         built(file(tmp_path), names=None)
@@ -179,12 +179,12 @@ def command(data, weights, out, *flags):
 
 def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights, tmp_path, capsys):
     path = command(few, weights, tmp_path / "plg.npz")
-    said = capsys.readouterr().out
-    assert "not the paper's text vectors" in said
-    opt = parameters.read(shlex.split(said.splitlines()[-1].removeprefix("next: python main.py")))
+    output = capsys.readouterr().out
+    assert "not the paper's text vectors" in output
+    opt = parameters.read(shlex.split(output.splitlines()[-1].removeprefix("next: python main.py")))
     assert (opt.language_vectors, opt.dataset_folder_path, opt.weights) == (str(path), str(few), None)
-    with np.load(path) as found:
-        names, indices, scores, vectors = (found[name] for name in ("names", "indices", "scores", "vectors"))
+    with np.load(path) as arrays:
+        names, indices, scores, vectors = (arrays[name] for name in ("names", "indices", "scores", "vectors"))
     network = torchvision.models.mobilenet_v3_small()
     network.load_state_dict(torch.load(weights, weights_only=True))
     network.eval()
@@ -214,7 +214,7 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights
     assert environment["language_vectors_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     rows = main.RunFolder(run.folder).metrics
     assert (rows.metric == "language_loss").sum() == 2
-    other = make_folder(tmp_path / "others", n_classes=14, n_images=2)
+    other_data = make_folder(tmp_path / "others", n_classes=14, n_images=2)
     with tiny.refused("lacks 2 of 7 training classes: class_12, class_13"):
         main.main(
             parameters.read(
@@ -222,7 +222,7 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights
                     "--dataset",
                     "folder",
                     "--dataset_folder_path",
-                    str(other),
+                    str(other_data),
                     *SHORT_RUN,
                     *flags[:4],
                     "--save_path",
@@ -235,10 +235,10 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights
 def test_text_vectors_are_taken_by_the_index_of_the_label(few, weights, tmp_path):
     vectors = np.random.default_rng(0).standard_normal((1000, 4)).astype(np.float32)
     np.savez(tmp_path / "names.npz", vectors=vectors)
-    with np.load(command(few, weights, tmp_path / "plg.npz", "--vectors", str(tmp_path / "names.npz"))) as found:
-        np.testing.assert_array_equal(found["vectors"], vectors[found["indices"]])
+    with np.load(command(few, weights, tmp_path / "plg.npz", "--vectors", str(tmp_path / "names.npz"))) as arrays:
+        np.testing.assert_array_equal(arrays["vectors"], vectors[arrays["indices"]])
     np.savez(tmp_path / "few.npz", vectors=vectors[:9])
-    for flags, said in (
+    for flags, message in (
         (
             ["--vectors", str(tmp_path / "few.npz")],
             r"vectors \(9, 4\): expected a row for each of the classifier's 1000 labels",
@@ -246,7 +246,7 @@ def test_text_vectors_are_taken_by_the_index_of_the_label(few, weights, tmp_path
         (["--classifier", "tv:resnet5000"], "expected tv:NAME"),
         (["--classifier", "tv:resnet18"], "its weights cannot be had"),
     ):
-        with tiny.refused(said):
+        with tiny.refused(message):
             command(few, weights, tmp_path / "out.npz", *flags)
     assert not (tmp_path / "out.npz").exists()
 
@@ -256,5 +256,5 @@ def test_a_classifier_of_timm(data, tmp_path):
     timm = pytest.importorskip("timm")
     torch.save(timm.create_model("resnet10t", num_classes=1000).state_dict(), tmp_path / "timm.pth")
     path = command(data, tmp_path / "timm.pth", tmp_path / "plg.npz", "--classifier", "timm:resnet10t")
-    with np.load(path) as found:
-        assert found["vectors"].shape == (6, 3, 512)
+    with np.load(path) as arrays:
+        assert arrays["vectors"].shape == (6, 3, 512)

@@ -41,7 +41,7 @@ def built(name, **flags):
     return criteria.select(name, n_classes=5, embed_dim=6, batch_mining="none", **flags).double()
 
 
-def points_of(anchor, own, x, labels, share, from_anchor):
+def points_of(anchor, label, x, labels, share, from_anchor):
     """The mixed points of an anchor of class `own` that is image `anchor` of the batch (None: a proxy), which are unit
     vectors.
     """
@@ -49,9 +49,9 @@ def points_of(anchor, own, x, labels, share, from_anchor):
     firsts = (
         [from_anchor]
         if from_anchor is not None
-        else [unit[p] for p, y in enumerate(labels) if y == own and p != anchor]
+        else [unit[p] for p, y in enumerate(labels) if y == label and p != anchor]
     )
-    mixed = [share * first + (1 - share) * unit[n] for first in firsts for n, y in enumerate(labels) if y != own]
+    mixed = [share * first + (1 - share) * unit[n] for first in firsts for n, y in enumerate(labels) if y != label]
     return [point / point.norm() for point in mixed]
 
 
@@ -98,13 +98,13 @@ def slow(name, c, x, labels, share, with_anchors):
 
 def assert_same(ours, expected, inputs):
     """Values and gradients."""
-    nothing = sum(0 * one.sum() for one in inputs)
+    zero = sum(0 * tensor.sum() for tensor in inputs)
     expected = torch.as_tensor(expected, dtype=torch.float64)
     torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
-    for one, other in zip(
-        *(torch.autograd.grad(value + nothing, inputs, retain_graph=True) for value in (ours, expected)), strict=True
+    for computed, plain_value in zip(
+        *(torch.autograd.grad(value + zero, inputs, retain_graph=True) for value in (ours, expected)), strict=True
     ):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(computed, plain_value, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("labels", LABELS, ids=str)
@@ -152,19 +152,19 @@ def test_mixed_maps_are_pooled_and_embedded_one_by_one(name, y, monkeypatch):
         embedding = network.layer.weight @ pooled + network.layer.bias
         return embedding / embedding.norm()
 
-    unit = torch.stack([point(one) for one in maps])
+    unit = torch.stack([point(image_map) for image_map in maps])
     c = built(name)
     mixed = _metrix.mixed_maps(network, {"spatial": maps}, share)
-    wanted = torch.stack([torch.stack([point(share * one + (1 - share) * other) for other in maps]) for one in maps])
-    torch.testing.assert_close(mixed, wanted)
+    expected = torch.stack([torch.stack([point(share * one + (1 - share) * other) for other in maps]) for one in maps])
+    torch.testing.assert_close(mixed, expected)
 
-    def points(anchor, own, x, labels, share, from_anchor):
+    def points(anchor, label, x, labels, share, from_anchor):
         firsts = (
             [anchor]
             if from_anchor is not None
-            else [p for p, other in enumerate(labels) if other == own and p != anchor]
+            else [p for p, other_label in enumerate(labels) if other_label == label and p != anchor]
         )
-        return [wanted[first, n] for first in firsts for n, other in enumerate(labels) if other != own]
+        return [expected[first, n] for first in firsts for n, other_label in enumerate(labels) if other_label != label]
 
     monkeypatch.setattr("tests.trainers.test_metrix.points_of", points)
     for with_anchors, ours in enumerate(VALUES[name](c, unit, labels, share, mixed)):

@@ -33,16 +33,16 @@ def pooled_both(spatial):
     return [[sum(c := sum(channel, [])) / len(c) + max(c) for channel in image] for image in spatial.tolist()]
 
 
-@pytest.mark.parametrize(("both", "temperature"), [(False, 1.0), (True, 0.3)])
-def test_scalars_equal_plain_loops(both, temperature):
+@pytest.mark.parametrize(("weights", "temperature"), [(False, 1.0), (True, 0.3)])
+def test_scalars_equal_plain_loops(weights, temperature):
     flags = [*SMALL, "--s2sd_T", str(temperature), *FEATURES, "0"]
-    if both:
+    if weights:
         flags.append("--s2sd_pool_both")
     trainer, _ = tiny.trainer("s2sd", *flags)
     batch = tiny.batch()
     outputs, losses = tiny.losses(trainer, batch)
     _, activations = trainer.network(batch.images)
-    features = pooled_both(activations["spatial"]) if both else activations["pooled"].tolist()
+    features = pooled_both(activations["spatial"]) if weights else activations["pooled"].tolist()
     embeddings = outputs["embeddings"].tolist()
     heads = []
     for head in trainer.heads:
@@ -100,7 +100,7 @@ def test_every_target_has_its_own_beta_and_its_own_rate():
     assert len({id(beta) for beta in (*betas, trainer.criterion.beta)}) == 3 and all(
         beta.shape == (4,) for beta in betas
     )
-    assert len({id(one.batchminer) for one in (*trainer.targets, trainer.criterion)}) == 3
+    assert len({id(criterion.batchminer) for criterion in (*trainer.targets, trainer.criterion)}) == 3
     for number, beta in enumerate(betas):
         group = groups[f"s2sd_target_{number}"]
         assert [id(p) for p in group["params"]] == [id(beta)] and group["lr"] == 0.01 and group["weight_decay"] == 0

@@ -28,18 +28,18 @@ def test_whole_classes_as_long_as_they_fit(labels, data):
     places = _subset.draw_groups(torch.tensor(labels), size).tolist()
     assert len(places) == len(set(places)) == size and places == sorted(places)
     all_of = collections.Counter(labels)
-    taken = collections.Counter(labels[place] for place in places)
-    cut = [label for label in taken if taken[label] < all_of[label]]
+    counts = collections.Counter(labels[place] for place in places)
+    cut = [label for label in counts if counts[label] < all_of[label]]
     assert len(cut) <= 1
     if cut:  # then no class that is left out fits in its place
-        assert all(all_of[label] > taken[cut[0]] for label in all_of if label not in taken)
+        assert all(all_of[label] > counts[cut[0]] for label in all_of if label not in counts)
 
 
 def test_subsets_are_drawn_alike():
     torch.manual_seed(0)
-    drawn = [tuple(_subset.draw_groups(torch.tensor(LABELS), 4).tolist()) for _ in range(800)]
+    subsets = [tuple(_subset.draw_groups(torch.tensor(LABELS), 4).tolist()) for _ in range(800)]
     assert_drawn_with(
-        {(2 * a, 2 * a + 1, 2 * b, 2 * b + 1): 0.1 for a, b in itertools.combinations(range(5), 2)}, drawn
+        {(2 * a, 2 * a + 1, 2 * b, 2 * b + 1): 0.1 for a, b in itertools.combinations(range(5), 2)}, subsets
     )
     cut = [tuple(_subset.draw_groups(torch.tensor([7, 7, 7, 7]), 3).tolist()) for _ in range(400)]
     assert_drawn_with(dict.fromkeys(itertools.combinations(range(4), 3), 0.25), cut)
@@ -68,10 +68,10 @@ def step_of(*words, loss="contrastive", **how):
 @pytest.fixture
 def tried(monkeypatch):
     """The subsets that are drawn."""
-    found = []
+    values = []
     draw = _subset.draw_groups
-    monkeypatch.setattr(_subset, "draw_groups", lambda labels, size: found.append(draw(labels, size)) or found[-1])
-    return found
+    monkeypatch.setattr(_subset, "draw_groups", lambda labels, size: values.append(draw(labels, size)) or values[-1])
+    return values
 
 
 def contrastive(x, labels):
@@ -79,8 +79,8 @@ def contrastive(x, labels):
     pairs = [
         (tiny.distance(x[i], x[j]), labels[i] == labels[j]) for i, j in itertools.permutations(range(len(labels)), 2)
     ]
-    positive = [d for d, same in pairs if same]
-    negative = [max(0.0, 1 - d) for d, same in pairs if not same]
+    positive = [d for d, is_positive in pairs if is_positive]
+    negative = [max(0.0, 1 - d) for d, is_positive in pairs if not is_positive]
     return sum(positive) / len(positive) + sum(negative) / len(negative)
 
 
@@ -88,7 +88,7 @@ def test_the_subset_with_the_highest_loss_is_trained_on(tried, trials=6):
     step = step_of("--subset_trials", str(trials))
     plain = step_of()
     batch = tiny.batch(LABELS)
-    whole = (
+    whole_batch = (
         step_of().trainer.outputs(batch.images)["embeddings"].tolist()
     )  # statistics of the whole batch, as in training
     plain.trainer.subset = None
@@ -96,7 +96,7 @@ def test_the_subset_with_the_highest_loss_is_trained_on(tried, trials=6):
     done = step(batch)
     assert len(tried) == trials
     losses = [
-        contrastive([whole[p] for p in places.tolist()], [LABELS[p] for p in places.tolist()]) for places in tried
+        contrastive([whole_batch[p] for p in places.tolist()], [LABELS[p] for p in places.tolist()]) for places in tried
     ]
     best = tried[losses.index(max(losses))]
     assert torch.equal(done.loss, plain(Batch(*(column[best] for column in batch))).loss) and done.images == 4
@@ -175,9 +175,9 @@ def test_a_users_plain_trainer(monkeypatch):
             assert len(outputs["all"]["twice"]) == len(batch.labels) == 4
             return {"metric_loss": self.criterion(outputs["embeddings"], batch.labels)}
 
-    def make(name, opt, *given):
+    def make(name, opt, *arguments):
         monkeypatch.setattr(trainers.REGISTRY, "module", lambda name: SimpleNamespace(Trainer=Plain))
-        return trainers.select("plain", opt, *given)
+        return trainers.select("plain", opt, *arguments)
 
     step = step_of(make=make)
     assert step(tiny.batch(LABELS)).images == 4

@@ -19,8 +19,8 @@ def ntxent(embeddings, images, temperature):
     similar = [[math.exp(dot(x, y) / temperature) for y in embeddings] for x in embeddings]
     terms = []
     for i, image in enumerate(images):
-        negatives = sum(similar[i][n] for n, other in enumerate(images) if other != image)
-        positives = [similar[i][p] for p, other in enumerate(images) if other == image and p != i]
+        negatives = sum(similar[i][n] for n, other_image in enumerate(images) if other_image != image)
+        positives = [similar[i][p] for p, other_image in enumerate(images) if other_image == image and p != i]
         terms += [-math.log(positive / (positive + negatives)) for positive in positives]
     return sum(terms) / len(terms)
 
@@ -36,14 +36,14 @@ def test_the_criterion_takes_views_of_one_image_as_a_class(views):
     assert losses["metric_loss"].item() == pytest.approx(
         ntxent(outputs["embeddings"].tolist(), batch.indices.tolist(), 0.2), abs=1e-12
     )
-    other = tiny.losses(trainer, batch._replace(labels=torch.zeros_like(batch.labels)))[1]
-    assert torch.equal(losses["metric_loss"], other["metric_loss"]), "labels were looked at"
+    relabelled = tiny.losses(trainer, batch._replace(labels=torch.zeros_like(batch.labels)))[1]
+    assert torch.equal(losses["metric_loss"], relabelled["metric_loss"]), "labels were looked at"
 
 
 def test_flags_of_classes_are_refused(tmp_path):
     weights = tmp_path / "weights.txt"
     weights.write_text("1\n" * 4)
-    for flags, told in (
+    for flags, message in (
         (
             ["--loss_reduction", "class_weighted", "--loss_class_weights", str(weights)],
             "--loss_class_weights are of classes",
@@ -53,7 +53,7 @@ def test_flags_of_classes_are_refused(tmp_path):
             "--data_class_groups_draw draws how many images of a class",
         ),
     ):
-        with tiny.refused(told):
+        with tiny.refused(message):
             tiny.trainer("unsupervised", "--loss", "contrastive", "--bs", "56", *flags)
 
 
@@ -64,16 +64,18 @@ def test_labels_put_no_batch_together(data, tmp_path):
     for sampler in ("class_random", "class_balanced", "shuffle", "full_random"):
         opt = tiny.read(data, tmp_path, "--trainer", "unsupervised", "--loss", "ntxent", "--data_sampler", sampler)
         dataset = datasets.select(opt.dataset, opt, opt.source_path, 48)["training"]
-        drawn = []
+        batches = []
         for labels in (lambda i: i // 10, lambda i: i % 3):
             dataset.image_list = [(path, labels(i)) for i, (path, _) in enumerate(dataset.image_list)]
             dataset.image_dict = {
                 c: [[p, i] for i, (p, label) in enumerate(dataset.image_list) if label == c] for c in range(3)
             }
             torch.manual_seed(5)
-            drawn.append(list(datasampler.for_training(opt, dataset, by_class=False)))
-        assert drawn[0] == drawn[1] and max(map(max, drawn[0])) > 20, sampler
-        assert sampler not in ("class_balanced", "shuffle") or all(len(set(batch)) == len(batch) for batch in drawn[0])
+            batches.append(list(datasampler.for_training(opt, dataset, by_class=False)))
+        assert batches[0] == batches[1] and max(map(max, batches[0])) > 20, sampler
+        assert sampler not in ("class_balanced", "shuffle") or all(
+            len(set(batch)) == len(batch) for batch in batches[0]
+        )
 
 
 def test_losses_that_learn_something_of_a_class_are_refused():
@@ -110,27 +112,27 @@ def test_losses_that_learn_nothing_of_a_class_take_numbers_of_images(flags):
     """Whether they compare with samples of a memory is another question."""
     trainer, opt = tiny.trainer("unsupervised", "--loss", *flags)
     batch = tiny.batch(range(8), views=2)
-    found = []
+    seen_labels = []
     assert batch.indices.max() >= opt.n_classes
     for labels in (batch.labels, torch.zeros_like(batch.labels)):
         torch.manual_seed(1)  # of the draws of hier
-        found.append(tiny.losses(trainer, batch._replace(labels=labels))[1]["metric_loss"])
+        seen_labels.append(tiny.losses(trainer, batch._replace(labels=labels))[1]["metric_loss"])
     assert (
-        torch.equal(*found)
-        and found[0].isfinite()
-        and "last_linear.weight" in tiny.gradients(found[0], trainer.network)
+        torch.equal(*seen_labels)
+        and seen_labels[0].isfinite()
+        and "last_linear.weight" in tiny.gradients(seen_labels[0], trainer.network)
     )
 
 
 def test_a_batch_without_labels_need_not_be_whole_classes():
     words = ["--bs", "58", "--samples_per_class", "4", "--subset_mining", "maximum_loss", "--subset_size", "29"]
     tiny.resolve("--trainer", "unsupervised", "--loss", "ntxent", *words)
-    for said, few in (
+    for message, flags in (
         ("--bs 58 is not a multiple", words[:4]),
         ("--subset_size 29 is not a multiple", ["--bs", "60", *words[2:]]),
     ):
-        with tiny.refused(said):
-            tiny.resolve("--loss", "ntxent", *few)
+        with tiny.refused(message):
+            tiny.resolve("--loss", "ntxent", *flags)
 
 
 def test_views_are_a_flag_of_every_trainer(data, tmp_path, capsys):
