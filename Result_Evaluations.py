@@ -1,11 +1,14 @@
 """Runs -> tables, figures and a page: `python Result_Evaluations.py --runs Training_Results --out Result_Tables`.
 
-This file holds the command line and the order of things; the modules are in results/.
+This file holds the command line and the order of the steps: read the runs, group them by configuration, choose the
+columns of each data set, make tables and figures, write the page. The steps themselves are in results/, whose
+`__init__.py` lists them. `Report` holds what the steps share.
 """
 
 import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported
 
 import argparse
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import parameters
@@ -21,12 +24,16 @@ from results import (
     plots,
     progression,
     published,
-    roles,
     splits,
     tables,
 )
-from results.columns import SELECTED
+from results.columns import SELECTED, Column
+from results.formats import Table
+from results.groups import Group
+from results.progression import Method
 from results.recorded import RecordedRun
+from results.roles import FlagRoles
+from results.splits import Splits
 from runs.names import plain
 from utilities.console import propose_view, say
 from utilities.counts import count_of
@@ -35,7 +42,7 @@ from utilities.files import make_folder
 from utilities.numbers import number, whole
 
 PROGRAM = "Result_Evaluations.py"
-# parts of the page beside the data sets
+# parts of the page other than the data sets
 ALL = "All data sets"
 LEFT_OUT = "Runs that are in no mean"
 PROGRESSION = ", out of distribution"
@@ -98,233 +105,130 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     return opt
 
 
+@dataclass
+class Report:
+    """What the steps share: the groups of runs with their columns, and the tables and figures made of them.
+
+    Attributes:
+        opt: the flags of this script.
+        groups: all groups.
+        of_dataset: data set -> its groups.
+        columns: data set -> its columns; none if no run recorded one.
+        defaults: flag -> default of main.py, for flags that a run was recorded without.
+        notes: warnings, printed and at the top of the page.
+        tables: part of the page -> its tables.
+        figures: part of the page -> (file name, caption).
+    """
+
+    opt: argparse.Namespace
+    groups: list[Group]
+    of_dataset: dict[str, list[Group]]
+    columns: dict[str, list[Column]]
+    defaults: dict
+    notes: list[str]
+    tables: dict[str, list[Table]] = field(default_factory=dict)
+    figures: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+
+    @property
+    def shows_both_selections(self) -> bool:
+        """Whether the first metric has columns by both selections of the epoch: if no columns were requested."""
+        return not (self.opt.metrics or self.opt.plain)
+
+
+@dataclass
+class Counterparts:
+    """Published numbers beside our groups: source -> matches, and data set -> its groups beside the ledger."""
+
+    matches: dict[str, list[published.Match]]
+    ledgers: dict[str, ledger.Comparison]
+
+
 def main(opt: argparse.Namespace, api=None) -> Path:
     """Read, group, write everything. Returns the page.
 
     Args:
         api: stands in for `wandb.Api()`.
     """
-    roles.use(parameters.declared_roles())
-    runs, notes = collect.collect(opt.runs, opt.project, api)
+    flag_roles = FlagRoles(parameters.declared_roles())
     declared = vars(parameters.get_parser().parse_args([]))
+    runs, notes = collect.collect(opt.runs, opt.project, flag_roles, api)
     for run in runs:
         run.flags = composition.completed(declared, run.flags)  # older runs recorded derived flags as unset
         run.derived = composition.followers(declared, run.flags)
     available = columns.recorded(runs)
-    asked = [columns.parse(name, available) for name in opt.metrics]
-    pairs = [(columns.parse(x, available), columns.parse(y, available)) for x, y in opt.relation]
-    defaults = {
-        **declared,
-        **dict.fromkeys(composition.derived_flags(declared), "unknown"),
-    }  # of flags that a run was recorded without
-    found = groups.build(runs, defaults)
-    _name_methods(found)
-    of = groups.of_datasets(found)
-    names = list(of)
-    shown = {dataset: _shown(of[dataset], asked) for dataset in names}
-    notes += _without_numbers(of, shown, asked)
-    compared = _compared(found, of, opt.compare_to, defaults, notes)
+    requested = [columns.parse(name, available) for name in opt.metrics]
+    relations = [(columns.parse(x, available), columns.parse(y, available)) for x, y in opt.relation]
+
+    report = _group(opt, runs, declared, requested, notes)
+    report.notes += _without_numbers(report, requested)
+    counterparts = _counterparts(report, flag_roles)
     out = make_folder(opt.out, f"--out {opt.out}")
 
-    # Columns of both selections beside the first metric, where no columns were requested.
-    both = not (opt.metrics or opt.plain)
-    parts = {ALL: _shared(found, {d: _two(of[d], shown[d]) for d in names}, both, opt.ddof)}
-    parts |= {dataset: _tables(of[dataset], shown[dataset], compared, opt, defaults) for dataset in names}
-    notes += tables.on_average(found, {dataset: columns.first_on_test(own) for dataset, own in shown.items()})
-    progressions = {f"{name}{PROGRESSION}": (name, methods) for name, methods in progression.find(found).items()}
-    firsts = {
-        name: shown[next(iter(methods[0].groups.values())).dataset][:1] for name, methods in progressions.values()
+    report.tables[ALL] = _shared_tables(report)
+    for dataset in report.of_dataset:
+        report.tables[dataset] = _tables(report, dataset, counterparts)
+    first_on_test = {
+        dataset: columns.first_on_test(dataset_columns) for dataset, dataset_columns in report.columns.items()
     }
-    parts |= {
-        part: [tables.progressed(*own, c, opt.ddof) for c in firsts[own[0]]] for part, own in progressions.items()
-    }
-    notes += paired.add(parts, of, opt.paired)
-    over_splits = splits.find(of, opt.splits, paired.of_groups) if opt.splits else []
-    for one in over_splits:
-        parts[one.dataset] += tables.of_splits(one, shown[one.dataset])
-    left_out = tables.left_out(found, _together(*(shown[dataset][:3] for dataset in names)))
-    parts |= {LEFT_OUT: [left_out]} if left_out else {}
-    for table in (table for part in parts.values() for table in part):
-        table.write(out, opt.plain)
-    tables.values(found, {dataset: _together(shown[dataset], _structure(of[dataset])) for dataset in names}, out)
-    figures = {dataset: _figures(of[dataset], shown[dataset], pairs, out, notes) for dataset in names}
-    for one in over_splits:
-        title = "{} on each split, less the mean of all methods there; bars: one deviation of the seeds"
-        figures[one.dataset] += [
-            (plots.by_split(one, c, out), title.format(c.title))
-            for c in shown[one.dataset]
-            if c.split == "test" and one.has(c)
-        ]
-    caption = "{} against the FID of the splits of a progression"
-    figures |= {
-        part: [(plots.progressed(*own, c, out), caption.format(c.title)) for c in firsts[own[0]]]
-        for part, own in progressions.items()
-    }
-    notes += [f"{group.dataset}/{group.name} is not averaged: {group.refused}" for group in found if group.refused]
-    on_page = {
-        part: made for part, made in parts.items() if part != ALL or len(names) > 1
-    }  # with one data set it would be shown twice
-    curves = {dataset: own[0] for dataset, own in shown.items() if own}
-    page.write(out / "index.html", on_page, figures, found, curves, notes)
-    _report(found, parts, notes, out)
-    if opt.plan is not None:
-        print("\n".join(tables.plan(of[dataset], own[0], opt.plan) for dataset, own in shown.items() if own))
+    report.notes += tables.on_average(report.groups, first_on_test)
+    progressions = progression.find(report.groups)
+    _add_progression_tables(report, progressions)
+    report.notes += paired.add(report.tables, report.of_dataset, opt.paired)
+    grids = splits.find(report.of_dataset, opt.splits, paired.of_groups) if opt.splits else []
+    for grid in grids:
+        report.tables[grid.dataset] += tables.of_splits(grid, report.columns[grid.dataset])
+    left_out = tables.left_out(
+        report.groups, _together(*(dataset_columns[:3] for dataset_columns in report.columns.values()))
+    )
+    if left_out:
+        report.tables[LEFT_OUT] = [left_out]
+    for part_tables in report.tables.values():
+        for table in part_tables:
+            table.write(out, opt.plain)
+    all_columns = {}
+    for dataset, members in report.of_dataset.items():
+        all_columns[dataset] = _together(report.columns[dataset], _structure(members))
+    tables.values(report.groups, all_columns, out)
+
+    for dataset, members in report.of_dataset.items():
+        report.figures[dataset] = _figures(members, report.columns[dataset], relations, out, report.notes)
+    _add_split_figures(report, grids, out)
+    _add_progression_figures(report, progressions, out)
+    for group in report.groups:
+        if group.refused:
+            report.notes.append(f"{group.dataset}/{group.name} is not averaged: {group.refused}")
+    _write_page(report, out)
+    _print_report(report, out)
     return out / "index.html"
 
 
-def program() -> ledger.Program:
-    """The functions of the plug-ins (networks, data sets) that the ledger needs."""
-    import architectures
-    import datasets
+def _group(
+    opt: argparse.Namespace, runs: list[RecordedRun], declared: dict, requested: list[Column], notes: list[str]
+) -> Report:
+    """The groups of the runs, and the columns of each data set.
 
-    return ledger.Program(architectures.published_weights, architectures.without_traits, datasets.sizes)
-
-
-def _compared(found, of, sources, defaults, notes) -> tuple[dict, dict]:
-    """Source -> matches with published runs, and data set -> its groups beside the ledger; appends to `notes` what has
-    no counterpart.
+    Args:
+        declared: flag -> default of main.py.
+        requested: the columns of --metrics.
+        notes: those made so far.
     """
-    matches, without = published.matches(found, sources, parameters.read)
-    ledgers, absent = (
-        published.from_ledger(of, program(), defaults, parameters.read) if published.LEDGER in sources else ({}, [])
-    )
-    notes += without + absent
-    return matches, ledgers
+    unknown = dict.fromkeys(composition.derived_flags(declared), "unknown")
+    defaults = {**declared, **unknown}
+    all_groups = groups.build(runs, defaults)
+    _name_methods(all_groups)
+    of_dataset = groups.of_datasets(all_groups)
+    columns_of = {dataset: _columns(members, requested) for dataset, members in of_dataset.items()}
+    return Report(opt, all_groups, of_dataset, columns_of, defaults, notes)
 
 
-def _shown(of, asked) -> list[columns.Column]:
-    """The columns of a data set: those asked for that it recorded, or all that rate a space; none where all its runs
-    failed early.
-    """
-    available = columns.recorded(_runs(of))
-    return [c for c in asked if (c.split, c.metric) in available] if asked else columns.performance(available)
-
-
-def _without_numbers(of, shown, asked) -> list[str]:
-    """A note on the data sets that have no column, and one on the others where no run counts."""
-    bare = [dataset for dataset in shown if not shown[dataset]]
-    failed = [dataset for dataset in shown if shown[dataset] and not _counted(of[dataset])]
-    way_out = " (name what to show with --metrics)" * any(columns.recorded(_runs(of[dataset])) for dataset in bare)
-    what = " ".join(c.metric for c in asked) or f"a metric that rates an embedding space{way_out}"
-    return [
-        (
-            f"no numbers on {', '.join(those)}: none of the runs there "
-            f"({sum(len(_runs(of[dataset])) for dataset in those)}) {does}"
-        )
-        for those, does in ((bare, f"recorded {what}"), (failed, "counts"))
-        if those
-    ]
-
-
-def _runs(of) -> list[RecordedRun]:
-    return [run for group in of for run in group.runs]
-
-
-def _structure(of) -> list[columns.Column]:
-    return columns.structure(columns.recorded(_runs(of)))
-
-
-def _together(*parts) -> list[columns.Column]:
-    """The columns of all parts, each once: --metrics may also name columns that describe the space."""
-    return list(dict.fromkeys(c for part in parts for c in part))
-
-
-def _shared(found, shown, both: bool, ddof: int) -> list[formats.Table]:
-    """The tables over all data sets, one for each selection rule; `shown`: data set -> its columns."""
-    made = []
-    for how in columns.SELECTIONS:
-        pairs = zip(shown.items(), groups.of_datasets(found).values(), strict=True)
-        of_rule = {dataset: _by_both(requested, members, how, both) for (dataset, requested), members in pairs}
-        made.append(tables.shared(found, of_rule, how, ddof))
-    return made
-
-
-def _two(of, shown) -> list[columns.Column]:
-    """The columns of the shared table: the first metric, and NMI as in the paper, else the second."""
-    nmi = [c for c in shown[1:] if plain(c.metric) == "nmi"]
-    return shown[:1] + (nmi or shown[1:2])[:1]
-
-
-def _by_both(shown, of, how: str, both: bool) -> list[columns.Column]:
-    """The columns; if `both`, the first also by the other selection, where the runs have it."""
-    return columns.with_both(shown, _counted(of), how) if both else shown
-
-
-def _counted(of) -> list[RecordedRun]:
-    return [run for group in of for run in group.counted]
-
-
-def _of_pairs(of, shown, quantities) -> list[columns.Column]:
-    """The columns of the table with and without rho_distance: the first metric, by both selections where available,
-    MAP@R and rho.
-    """
-    map_r = [c for c in shown[1:] if plain(c.metric) == "map_r"]
-    first = [c for c in columns.with_both(shown[:1], _counted(of), SELECTED) if c.higher is not None]
-    return _together(first, map_r, [c for c in quantities if c.metric == "rho_spectrum@2"])
-
-
-def _tables(of, shown, compared, opt, defaults) -> list[formats.Table]:
-    """All tables of one data set."""
-    quantities, (matches, ledgers) = _structure(of), compared
-    both = not (opt.metrics or opt.plain)
-    made = [tables.single(of, _by_both(shown, of, how, both), how, opt.ddof) for how in columns.SELECTIONS]
-    made += [*tables.by_domain(of, opt.ddof, shown if opt.metrics else ())]
-    made += [] if opt.metrics else [tables.reidentification(of, opt.ddof)]
-    made += [tables.optimism(of, shown, opt.ddof)]
-    made += [tables.power(of, shown[0], opt.plan), tables.ranks(of, shown[0])] if shown else []
-    made += [tables.cross_validation(of, shown)]
-    for source, found in matches.items():
-        here = [match for match in found if match.group.dataset == of[0].dataset]
-        made += [tables.comparison(here, source, of)] if here else []
-    made += [tables.from_ledger(ledgers[of[0].dataset], of)] if of[0].dataset in ledgers else []
-    made += [tables.regularised(of, _of_pairs(of, shown, quantities), opt.ddof)]
-    if quantities:
-        made += [tables.structure(of, quantities, opt.ddof)]
-    if quantities and shown:
-        made += [tables.correlations(of, shown[0], _together(columns.principal(quantities), shown[1:]))]
-    return [table for table in [*made, tables.settings(of, defaults)] if table]
-
-
-def _figures(of, shown, pairs, out, notes=None) -> list[tuple[str, str]]:
-    """All figures of one data set: (name, caption). Appends to `notes` which of the requested `pairs` cannot be
-    drawn.
-    """
-    quantities = columns.principal(_structure(of))
-    made = []
-    if shown:
-        first = shown[0]
-        legend = "one point a group, bars: one deviation"
-        made += [
-            (
-                plots.relations(of, first, quantities, out),
-                f"{first.title} against the structure of the embedding space; {legend}",
-            ),
-            (plots.rho(of, first, quantities, out), f"{first.title} against rho"),
-            (plots.matrix(of, _together(shown, quantities), out), "Correlation of the metrics over the groups"),
-            (plots.ranked(of, first, out), f"Groups ranked by {first.title}"),
-            (
-                plots.optimism(of, first, out) if first.split == "test" else None,
-                f"{first.title} on test, the epoch chosen on validation and on test",
-            ),
-        ]
-    for x, y in pairs:
-        name = plots.relation(of, x, y, out)
-        made.append((name, f"{y.title} against {x.title}"))
-        if name is None and notes is not None:
-            notes.append(f"{of[0].dataset}: {y.title} against {x.title} is not drawn: fewer than two groups have both")
-    absent = [group.name for group in of if not group.counted]
-    beside = f"; without a run that counts, and so not here: {', '.join(absent)}" if absent else ""
-    return [(name, caption + beside) for name, caption in made if name]
-
-
-def _name_methods(found) -> None:
+def _name_methods(all_groups: list[Group]) -> None:
     """Set the ICML paper's names of methods on the groups of its runs, and the miner to `-` where the loss mines
     nothing.
     """
     import criteria
 
     names = published.methods()
-    for group in found:
+    for group in all_groups:
         group.method = names.get((group.dataset, group.name), "")
         flags = group.flags
         if flags.get("loss") in criteria.REGISTRY.names() and not flags.get("mine_pairs"):
@@ -332,17 +236,245 @@ def _name_methods(found) -> None:
             group.miner = None if mines else "-"
 
 
-def _report(found, parts, notes, out) -> None:
+def _columns(dataset_groups: list[Group], requested: list[Column]) -> list[Column]:
+    """The columns of a data set: those requested that it recorded, or all that rate a space; none where all its runs
+    failed early.
+    """
+    available = columns.recorded(_runs(dataset_groups))
+    if requested:
+        return [c for c in requested if (c.split, c.metric) in available]
+    return columns.performance(available)
+
+
+def _runs(dataset_groups: list[Group]) -> list[RecordedRun]:
+    return [run for group in dataset_groups for run in group.runs]
+
+
+def _counted(dataset_groups: list[Group]) -> list[RecordedRun]:
+    return [run for group in dataset_groups for run in group.counted]
+
+
+def _structure(dataset_groups: list[Group]) -> list[Column]:
+    return columns.structure(columns.recorded(_runs(dataset_groups)))
+
+
+def _together(*parts: list[Column]) -> list[Column]:
+    """The columns of all parts, each once: --metrics may also name columns that describe the space."""
+    return list(dict.fromkeys(c for part in parts for c in part))
+
+
+def _without_numbers(report: Report, requested: list[Column]) -> list[str]:
+    """A note on the data sets that have no column, and one on those where no run counts."""
+    empty = [dataset for dataset, dataset_columns in report.columns.items() if not dataset_columns]
+    failed = [
+        dataset
+        for dataset, dataset_columns in report.columns.items()
+        if dataset_columns and not _counted(report.of_dataset[dataset])
+    ]
+    expectation = " ".join(c.metric for c in requested)
+    if not expectation:
+        expectation = "a metric that rates an embedding space"
+        if any(columns.recorded(_runs(report.of_dataset[dataset])) for dataset in empty):
+            expectation += " (name what to show with --metrics)"
+    notes = []
+    for datasets, reason in ((empty, f"recorded {expectation}"), (failed, "counts")):
+        if datasets:
+            count = sum(len(_runs(report.of_dataset[dataset])) for dataset in datasets)
+            notes.append(f"no numbers on {', '.join(datasets)}: none of the runs there ({count}) {reason}")
+    return notes
+
+
+def _counterparts(report: Report, flag_roles: FlagRoles) -> Counterparts:
+    """The published numbers that --compare_to requests; a note on each source without a counterpart."""
+    sources = report.opt.compare_to
+    matches, notes = published.matches(report.groups, sources, parameters.read)
+    report.notes += notes
+    ledgers = {}
+    if published.LEDGER in sources:
+        ledgers, notes = published.from_ledger(report.of_dataset, flag_roles, report.defaults, parameters.read)
+        report.notes += notes
+    return Counterparts(matches, ledgers)
+
+
+def _shared_tables(report: Report) -> list[Table]:
+    """The tables over all data sets, one for each selection rule."""
+    shared = []
+    for how in columns.SELECTIONS:
+        columns_of = {}
+        for dataset, members in report.of_dataset.items():
+            columns_of[dataset] = _by_both(report, _two(report.columns[dataset]), members, how)
+        shared.append(tables.shared(report.groups, columns_of, how, report.opt.ddof))
+    return shared
+
+
+def _two(table_columns: list[Column]) -> list[Column]:
+    """The columns of the shared table: the first metric, and NMI as in the paper, else the second."""
+    nmi = [c for c in table_columns[1:] if plain(c.metric) == "nmi"]
+    return table_columns[:1] + (nmi or table_columns[1:2])[:1]
+
+
+def _by_both(report: Report, table_columns: list[Column], dataset_groups: list[Group], how: str) -> list[Column]:
+    """The columns, the first also by the other selection if the report shows both and the runs have it."""
+    if not report.shows_both_selections:
+        return table_columns
+    return columns.with_both(table_columns, _counted(dataset_groups), how)
+
+
+def _twin_columns(table_columns: list[Column], dataset_groups: list[Group], quantities: list[Column]) -> list[Column]:
+    """The columns of the table with and without rho_distance: the first metric, by both selections if available,
+    MAP@R and rho.
+    """
+    by_both = columns.with_both(table_columns[:1], _counted(dataset_groups), SELECTED)
+    first = [c for c in by_both if c.higher is not None]
+    map_r = [c for c in table_columns[1:] if plain(c.metric) == "map_r"]
+    rho = [c for c in quantities if c.metric == "rho_spectrum@2"]
+    return _together(first, map_r, rho)
+
+
+def _tables(report: Report, dataset: str, counterparts: Counterparts) -> list[Table]:
+    """All tables of one data set."""
+    opt = report.opt
+    members = report.of_dataset[dataset]
+    dataset_columns = report.columns[dataset]
+    quantities = _structure(members)
+    dataset_tables = []
+    for how in columns.SELECTIONS:
+        dataset_tables.append(tables.single(members, _by_both(report, dataset_columns, members, how), how, opt.ddof))
+    if opt.metrics:
+        dataset_tables += tables.by_domain(members, opt.ddof, dataset_columns)
+    else:
+        dataset_tables += tables.by_domain(members, opt.ddof)
+        dataset_tables.append(tables.reidentification(members, opt.ddof))
+    dataset_tables.append(tables.optimism(members, dataset_columns, opt.ddof))
+    if dataset_columns:
+        dataset_tables += [
+            tables.power(members, dataset_columns[0], opt.plan),
+            tables.ranks(members, dataset_columns[0]),
+        ]
+    dataset_tables.append(tables.cross_validation(members, dataset_columns))
+    for source, matches in counterparts.matches.items():
+        of_dataset = [match for match in matches if match.group.dataset == dataset]
+        if of_dataset:
+            dataset_tables.append(tables.comparison(of_dataset, source, members))
+    if dataset in counterparts.ledgers:
+        dataset_tables.append(tables.from_ledger(counterparts.ledgers[dataset], members))
+    dataset_tables.append(tables.regularised(members, _twin_columns(dataset_columns, members, quantities), opt.ddof))
+    if quantities:
+        dataset_tables.append(tables.structure(members, quantities, opt.ddof))
+    if quantities and dataset_columns:
+        dataset_tables.append(
+            tables.correlations(
+                members, dataset_columns[0], _together(columns.principal(quantities), dataset_columns[1:])
+            )
+        )
+    dataset_tables.append(tables.settings(members, report.defaults))
+    return [table for table in dataset_tables if table]
+
+
+def _first_columns(report: Report, methods: list[Method]) -> list[Column]:
+    """The first column of a progression's data sets; none if they have none."""
+    group = next(iter(methods[0].groups.values()))
+    return report.columns[group.dataset][:1]
+
+
+def _add_progression_tables(report: Report, progressions: dict[str, list[Method]]) -> None:
+    for name, methods in progressions.items():
+        report.tables[name + PROGRESSION] = [
+            tables.progressed(name, methods, c, report.opt.ddof) for c in _first_columns(report, methods)
+        ]
+
+
+def _add_progression_figures(report: Report, progressions: dict[str, list[Method]], out: Path) -> None:
+    for name, methods in progressions.items():
+        report.figures[name + PROGRESSION] = [
+            (
+                plots.progressed(name, methods, c, out),
+                f"{c.title} against the FID of the splits of a progression",
+            )
+            for c in _first_columns(report, methods)
+        ]
+
+
+def _add_split_figures(report: Report, grids: list[Splits], out: Path) -> None:
+    for grid in grids:
+        for c in report.columns[grid.dataset]:
+            if c.split == "test" and grid.has(c):
+                caption = (
+                    f"{c.title} on each split, less the mean of all methods there; bars: one deviation of the seeds"
+                )
+                report.figures[grid.dataset].append((plots.by_split(grid, c, out), caption))
+
+
+def _figures(
+    dataset_groups: list[Group],
+    dataset_columns: list[Column],
+    relations: list[tuple[Column, Column]],
+    out: Path,
+    notes=None,
+) -> list[tuple[str, str]]:
+    """All figures of one data set: (name, caption). Appends to `notes` which of the requested `relations` cannot be
+    drawn.
+
+    Args:
+        dataset_columns: the columns of the data set.
+    """
+    quantities = columns.principal(_structure(dataset_groups))
+    figures = []  # (name, caption); without a name it was not drawn
+    if dataset_columns:
+        first = dataset_columns[0]
+        figures = [
+            (
+                plots.relations(dataset_groups, first, quantities, out),
+                f"{first.title} against the structure of the embedding space; one point a group, bars: one deviation",
+            ),
+            (plots.rho(dataset_groups, first, quantities, out), f"{first.title} against rho"),
+            (
+                plots.matrix(dataset_groups, _together(dataset_columns, quantities), out),
+                "Correlation of the metrics over the groups",
+            ),
+            (plots.ranked(dataset_groups, first, out), f"Groups ranked by {first.title}"),
+        ]
+        if first.split == "test":
+            name = plots.optimism(dataset_groups, first, out)
+            figures.append((name, f"{first.title} on test, the epoch chosen on validation and on test"))
+    for x, y in relations:
+        name = plots.relation(dataset_groups, x, y, out)
+        caption = f"{y.title} against {x.title}"
+        figures.append((name, caption))
+        if name is None and notes is not None:
+            notes.append(f"{dataset_groups[0].dataset}: {caption} is not drawn: fewer than two groups have both")
+    absent = [group.name for group in dataset_groups if not group.counted]
+    addition = f"; without a run that counts, and so not here: {', '.join(absent)}" if absent else ""
+    return [(name, caption + addition) for name, caption in figures if name]
+
+
+def _write_page(report: Report, out: Path) -> None:
+    parts = dict(report.tables)
+    if len(report.of_dataset) == 1:
+        del parts[ALL]  # it would be shown twice
+    curves = {dataset: dataset_columns[0] for dataset, dataset_columns in report.columns.items() if dataset_columns}
+    page.write(out / "index.html", parts, report.figures, report.groups, curves, report.notes)
+
+
+def _print_report(report: Report, out: Path) -> None:
     """Print what was made, and what a reader must know before trusting it."""
-    for dataset in groups.of_datasets(found):
-        print(formats.to_text(parts[dataset][0]))
-    left_out = [run for group in found for run, _ in group.left_out]
-    counts = f"{count_of(sum(len(group.runs) for group in found), 'run')} in {count_of(len(found), 'group')}"
-    where = f" ({out / 'left_out.md'})" if left_out else ""
-    say(f"{counts}; {page.in_no_mean(len(left_out))}{where}")
-    for note in notes:
+    for dataset in report.of_dataset:
+        print(formats.to_text(report.tables[dataset][0]))
+    n_left_out = sum(len(group.left_out) for group in report.groups)
+    n_runs = sum(len(group.runs) for group in report.groups)
+    counts = f"{count_of(n_runs, 'run')} in {count_of(len(report.groups), 'group')}; {page.in_no_mean(n_left_out)}"
+    if n_left_out:
+        counts += f" ({out / 'left_out.md'})"
+    say(counts)
+    for note in report.notes:
         say(f"note: {note}")
     print(f"tables (.md, .tex, .csv), figures and the page: {out / 'index.html'}")
+    if report.opt.plan is not None:
+        sentences = []
+        for dataset, dataset_columns in report.columns.items():
+            if dataset_columns:
+                sentences.append(tables.plan(report.of_dataset[dataset], dataset_columns[0], report.opt.plan))
+        print("\n".join(sentences))
 
 
 if __name__ == "__main__":

@@ -60,9 +60,8 @@ def _draw(axis, metric: str, curves: dict, selected: int | None) -> None:
         colour = SPLIT_COLOURS.get(split)
         trained = sorted((e, value) for e, value in curves[split].items() if e not in UNTRAINED)
         if trained:
-            axis.plot(
-                *zip(*trained, strict=True), marker="." if len(trained) < 100 else None, color=colour, label=split
-            )
+            marker = "." if len(trained) < 100 else None
+            axis.plot(*zip(*trained, strict=True), marker=marker, color=colour, label=split)
         for epoch, (name, marker) in UNTRAINED.items():
             if epoch in curves[split]:
                 axis.plot(
@@ -86,11 +85,10 @@ def _explain(figure) -> None:
     for axis in figure.axes:
         for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
-    for name in {name for name, _ in UNTRAINED.values()} & set(
-        handles
-    ):  # they stand for every split, so they have no split's colour
-        handles[name] = copy.copy(handles[name])
-        handles[name].set_color(INK)
+    for name, _ in UNTRAINED.values():
+        if name in handles:  # of every split, so without a split's colour
+            handles[name] = copy.copy(handles[name])
+            handles[name].set_color(INK)
     names = sorted(handles, key=[*SPLIT_COLOURS, *handles].index)
     columns = max(2, int(figure.get_figwidth() // 1.7))
     figure.legend(
@@ -118,4 +116,7 @@ def _group(metric: str) -> str:
     if metric.startswith("gradient_"):
         return "gradient_norm"
     head, _, tail = metric.rpartition("/")
-    return head if head in ("criterion", "miner", "rate") else (f"{head}/" if head else "") + tail.partition("@")[0]
+    if head in ("criterion", "miner", "rate"):
+        return head
+    family = tail.partition("@")[0]
+    return f"{head}/{family}" if head else family

@@ -42,14 +42,14 @@ def _family_with(characters: frozenset[int], fonts: int) -> str | None:
     from matplotlib.font_manager import fontManager
 
     best = None
-    most = 0
+    highest = 0
     for font in fontManager.ttflist:
         if font.style != "normal" or font.name.startswith(PLACEHOLDERS):
             continue
         count = len(characters & _characters(font.fname))
-        if count > most:
+        if count > highest:
             best = font.name
-            most = count
+            highest = count
     return best
 
 
@@ -75,7 +75,8 @@ def drawable(text) -> str:
     """`text` with a sign in place of each character that no installed font has."""
     text = str(text)
     missing = _missing(text)
-    return "".join(REPLACEMENT if ord(letter) in missing else letter for letter in text) if missing else text
+    letters = [REPLACEMENT if ord(letter) in missing else letter for letter in text]
+    return "".join(letters)
 
 
 def names_or_numbers(names: dict, number: Callable[[object], str]) -> dict:

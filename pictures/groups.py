@@ -89,10 +89,17 @@ def save(figure, folder: Path, name: str) -> None:
     save_figure(figure, folder / f"{name}.png", dpi=DPI)
 
 
-def _room(figure, left: float = 0.75, right: float = 0.2, bottom: float = 0.6, top: float = 0.45) -> None:
+def _set_margins(
+    figure, left_margin: float = 0.75, right_margin: float = 0.2, bottom_margin: float = 0.6, top_margin: float = 0.45
+) -> None:
     """Set margins in inches: a tight bounding box or a layout engine would draw every figure twice."""
     width, height = figure.get_size_inches()
-    figure.subplots_adjust(left=left / width, right=1 - right / width, bottom=bottom / height, top=1 - top / height)
+    figure.subplots_adjust(
+        left=left_margin / width,
+        right=1 - right_margin / width,
+        bottom=bottom_margin / height,
+        top=1 - top_margin / height,
+    )
 
 
 def _width(texts: list[str], size: float) -> float:
@@ -111,13 +118,14 @@ def _explain(figure, dots: list[Dot], sign: str = FEWER) -> None:
 def _scatter(axis, panel: Panel) -> None:
     """Means with bars of one deviation, hollow if of fewer seeds than were run, and the least-squares line."""
     means, deviations = np.array([dot.values for dot in panel.dots]).transpose(2, 1, 0)  # (x and y, dots) each
-    (xs, ys), spreads = means, np.nan_to_num(deviations)
+    xs, ys = means
+    spreads = np.nan_to_num(deviations)
     colours = np.array([dot.colour for dot in panel.dots])
     for colour in (BASE, REGULARISED):
-        here = colours == colour
-        if here.any():
-            bars = {"xerr": spreads[0, here], "yerr": spreads[1, here], "ecolor": "0.7", "elinewidth": 1}
-            axis.errorbar(xs[here], ys[here], fmt="o", color=colour, markersize=5, zorder=3, **bars)
+        is_colour = colours == colour
+        if is_colour.any():
+            bars = {"xerr": spreads[0, is_colour], "yerr": spreads[1, is_colour], "ecolor": "0.7", "elinewidth": 1}
+            axis.errorbar(xs[is_colour], ys[is_colour], fmt="o", color=colour, markersize=5, zorder=3, **bars)
     for dot, x, y in zip(panel.dots, xs, ys, strict=True):
         if dot.fewer:
             axis.plot(x, y, "o", color=dot.colour, markerfacecolor="white", markersize=5, zorder=3.2)
@@ -128,7 +136,7 @@ def _scatter(axis, panel: Panel) -> None:
     axis.grid(True)
 
 
-def _legend(axis, dots: list[Dot], **where) -> float:
+def _legend(axis, dots: list[Dot], **options) -> float:
     """Legend of the two colours, where both occur.
 
     It is beside the title: inside the axes it would cover a point or an error bar.
@@ -138,7 +146,7 @@ def _legend(axis, dots: list[Dot], **where) -> float:
     if {dot.colour for dot in dots} == {BASE, REGULARISED}:
         for colour, name in ((BASE, "as it is"), (REGULARISED, "with rho_distance")):
             axis.plot([], [], "o", color=colour, label=name, markersize=5)
-        axis.legend(fontsize=9, frameon=False, **BESIDE_TITLE | where)
+        axis.legend(fontsize=9, frameon=False, **BESIDE_TITLE | options)
         return LEGEND_WIDTH
     return 0.0
 
@@ -150,7 +158,7 @@ def _lines(dots: list[Dot], texts: list[str], places, count: int):
     names = [dot.marked for dot in dots]
     figure = _figure(6.2 + _width(names, 9), 0.27 * count + 1.1)
     axis = figure.subplots()
-    _room(figure, _width(names, 9) + 0.2, right=0.55)  # room for the end texts
+    _set_margins(figure, _width(names, 9) + 0.2, right_margin=0.55)  # room for the end texts
     for place, text in zip(places, texts, strict=True):
         axis.annotate(
             text,
@@ -184,7 +192,7 @@ def relations(panels: list[Panel], ylabel: str, title: str):
     _legend(axes[0, 0], dots, loc="lower left", bbox_to_anchor=(0.0, 0.0), bbox_transform=figure.transFigure)
     set_suptitle(figure, title, x=0.02, ha="left")
     _explain(figure, dots, "hollow:")
-    _room(figure, top=0.65, bottom=0.8)
+    _set_margins(figure, top_margin=0.65, bottom_margin=0.8)
     figure.subplots_adjust(wspace=0.08)
     return figure
 
@@ -206,7 +214,7 @@ def matrix(values: np.ndarray, names: list[str], title: str):
     for a, b in np.argwhere(np.isfinite(values)).tolist():
         ink = "white" if abs(values[a, b]) > 0.6 else "black"
         axis.text(b, a, f"{values[a, b]:.2f}", ha="center", va="center", fontsize=8, color=ink)
-    _room(figure, around + 0.2, 1.4, 0.75 * around + 0.2, 0.5)
+    _set_margins(figure, around + 0.2, 1.4, 0.75 * around + 0.2, 0.5)
     bar = figure.add_axes((1 - 1.1 / (side + around + 1.6), 0.35, 0.02, 0.4))
     figure.colorbar(picture, cax=bar, label="Pearson's r")
     set_title(axis, title)
@@ -219,13 +227,13 @@ def labelled(panel: Panel, ylabel: str):
         figure = _figure(8.6 * scale, 6.0 * scale)
         axis = figure.subplots()
         _scatter(axis, panel)
-        _room(figure)
+        _set_margins(figure)
         axis.margins(0.12)
         axis.set(xlabel=panel.xlabel, ylabel=ylabel)
-        set_title(axis, panel.title, beside=_legend(axis, panel.dots))
+        set_title(axis, panel.title, reserved=_legend(axis, panel.dots))
         _explain(figure, panel.dots)
-        places = [(x.mean, y.mean) for x, y in (dot.values for dot in panel.dots)]
-        if place_labels(axis, places, [dot.marked for dot in panel.dots], [dot.colour for dot in panel.dots]):
+        points = [(x.mean, y.mean) for x, y in (dot.values for dot in panel.dots)]
+        if place_labels(axis, points, [dot.marked for dot in panel.dots], [dot.colour for dot in panel.dots]):
             break
     return figure
 
@@ -240,9 +248,8 @@ def ranked(rows: list[Dot | str], digits: int, xlabel: str, title: str):
     figure, axis = _lines(dots, [f"{dot.values[0].mean:.{digits}f}" for dot in dots], places, len(rows))
     for place, dot in zip(places, dots, strict=True):
         (value,) = dot.values
-        deviation = (
-            None if math.isnan(value.deviation) else value.deviation
-        )  # no bar: a cap at the mean would read as 0
+        # Without a deviation there is no bar: a cap at the mean would read as 0.
+        deviation = None if math.isnan(value.deviation) else value.deviation
         axis.errorbar(
             value.mean,
             place,
@@ -267,7 +274,7 @@ def ranked(rows: list[Dot | str], digits: int, xlabel: str, title: str):
                 style="italic",
             )
     axis.set_xlabel(xlabel)
-    set_title(axis, title, beside=_legend(axis, dots))
+    set_title(axis, title, reserved=_legend(axis, dots))
     return figure
 
 
@@ -289,7 +296,7 @@ def optimism(dots: list[Dot], digits: int, xlabel: str, title: str):
             zorder=3,
         )
     axis.set_xlabel(xlabel)
-    set_title(axis, title, beside=LEGEND_WIDTH)
+    set_title(axis, title, reserved=LEGEND_WIDTH)
     axis.legend(fontsize=9, frameon=False, **BESIDE_TITLE)
     return figure
 
@@ -303,7 +310,7 @@ def by_split(
     import matplotlib
 
     figure = _figure(max(4.5, 0.9 * len(splits) + 2.2), 3.4)
-    _room(figure, right=1.5)
+    _set_margins(figure, right_margin=1.5)
     axis = figure.add_subplot()
     for m in np.argsort(-means.mean(1)):
         places = np.arange(len(splits)) + 0.04 * (m - len(methods) / 2)  # beside each other, so that bars are seen
@@ -341,7 +348,7 @@ def progressed(curves: list[tuple[str, list[float], list[Value]]], ylabel: str, 
         axis.plot(
             fids, means, "osD^v"[i // len(colours) % 5] + "-", color=colour, markersize=4, linewidth=1.4, label=name
         )
-    _room(figure, bottom=0.75 + 0.2 * math.ceil(len(curves) / 3))
+    _set_margins(figure, bottom_margin=0.75 + 0.2 * math.ceil(len(curves) / 3))
     axis.set(xlabel="FID of the split: how far its test classes are from those of training", ylabel=ylabel)
     set_title(axis, title)
     axis.grid(True)

@@ -25,9 +25,8 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
     centres = axis.transData.transform(points)  # (n, 2) pixels
     room = axis.get_window_extent(renderer)
     pixel = figure.dpi / 72
-    taken = np.concatenate(
-        [centres - 4 * pixel, centres + 4 * pixel], axis=1
-    )  # boxes (m, 4): points, labels, pieces of lines
+    # boxes (m, 4) of points, labels and pieces of lines
+    occupied = np.concatenate([centres - 4 * pixel, centres + 4 * pixel], axis=1)
     labels = np.empty((0, 4))
     angles, distances = np.meshgrid(
         np.linspace(0, 2 * math.pi, ANGLES, endpoint=False), np.geomspace(6 * pixel, max(room.width, room.height), 40)
@@ -48,33 +47,26 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
         low = middles - half
         high = middles + half
         inside = (low >= (room.x0, room.y0)).all(1) & (high <= (room.x1, room.y1)).all(1)
-        apart = (low[:, None] >= taken[None, :, 2:]) | (high[:, None] <= taken[None, :, :2])  # (k, m, 2)
-        free = inside & apart.any(2).all(1)
-        own, others = _gaps(centres, i, low, high)
+        is_separate = (low[:, None] >= occupied[None, :, 2:]) | (high[:, None] <= occupied[None, :, :2])  # (k, m, 2)
+        free = inside & is_separate.any(2).all(1)
+        to_point, to_nearest = _gaps(centres, i, low, high)
         # A label without a line is taken to belong to the nearest point; one with a line must not seem to belong to
         # another point.
-        told = np.where(
-            with_line, (others > NEAR * pixel) & _clear(centres, i, middles, labels, 6 * pixel), 1.3 * own < others
-        )
-        places = np.flatnonzero(free & told) if (free & told).any() else np.flatnonzero(free & with_line)
+        with_clear_line = (to_nearest > NEAR * pixel) & _clear(centres, i, middles, labels, 6 * pixel)
+        unmistakable = np.where(with_line, with_clear_line, 1.3 * to_point < to_nearest)
+        places = np.flatnonzero(free & unmistakable)
+        if not len(places):
+            places = np.flatnonzero(free & with_line)
         if not len(places):
             complete = False
             continue
         spot = places[0]
         labels = np.vstack([labels, [*low[spot], *high[spot]]])
-        taken = np.vstack([taken, labels[-1:]])
+        occupied = np.vstack([occupied, labels[-1:]])
         x, y = axis.transData.inverted().transform(middles[spot])
-        if with_line[spot]:  # above the error bars, and not in their colour
-            axis.plot(
-                [points[i][0], x],
-                [points[i][1], y],
-                color=colours[i],
-                linewidth=0.7,
-                zorder=3.5,
-                scalex=False,
-                scaley=False,
-            )
-            taken = np.vstack([taken, np.tile(_along(centres[i], middles[spot : spot + 1])[0], 2)])
+        if with_line[spot]:
+            _draw_line(axis, points[i], (x, y), colours[i])
+            occupied = np.vstack([occupied, np.tile(_along(centres[i], middles[spot : spot + 1])[0], 2)])
         axis.annotate(
             texts[i],
             xy=points[i],
@@ -89,14 +81,19 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
     return complete
 
 
-def _gaps(centres: np.ndarray, own: int, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _draw_line(axis, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
+    """A line from a point to its label, above the error bars and not in their colour."""
+    xs, ys = zip(start, end, strict=True)
+    axis.plot(xs, ys, color=colour, linewidth=0.7, zorder=3.5, scalex=False, scaley=False)
+
+
+def _gaps(centres: np.ndarray, index: int, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Distances `(k,)` of boxes `low` to `high` `(k, 2)` to the point `centres[own]`, and to the nearest other of
     `centres` `(n, 2)`.
     """
-    distances = np.linalg.norm(
-        np.maximum(np.maximum(low[:, None] - centres, centres - high[:, None]), 0), axis=2
-    )  # (k, n)
-    return distances[:, own], np.delete(distances, own, axis=1).min(1, initial=np.inf)
+    outside = np.maximum(np.maximum(low[:, None] - centres, centres - high[:, None]), 0)
+    distances = np.linalg.norm(outside, axis=2)  # (k, n)
+    return distances[:, index], np.delete(distances, index, axis=1).min(1, initial=np.inf)
 
 
 def _along(start: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -104,16 +101,15 @@ def _along(start: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return start + np.linspace(0, 1, 25)[:, None] * (ends - start)[:, None]
 
 
-def _clear(centres: np.ndarray, own: int, ends: np.ndarray, labels: np.ndarray, clearance: float) -> np.ndarray:
+def _clear(centres: np.ndarray, index: int, ends: np.ndarray, labels: np.ndarray, clearance: float) -> np.ndarray:
     """`(k,)`: whether lines from `centres[own]` to `ends` `(k, 2)` keep clear of the other `centres` `(n, 2)` and of
     `labels` `(m, 4)`.
     """
-    others = np.delete(centres, own, axis=0) - centres[own]
-    lines = ends - centres[own]
-    along = np.clip(
-        (lines @ others.T) / (lines**2).sum(1, keepdims=True), 0, 1
-    )  # (k, n - 1): where a line comes nearest to a point
-    distances = np.linalg.norm(others - along[..., None] * lines[:, None], axis=2)
-    passed = _along(centres[own], ends)[:, :, None]
+    neighbours = np.delete(centres, index, axis=0) - centres[index]
+    lines = ends - centres[index]
+    # (k, n - 1): where a line comes nearest to a point
+    along = np.clip((lines @ neighbours.T) / (lines**2).sum(1, keepdims=True), 0, 1)
+    distances = np.linalg.norm(neighbours - along[..., None] * lines[:, None], axis=2)
+    passed = _along(centres[index], ends)[:, :, None]
     crossed = ((passed > labels[:, :2]) & (passed < labels[:, 2:])).all(3).any((1, 2))
-    return (distances >= np.minimum(clearance, np.linalg.norm(others, axis=1) / 2)).all(1) & ~crossed
+    return (distances >= np.minimum(clearance, np.linalg.norm(neighbours, axis=1) / 2)).all(1) & ~crossed

@@ -30,15 +30,14 @@ def places(features: np.ndarray, how: str, size: int, seed: int) -> tuple[np.nda
     first = f"t-SNE of the first {components.shape[1]} principal components"
     if len(chosen) == len(features):
         return arranged, first
-    rest = np.setdiff1d(np.arange(len(features)), chosen, assume_unique=True)
-    plane[chosen], plane[rest] = arranged, _beside(components[rest], components[chosen], arranged)
-    return (
-        plane,
-        (
-            f"{first} of {len(chosen):,} random images; each of the other {len(rest):,} lies between its {BESIDE} "
-            "nearest among these"
-        ),
+    remaining = np.setdiff1d(np.arange(len(features)), chosen, assume_unique=True)
+    plane[chosen] = arranged
+    plane[remaining] = _beside(components[remaining], components[chosen], arranged)
+    method = (
+        f"{first} of {len(chosen):,} random images; each of the other {len(remaining):,} lies between its {BESIDE} "
+        "nearest among these"
     )
+    return plane, method
 
 
 def tsne_places(features: np.ndarray, seed: int, ball=None) -> np.ndarray:
@@ -82,12 +81,12 @@ def _principal(features: np.ndarray, seed: int) -> np.ndarray:
     return PCA(count, svd_solver=solver, random_state=seed % 2**32).fit_transform(features).astype(np.float32)
 
 
-def _beside(others: np.ndarray, sample: np.ndarray, arranged: np.ndarray) -> np.ndarray:
-    """For each of `others`, the mean place of its nearest in the sample, weighted by 1 / squared distance: the place of
+def _beside(points: np.ndarray, sample: np.ndarray, arranged: np.ndarray) -> np.ndarray:
+    """For each of `points`, the mean place of its nearest in the sample, weighted by 1 / squared distance: the place of
     an equal one.
     """
     import faiss
 
-    squared, nearest = faiss.knn(others, sample, min(BESIDE, len(sample)))
+    squared, nearest = faiss.knn(points, sample, min(BESIDE, len(sample)))
     weights = 1 / np.maximum(squared.astype(np.float64), 1e-12)
     return (arranged[nearest] * (weights / weights.sum(1, keepdims=True))[:, :, None]).sum(1)

@@ -105,21 +105,21 @@ def recoveries(
     save_figure(figure, path, dpi=100, pil_kwargs={"compress_level": 3})
 
 
-def _tile(axis, left: float, top: float, image: np.ndarray, name: dict, note: str, colour: str) -> None:
+def _tile(axis, start: float, top: float, image: np.ndarray, name: dict, note: str, colour: str) -> None:
     """An image `(H, W, 3)` with its frame in a square of side 1, its name below, and a note below that."""
     from matplotlib.patches import Rectangle
 
     height, width = image.shape[:2]
     across = width / max(height, width)
     down = height / max(height, width)
-    x = left + (1 - across) / 2
+    x = start + (1 - across) / 2
     y = top + (1 - down) / 2
-    axis.add_patch(Rectangle((left, top), 1, 1, facecolor="#f0f0f0", edgecolor="none", zorder=-1))
+    axis.add_patch(Rectangle((start, top), 1, 1, facecolor="#f0f0f0", edgecolor="none", zorder=-1))
     smooth = "nearest" if max(height, width) < 100 else "antialiased"
     axis.imshow(image, extent=(x, x + across, y + down, y), interpolation=smooth)
-    axis.add_patch(Rectangle((left, top), 1, 1, fill=False, edgecolor=colour, linewidth=3))
-    axis.text(left + 0.5, top + 1.13, **name, ha="center", va="center", color=colour, parse_math=False)
-    axis.text(left + 0.5, top + 1.29, note, fontsize=NAME_SIZES[-1], ha="center", va="center", color=QUIET)
+    axis.add_patch(Rectangle((start, top), 1, 1, fill=False, edgecolor=colour, linewidth=3))
+    axis.text(start + 0.5, top + 1.13, **name, ha="center", va="center", color=colour, parse_math=False)
+    axis.text(start + 0.5, top + 1.29, note, fontsize=NAME_SIZES[-1], ha="center", va="center", color=QUIET)
 
 
 def whole_image(dataset, index: int) -> np.ndarray:
@@ -130,7 +130,8 @@ def whole_image(dataset, index: int) -> np.ndarray:
         return whole_image(dataset.dataset, int(dataset.indices[index]))
     if isinstance(dataset, ConcatDataset):
         number = bisect.bisect_right(dataset.cumulative_sizes, index)
-        return whole_image(dataset.datasets[number], index - (dataset.cumulative_sizes[number - 1] if number else 0))
+        start = dataset.cumulative_sizes[number - 1] if number else 0
+        return whole_image(dataset.datasets[number], index - start)
     image = dataset.original(index) if hasattr(dataset, "original") else dataset[index][1]
     image = PIL.Image.fromarray(np.ascontiguousarray(np.asarray(image).transpose(1, 2, 0)))
     image.thumbnail((PIXELS, PIXELS))
@@ -148,7 +149,10 @@ def _names(labels: set, names: dict | None, of_none: str) -> dict[int, dict]:
         else:
             texts[label] = names[label] if names else f"class {label}"
     texts = {label: printable(text) for label, text in names_or_numbers(texts, lambda label: f"class {label}").items()}
-    fits = (size for size in NAME_SIZES if all(text_width(text, size) <= TILE for text in texts.values()))
-    size = next(fits, NAME_SIZES[-1])
+    size = NAME_SIZES[-1]
+    for candidate in NAME_SIZES:
+        if all(text_width(text, candidate) <= TILE for text in texts.values()):
+            size = candidate
+            break
     short = shortened(texts.values(), size, TILE)
     return {label: {"s": short[text], "fontsize": size} for label, text in texts.items()}

@@ -33,10 +33,10 @@ def draw_pairs(path: Path, pairs: list[tuple[Shown, Shown]]) -> None:
     for axis in axes.flat:
         axis.axis("off")
     for place, pair in enumerate(pairs):
-        for step, shown in enumerate(pair):
+        for step, image in enumerate(pair):
             axis = axes[place // ACROSS, 3 * (place % ACROSS) + step]
-            axis.imshow(whole_image(shown.dataset, shown.index))
-            axis.set_title(fitted(shown.title, 8, points), fontsize=8, pad=3, parse_math=False)
-            name = fitted(shown.name, 7, points)
+            axis.imshow(whole_image(image.dataset, image.index))
+            axis.set_title(fitted(image.title, 8, points), fontsize=8, pad=3, parse_math=False)
+            name = fitted(image.name, 7, points)
             axis.text(0.5, -0.05, name, fontsize=7, ha="center", va="top", transform=axis.transAxes, parse_math=False)
     save_figure(figure, path, dpi=100, bbox_inches="tight")

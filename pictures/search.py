@@ -6,12 +6,13 @@ from pathlib import Path
 
 from pictures.fonts import save_figure
 
+# name of the file -> function of Optuna
 KINDS = {
     "history": "plot_optimization_history",
     "slice": "plot_slice",
     "contour": "plot_contour",
     "importance": "plot_param_importances",
-}  # name of the file -> function of Optuna
+}
 
 
 def draw_search(trials: list, direction, folder: Path, metric: str) -> list[Path]:
@@ -29,16 +30,16 @@ def draw_search(trials: list, direction, folder: Path, metric: str) -> list[Path
 
     matplotlib.use("Agg")
 
-    shown = optuna.create_study(direction=direction)  # its trials are numbered as ours, which count no attempts
-    shown.add_trials(trials)
-    done = shown.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    study = optuna.create_study(direction=direction)  # its trials are numbered as ours, which count no attempts
+    study.add_trials(trials)
+    done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     if not done:
         return []
     (folder / "plots").mkdir(exist_ok=True)
     names = _drawable(done)
-    _write_pages(shown, names, folder / "plots", metric)
-    drawn = (_draw_picture(shown, name, folder / "plots", metric) for name in names)
-    return [path for path in drawn if path is not None]
+    _write_pages(study, names, folder / "plots", metric)
+    paths = (_draw_picture(study, name, folder / "plots", metric) for name in names)
+    return [path for path in paths if path is not None]
 
 
 def _drawable(done: list) -> list[str]:
@@ -58,13 +59,13 @@ def _draw_picture(study, name: str, folder: Path, metric: str) -> Path | None:
 
     ranges = study.best_trial.distributions
     sizes = {"slice": (max(5, 3 * len(ranges)), 4), "contour": (max(7, 3 * len(ranges)), max(5, 2.6 * len(ranges)))}
-    whole = {flag for flag, found in ranges.items() if getattr(found, "step", None) == 1}
+    whole_flags = {flag for flag, distribution in ranges.items() if getattr(distribution, "step", None) == 1}
     path = folder / f"{name}.png"
     try:
         getattr(pictures, KINDS[name])(study, target=None, target_name=metric)
         figure = plt.gcf()
         figure.set_size_inches(*sizes.get(name, (7, 4.5)))
-        _make_readable(figure, {"Trial", *whole})
+        _make_readable(figure, {"Trial", *whole_flags})
         save_figure(figure, path, dpi=120, bbox_inches="tight")
     except Exception as error:
         _warn(f"{name} plot", error)
@@ -90,12 +91,12 @@ def _write_pages(study, names: list[str], folder: Path, metric: str) -> None:
             _warn(f"page {name}.html", error)
 
 
-def _warn(what: str, error: Exception) -> None:
-    print(f"WARNING: the {what} cannot be drawn: {type(error).__name__}: {error}", file=sys.stderr)
+def _warn(title: str, error: Exception) -> None:
+    print(f"WARNING: the {title} cannot be drawn: {type(error).__name__}: {error}", file=sys.stderr)
 
 
-def _make_readable(figure, whole: set[str]) -> None:
-    """Few ticks, whole numbers on the axes in `whole`, and labels of long flags in several lines."""
+def _make_readable(figure, whole_names: set[str]) -> None:
+    """Few ticks, whole numbers on the axes in `whole_names`, and labels of long flags in several lines."""
     from matplotlib import ticker
 
     figure.suptitle("")  # far above many axes, and the file's name says it
@@ -110,7 +111,7 @@ def _make_readable(figure, whole: set[str]) -> None:
                     axis.set_major_locator(ticker.MaxNLocator(3, steps=(1, 2, 5, 10)))
                     axis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
             elif isinstance(axis.get_major_locator(), ticker.AutoLocator):
-                axis.set_major_locator(ticker.MaxNLocator(5, steps=(1, 2, 5, 10), integer=name in whole))
+                axis.set_major_locator(ticker.MaxNLocator(5, steps=(1, 2, 5, 10), integer=name in whole_names))
             if "_" in name:
                 axis.set_label_text(
                     "_\n".join(textwrap.wrap(name.replace("_", " "), 16)).replace(" ", "_"), fontsize=10

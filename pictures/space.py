@@ -54,12 +54,12 @@ def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
     axis = figure.subplots()
     for split, rows in features.items():
         values = spectrum(rows, seed)
-        there = values[values > ZERO * values[0]]
-        zeros = f", {len(values) - len(there)} of {len(values)} are 0" if len(there) < len(values) else ""
-        marker = "o" if len(there) == 1 else None  # one value makes no line
+        positive = values[values > ZERO * values[0]]
+        zeros = f", {len(values) - len(positive)} of {len(values)} are 0" if len(positive) < len(values) else ""
+        marker = "o" if len(positive) == 1 else None  # one value makes no line
         axis.plot(
-            np.arange(1, len(there) + 1),
-            there,
+            np.arange(1, len(positive) + 1),
+            positive,
             color=SPLIT_COLOURS.get(split),
             label=split + zeros,
             linewidth=1.8,
@@ -78,9 +78,9 @@ def spectrum(features: np.ndarray, seed: int) -> np.ndarray:
     """The metric `rho_spectrum@0` of `features` `(N, D)`: singular values that sum to 1, descending; many rows are
     sampled.
     """
-    most = max(min(SPECTRUM_ROWS, int(SPECTRUM_WORK / features.shape[1] ** 2)), features.shape[1])
-    if len(features) > most:
-        features = features[np.sort(np.random.default_rng(seed).choice(len(features), size=most, replace=False))]
+    n_rows = max(min(SPECTRUM_ROWS, int(SPECTRUM_WORK / features.shape[1] ** 2)), features.shape[1])
+    if len(features) > n_rows:
+        features = features[np.sort(np.random.default_rng(seed).choice(len(features), size=n_rows, replace=False))]
     return metrics.compute("rho_spectrum@0", features, np.zeros(len(features), dtype=np.int64))["rho_spectrum@0"]
 
 
@@ -168,11 +168,11 @@ def _curve(
     return path
 
 
-def distances_of(features: np.ndarray, others: np.ndarray, ball=None) -> np.ndarray:
-    """Distances `(P,)` of the rows of `features` and `others` `(P, D)`: Euclidean ones, or those of a `ball`."""
+def distances_of(features: np.ndarray, partners: np.ndarray, ball=None) -> np.ndarray:
+    """Distances `(P,)` of the rows of `features` and `partners` `(P, D)`: Euclidean ones, or those of a `ball`."""
     if ball is None:
-        return np.linalg.norm(features - others, axis=1)
-    return ball.paired(*(torch.from_numpy(rows.astype(np.float64)) for rows in (features, others))).numpy()
+        return np.linalg.norm(features - partners, axis=1)
+    return ball.paired(*(torch.from_numpy(rows.astype(np.float64)) for rows in (features, partners))).numpy()
 
 
 def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int, title: str, ball=None) -> Path:
@@ -191,22 +191,23 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
     lengths = {
         split: [distances_of(rows[a], rows[b], ball) for a, b in pairs[split]] for split, rows in features.items()
     }
-    longest = max((length.max() for both in lengths.values() for length in both if len(length)), default=1.0) or 1.0
-    for panel, (split, both) in zip(panels, lengths.items(), strict=True):
-        bins = int(
-            np.clip(np.sqrt(min((len(np.unique(length)) for length in both if len(length)), default=1)), 10, BINS)
-        )
-        for length, colour, name in zip(both, (SAME, DIFFERENT), ("same class", "different classes"), strict=True):
+    longest = max((length.max() for of_kinds in lengths.values() for length in of_kinds if len(length)), default=1.0)
+    longest = longest or 1.0
+    space_name = "Euclidean" if ball is None else "hyperbolic"
+    for panel, (split, of_kinds) in zip(panels, lengths.items(), strict=True):
+        n_different = min((len(np.unique(length)) for length in of_kinds if len(length)), default=1)
+        bins = int(np.clip(np.sqrt(n_different), 10, BINS))
+        for length, colour, name in zip(of_kinds, (SAME, DIFFERENT), ("same class", "different classes"), strict=True):
             if len(length):
                 heights, edges = np.histogram(length, bins=bins, range=(0, longest * 1.02), density=True)
                 panel.stairs(heights, edges, fill=True, color=colour, alpha=0.5, label=name)
                 panel.axvline(np.median(length), color=colour, linewidth=1.5)
-        panel.set(title=split, xlabel=f"{'Euclidean' if ball is None else 'hyperbolic'} distance", yticks=[])
+        panel.set(title=split, xlabel=f"{space_name} distance", yticks=[])
         panel.spines[["top", "right", "left"]].set_visible(False)
-    handles, names = max((panel.get_legend_handles_labels() for panel in panels), key=lambda both: len(both[0]))
-    figure.legend(
-        handles, [f"{name} (line: median)" for name in names], loc="outside lower center", ncols=2, frameon=False
-    )
+    legends = [panel.get_legend_handles_labels() for panel in panels]
+    handles, names = max(legends, key=lambda legend: len(legend[0]))
+    titles = [f"{name} (line: median)" for name in names]
+    figure.legend(handles, titles, loc="outside lower center", ncols=2, frameon=False)
     set_suptitle(figure, f"{title}: distances of pairs")
     save_figure(figure, path, dpi=110)
     return path
@@ -225,15 +226,15 @@ def sample_pairs(
     order = np.argsort(labels, kind="stable")  # class after class
     sizes = np.unique(labels, return_counts=True)[1]
     starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    others = np.repeat(sizes, sizes) - 1
-    same = np.empty(0, np.int64), np.empty(0, np.int64)
-    if others.any():
-        first = generator.choice(len(labels), size=count, p=others / others.sum())
-        step = 1 + generator.integers(others[first])
-        same = order[first], order[starts[first] + (first - starts[first] + step) % (others[first] + 1)]
+    n_partners = np.repeat(sizes, sizes) - 1
+    same_class = np.empty(0, np.int64), np.empty(0, np.int64)
+    if n_partners.any():
+        first = generator.choice(len(labels), size=count, p=n_partners / n_partners.sum())
+        step = 1 + generator.integers(n_partners[first])
+        same_class = order[first], order[starts[first] + (first - starts[first] + step) % (n_partners[first] + 1)]
     first, second = generator.integers(len(labels), size=(2, count))
     different = (labels[first] != labels[second]) & (True if parents is None else parents[first] == parents[second])
-    return [same, (first[different], second[different])]
+    return [same_class, (first[different], second[different])]
 
 
 def tsne(
@@ -268,11 +269,11 @@ def tsne(
         kind, kinds, codes = "super-class", *np.unique(parents[chosen], return_inverse=True)
         texts = dict(enumerate(kinds.tolist()))
     texts = list(names_or_numbers(texts, lambda label: f"{kind} {label}").values())
-    shown = coloured(places, codes, len(PALETTE))
-    short = shortened([texts[code] for code in shown], LEGEND_SIZE, LEGEND_WIDTH)
+    coloured_codes = coloured(places, codes, len(PALETTE))
+    short = shortened([texts[code] for code in coloured_codes], LEGEND_SIZE, LEGEND_WIDTH)
     figure = Figure(figsize=(9, 6), layout="constrained")
     axis = figure.subplots()
-    for code, colour in zip(shown, PALETTE, strict=False):
+    for code, colour in zip(coloured_codes, PALETTE, strict=False):
         axis.scatter(
             *places[codes == code].T,
             s=22,
@@ -281,11 +282,11 @@ def tsne(
             linewidths=0.4,
             label=f" {short[texts[code]]}",
         )
-    rest = ~np.isin(codes, shown)
-    if rest.any():
-        others = len(kinds) - len(shown)
-        label = f" {count_of(others, f'other {kind}', f'other {kind}es')}"
-        axis.scatter(*places[rest].T, s=9, color="#c9c9c9", linewidths=0, zorder=0, label=label)
+    is_grey = ~np.isin(codes, coloured_codes)
+    if is_grey.any():
+        n_others = len(kinds) - len(coloured_codes)
+        label = f" {count_of(n_others, f'other {kind}', f'other {kind}es')}"
+        axis.scatter(*places[is_grey].T, s=9, color="#c9c9c9", linewidths=0, zorder=0, label=label)
     axis.set(xticks=[], yticks=[])
     whole_title = f"{title}, {count_of(len(chosen), 'image')}, colours by {kind}"
     fitting = title_that_fits(whole_title, 72 * figure.get_figwidth() - LEGEND_WIDTH - 60)
@@ -297,21 +298,21 @@ def tsne(
     return True
 
 
-def coloured(places: np.ndarray, codes: np.ndarray, most: int) -> np.ndarray:
-    """Which of the groups `codes` `(n,)`, 0 to G-1, get a colour: up to `most` of the largest, spread over the map;
+def coloured(places: np.ndarray, codes: np.ndarray, limit: int) -> np.ndarray:
+    """Which of the groups `codes` `(n,)`, 0 to G-1, get a colour: up to `limit` of the largest, spread over the map;
     ascending.
 
-    Of the groups at least half as large as the `most`-th largest, each next one is the farthest from those chosen so
+    Of the groups at least half as large as the `limit`-th largest, each next one is the farthest from those chosen so
     far; the first is the largest. A group lies at the median of its `places` `(n, 2)`.
     """
     counts = np.bincount(codes)
-    if len(counts) <= most:
+    if len(counts) <= limit:
         return np.arange(len(counts))
-    candidates = np.flatnonzero(2 * counts >= np.sort(counts)[-most])
+    candidates = np.flatnonzero(2 * counts >= np.sort(counts)[-limit])
     centres = np.array([np.median(places[codes == code], axis=0) for code in candidates])  # (G', 2)
     chosen = [int(np.argmax(counts[candidates]))]
     distances = np.full(len(candidates), np.inf)
-    while len(chosen) < most:
+    while len(chosen) < limit:
         distances = np.minimum(distances, np.linalg.norm(centres - centres[chosen[-1]], axis=1))
         distances[chosen] = -1
         chosen.append(int(np.argmax(distances)))

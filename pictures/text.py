@@ -26,7 +26,8 @@ def text_width(text: str, size: float) -> float:
 
 def printable(text) -> str:
     """`text` on one line; unprintable characters become spaces, those that no font has a sign."""
-    return drawable("".join(letter if letter.isprintable() else " " for letter in str(text)))
+    letters = [letter if letter.isprintable() else " " for letter in str(text)]
+    return drawable("".join(letters))
 
 
 def fitted(text, size: float, width: float) -> str:
@@ -48,18 +49,18 @@ def title_that_fits(text: str, width: float, size: float = TITLE_SIZE) -> dict:
     return {"text": fitted(text, LEAST_TITLE_SIZE, width), "fontsize": LEAST_TITLE_SIZE}
 
 
-def set_title(axis, text: str, size: float = TITLE_SIZE, beside: float = 0.0) -> None:
-    """Title an axis at its left, within the figure; `beside`: points that something at the right of the title takes."""
-    left = axis.get_position().x0
-    width = (1 - left) * 72 * axis.figure.get_figwidth() - MARGIN - beside
+def set_title(axis, text: str, size: float = TITLE_SIZE, reserved: float = 0.0) -> None:
+    """Title an axis at its left, within the figure; `reserved`: points at the right that something else takes."""
+    margin = axis.get_position().x0
+    width = (1 - margin) * 72 * axis.figure.get_figwidth() - MARGIN - reserved
     fitting = title_that_fits(text, width, size)
     axis.set_title(fitting["text"], loc="left", fontsize=fitting["fontsize"], parse_math=False)
 
 
-def set_suptitle(figure, text: str, size: float = TITLE_SIZE, **where) -> None:
+def set_suptitle(figure, text: str, size: float = TITLE_SIZE, **options) -> None:
     """Title a figure, within its width."""
     fitting = title_that_fits(text, 72 * figure.get_figwidth() - 2 * MARGIN, size)
-    figure.suptitle(fitting["text"], fontsize=fitting["fontsize"], parse_math=False, **where)
+    figure.suptitle(fitting["text"], fontsize=fitting["fontsize"], parse_math=False, **options)
 
 
 def shortened(names, size: float, width: float) -> dict[str, str]:
@@ -67,11 +68,13 @@ def shortened(names, size: float, width: float) -> dict[str, str]:
     cut first, then its end.
     """
     ordered = sorted(set(names))
-    shared = [len(os.path.commonprefix(both)) for both in zip(ordered, ordered[1:], strict=False)]  # with the next
+    shared = [
+        len(os.path.commonprefix(neighbours)) for neighbours in zip(ordered, ordered[1:], strict=False)
+    ]  # with the next
     short = {}
     for name, before, after in zip(ordered, [0, *shared], [*shared, 0], strict=True):
-        most = max(before, after)
-        starts = [i + 1 for i, letter in enumerate(name[:most]) if letter in SEPARATORS and i + 1 < len(name)]
+        common = max(before, after)
+        starts = [i + 1 for i, letter in enumerate(name[:common]) if letter in SEPARATORS and i + 1 < len(name)]
         texts = [printable(name), *(f"…{printable(name[start:])}" for start in starts)]
         short[name] = next((text for text in texts if text_width(text, size) <= width), fitted(texts[-1], size, width))
     return short

@@ -46,7 +46,7 @@ class Sheets:
     """
 
     def __init__(self, count: int):
-        self.side = next(side for most, side in SIDES if count <= most)
+        self.side = next(side for limit, side in SIDES if count <= limit)
         self.across = SHEET
         sheets = -(-count // self.across**2)
         self.pixels = np.full((sheets, self.across * self.side, self.across * self.side, 3), 245, dtype=np.uint8)
@@ -54,14 +54,14 @@ class Sheets:
     def put(self, place: int, image: torch.Tensor) -> None:
         """Draw an image uint8 `(3, H, W)`, whole and in the middle of its square."""
         picture = np.asarray(small(image, self.side))
-        sheet, rest = divmod(place, self.across**2)
-        row, column = divmod(rest, self.across)
+        sheet, position = divmod(place, self.across**2)
+        row, column = divmod(position, self.across)
         top = row * self.side + (self.side - picture.shape[0]) // 2
-        left = column * self.side + (self.side - picture.shape[1]) // 2
-        self.pixels[sheet, top : top + picture.shape[0], left : left + picture.shape[1]] = picture
+        column_start = column * self.side + (self.side - picture.shape[1]) // 2
+        self.pixels[sheet, top : top + picture.shape[0], column_start : column_start + picture.shape[1]] = picture
 
-    def addresses(self, most: int = MOST_BYTES) -> list[str]:
-        """Data addresses of the sheets, in the best quality that keeps them within `most` bytes, else halved until one
+    def addresses(self, limit: int = MOST_BYTES) -> list[str]:
+        """Data addresses of the sheets, in the best quality that keeps them within `limit` bytes, else halved until one
         does.
         """
         import PIL.Image
@@ -69,10 +69,10 @@ class Sheets:
         pictures = [PIL.Image.fromarray(sheet) for sheet in self.pixels]
         while True:
             for quality in QUALITIES:
-                if sum(len(_jpeg(picture, quality)) for picture in pictures[:: max(len(pictures) // 8, 1)]) > 2 * most:
+                if sum(len(_jpeg(picture, quality)) for picture in pictures[:: max(len(pictures) // 8, 1)]) > 2 * limit:
                     continue  # a sample of the sheets is too large already
                 files = [_jpeg(picture, quality) for picture in pictures]
-                if sum(map(len, files)) <= most:
+                if sum(map(len, files)) <= limit:
                     return [_data(file) for file in files]
             self.side //= 2
             if not self.side:

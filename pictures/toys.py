@@ -27,10 +27,13 @@ def diagonal_lines(path: Path, panels: list[tuple], bars: dict[str, np.ndarray],
         if axis is not axes[0]:
             axis.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8", linewidth=1))
             axis.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15))
-        for points, their, marker, first, size in ((training, labels, "o", 0, 26), (test, test_labels, "x", 4, 24)):
-            for label in range(4):
-                about = {"label": f"{'test' if first else 'train'} {label + 1}", "linewidths": 1.1 if first else 0}
-                axis.scatter(*points[their == label].T, s=size, marker=marker, color=colours[first + label], **about)
+        for label in range(4):
+            points = training[labels == label].T
+            axis.scatter(*points, s=26, marker="o", color=colours[label], label=f"train {label + 1}", linewidths=0)
+        for label in range(4):
+            points = test[test_labels == label].T
+            colour = colours[4 + label]
+            axis.scatter(*points, s=24, marker="x", color=colour, label=f"test {label + 1}", linewidths=1.1)
         axis.set(title=name, aspect="equal", xticks=[], yticks=[])
     figure.legend(
         *axes[0].get_legend_handles_labels(), ncols=8, loc="outside lower left", frameon=False, handletextpad=0.2
@@ -51,11 +54,11 @@ def diagonal_lines(path: Path, panels: list[tuple], bars: dict[str, np.ndarray],
     plt.close(figure)
 
 
-def spaces(path: Path, shown: list[tuple], stressed: set[str], title: str) -> None:
+def spaces(path: Path, panels: list[tuple], stressed: set[str], title: str) -> None:
     """Draw spaces side by side, their values below them.
 
     Args:
-        shown: of each space a title, its points `(N, 2)` with labels `(N,)`, and name -> value in percent.
+        panels: of each space a title, its points `(N, 2)` with labels `(N,)`, and name -> value in percent.
         stressed: the names whose bars have the second colour.
     """
     import matplotlib
@@ -63,13 +66,14 @@ def spaces(path: Path, shown: list[tuple], stressed: set[str], title: str) -> No
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, len(shown), figsize=(12, 6.4), height_ratios=[3, 1.4], layout="constrained")
-    for (points, bars), (name, features, labels, values) in zip(axes.T, shown, strict=True):
+    figure, axes = plt.subplots(2, len(panels), figsize=(12, 6.4), height_ratios=[3, 1.4], layout="constrained")
+    for (points, bars), (name, features, labels, values) in zip(axes.T, panels, strict=True):
         points.scatter(*features.T, c=plt.get_cmap("tab10")(labels), s=9, linewidths=0)
         points.set(title=name, aspect="equal", xticks=[], yticks=[])
         names = list(values)[::-1]
         numbers = list(values.values())[::-1]
-        bars.barh(names, numbers, color=["#c44e52" if n in stressed else "#8c9aa8" for n in names])
+        colours = ["#c44e52" if name in stressed else "#8c9aa8" for name in names]
+        bars.barh(names, numbers, color=colours)
         for row, number in enumerate(numbers):
             bars.text(number - 1.5, row, f"{number:.1f}", ha="right", va="center", color="white", fontsize=9)
         bars.set(xlim=(0, 101), xticks=[0, 25, 50, 75, 100])

@@ -60,7 +60,7 @@ def class_outcomes(values: list[np.ndarray], classes: np.ndarray) -> Outcomes:
     counted = ~np.isnan(values[0])
     n = int(classes.max()) + 1
     sizes = np.bincount(classes[counted], minlength=n)
-    sums = np.stack([np.bincount(classes[counted], one[counted], minlength=n) for one in values])
+    sums = np.stack([np.bincount(classes[counted], run_values[counted], minlength=n) for run_values in values])
     return Outcomes(sums[:, sizes > 0], sizes[sizes > 0].astype(np.float64))
 
 
@@ -70,44 +70,53 @@ def drawn_means(parts: list[Outcomes], draws: int = DRAWS, seed: int = 0) -> lis
     """
     generator = np.random.default_rng(seed)
     n = len(parts[0].sizes)
-    columns = np.concatenate(
-        [np.concatenate([part.sums, part.sizes[None]]) for part in parts]
-    ).T.copy()  # (C, sum of S + 1)
+    tables = [np.concatenate([part.sums, part.sizes[None]]) for part in parts]  # (S + 1, C) each
+    columns = np.concatenate(tables).T.copy()
     totals = np.empty((draws, columns.shape[1]))
     for start in range(0, draws, BLOCK):
         count = min(BLOCK, draws - start)
         chosen = generator.integers(0, n, (count, n)) + n * np.arange(count)[:, None]
         weights = np.bincount(chosen.reshape(-1), minlength=count * n).reshape(count, n).astype(np.float64)
         totals[start : start + count] = weights @ columns
-    bounds = np.cumsum([0] + [len(part.sums) + 1 for part in parts])
-    return [totals[:, a : b - 1] / totals[:, b - 1 : b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    means = []
+    start = 0
+    for table in tables:
+        size = start + len(table) - 1  # column of the draws' sizes
+        means.append(totals[:, start:size] / totals[:, size : size + 1])
+        start = size + 1
+    return means
 
 
-def difference(first: Outcomes, second: Outcomes, drawn: tuple[np.ndarray, np.ndarray], seed: int = 0) -> Difference:
-    """First - second with its interval; `drawn`: the `drawn_means` of both. With one seed per method, the interval
-    covers classes alone.
+def difference(
+    first: Outcomes, second: Outcomes, class_draws: tuple[np.ndarray, np.ndarray], seed: int = 0
+) -> Difference:
+    """First - second with its interval. With one seed per method, the interval covers classes alone.
+
+    Args:
+        class_draws: the `drawn_means` of both.
     """
     value = float(first.means.mean() - second.means.mean())
-    ours, theirs = (one.mean(1) for one in drawn)
-    by_classes = float((ours - theirs).var(ddof=1))
+    by_class = class_draws[0].mean(1) - class_draws[1].mean(1)
+    class_variance = float(by_class.var(ddof=1))
+    class_freedom = max(len(first.sizes) - 1, 1)
     parts = [_seeds(first), _seeds(second)]
     added = max(0.0, sum(part.variance - part.interaction for part in parts))
-    whole = sum(part.variance for part in parts)
-    stretch = math.sqrt(added / whole) if whole else 0.0
+    total_variance = sum(part.variance for part in parts)
+    stretch = math.sqrt(added / total_variance) if total_variance else 0.0
     generator = np.random.default_rng([seed, 1])
-    moved = [_drawn_seeds(one, len(drawn[0]), generator) * stretch for one in (first, second)]
-    draws = ours - theirs + moved[0] - moved[1]
-    doubt = sum(part.variance**2 / part.freedom for part in parts if part.freedom) + by_classes**2 / max(
-        len(first.sizes) - 1, 1
-    )
-    freedom = (by_classes + added) ** 2 / doubt if doubt else math.inf
+    by_seed = [_drawn_seeds(outcomes, len(by_class), generator) * stretch for outcomes in (first, second)]
+    draws = by_class + by_seed[0] - by_seed[1]
+    # degrees of freedom (Satterthwaite); a method with one seed has no part in them
+    with_freedom = [part for part in parts if part.freedom]
+    doubt = sum(part.variance**2 / part.freedom for part in with_freedom) + class_variance**2 / class_freedom
+    freedom = (class_variance + added) ** 2 / doubt if doubt else math.inf
     # Subtracting the interaction could leave fewer degrees of freedom than the smallest component has, which no sum of
     # variances has.
-    freedom = max(freedom, min([part.freedom for part in parts if part.freedom] + [max(len(first.sizes) - 1, 1)]))
+    freedom = max(freedom, min([part.freedom for part in with_freedom] + [class_freedom]))
     widened = t_quantile(freedom) / t_quantile(math.inf) if freedom > 0 else math.nan
     tail = (1 - CONFIDENCE) / 2
     low, high = (value + (float(bound) - value) * widened for bound in np.quantile(draws, [tail, 1 - tail]))
-    return Difference(value, low, high, math.sqrt(by_classes + added), freedom)
+    return Difference(value, low, high, math.sqrt(class_variance + added), freedom)
 
 
 class Seeds(NamedTuple):
@@ -125,9 +134,8 @@ def _seeds(outcomes: Outcomes) -> Seeds:
     if count < 2:
         return Seeds(0.0, 0.0, 0)
     means = outcomes.means
-    shares = (
-        outcomes.sums - means[:, None] * outcomes.sizes
-    ) / outcomes.sizes.sum()  # (S, C): contribution of each class to a mean
+    # (S, C): contribution of each class to a mean
+    shares = (outcomes.sums - means[:, None] * outcomes.sizes) / outcomes.sizes.sum()
     residuals = shares - shares.mean(0)
     interaction = float((residuals**2).sum()) * n / max(n - 1, 1) / ((count - 1) * count)
     return Seeds(float(means.var(ddof=1)) / count, interaction, count - 1)

@@ -105,13 +105,13 @@ class Column:
 
 def title(metric: str) -> str:
     """A metric's name in tables: `e_recall@1` -> `R@1`."""
-    above, own = split_name(metric)
+    above, name = split_name(metric)
     if above in ("criterion", "miner", "rate"):
         return metric
-    own, at, prefix = own.partition("@d")  # e_recall@1@d64
-    head, _, number = own.partition("@")
-    shown = OF_NUMBER[head].format(number) if head in OF_NUMBER and is_whole(number.lstrip("-")) else own
-    return TITLES.get(own, shown) + at + prefix + (f" [{above}]" if above else "")
+    name, at, prefix = name.partition("@d")  # e_recall@1@d64
+    head, _, number = name.partition("@")
+    short = OF_NUMBER[head].format(number) if head in OF_NUMBER and is_whole(number.lstrip("-")) else name
+    return TITLES.get(name, short) + at + prefix + (f" [{above}]" if above else "")
 
 
 @functools.cache
@@ -164,31 +164,31 @@ def performance(available) -> list[Column]:
     means.
     """
     for split in ("test", "val", "train"):
-        found = [column(s, metric) for s, metric in _rating(available) if s == split and not available[s, metric]]
-        if found:
-            evaltypes = list(
-                dict.fromkeys(split_name(c.metric)[0] for c in found)
-            )  # in the order of their recording, that of --evaltypes
-            return sorted(found, key=lambda c: (evaltypes.index(split_name(c.metric)[0]), _order(c.metric)))
+        rating = [column(s, metric) for s, metric in _rating(available) if s == split and not available[s, metric]]
+        if rating:
+            evaltypes = list(dict.fromkeys(split_name(c.metric)[0] for c in rating))  # in the order of --evaltypes
+            return sorted(rating, key=lambda c: (evaltypes.index(split_name(c.metric)[0]), _order(c.metric)))
     return []
 
 
 def by_domain(available) -> dict[str, list[Column]]:
     """Domain -> its columns on test, else on validation."""
-    found = {}
+    domains = {}
     for split in ("test", "val"):
         for s, metric in _rating(available):
             if s == split and available[s, metric]:
-                found.setdefault(domain_of(metric), []).append(column(s, metric))
-        if found:
+                domains.setdefault(domain_of(metric), []).append(column(s, metric))
+        if domains:
             break
-    return found
+    return domains
 
 
 def _rating(available) -> list[tuple[str, str]]:
-    return [
-        (split, metric) for split, metric in available if not is_structure(metric) and direction(metric) is not None
-    ]
+    pairs = []
+    for split, metric in available:
+        if not is_structure(metric) and direction(metric) is not None:
+            pairs.append((split, metric))
+    return pairs
 
 
 def _order(metric: str):
@@ -201,13 +201,15 @@ def structure(available) -> list[Column]:
     """All columns that describe the space, the ICML paper's first: on training data as in that paper, else on test,
     else on validation; without single domains.
     """
+    order = {metric: i for i, metric in enumerate(STRUCTURE)}
     for split in ("train", "test", "val"):
-        found = [
-            metric for (s, metric), of_one in available.items() if s == split and is_structure(metric) and not of_one
-        ]
-        if found:
-            order = {metric: i for i, metric in enumerate(STRUCTURE)}
-            return [column(split, m) for m in sorted(found, key=lambda m: order.get(plain(m), len(order)))]
+        names = []
+        for (s, metric), is_of_domain in available.items():
+            if s == split and is_structure(metric) and not is_of_domain:
+                names.append(metric)
+        if names:
+            names.sort(key=lambda metric: order.get(plain(metric), len(order)))
+            return [column(split, metric) for metric in names]
     return []
 
 
@@ -224,16 +226,23 @@ def parse(name: str, available) -> Column:
     Raises:
         UserError: no run recorded it; the message names those recorded.
     """
-    head, _, rest = name.partition("/")
-    splits = (head,) if head in SPLIT_TITLES else ("test", "val", "train")
-    metric = rest if head in SPLIT_TITLES else name
+    head, _, tail = name.partition("/")
+    if head in SPLIT_TITLES:
+        splits = (head,)
+        metric = tail
+        on_split = f" on {head}"
+    else:
+        splits = ("test", "val", "train")
+        metric = name
+        on_split = ""
     for split in splits:
         if (split, metric) in available:
             return column(split, metric)
     if direction(metric) is not None:
-        where = f" on {head}" * (head in SPLIT_TITLES)
-        there = ", ".join(_names(available)) or "nothing"
-        raise UserError(f"metric {name!r} exists, but none of these runs recorded it{where}. Recorded: {there}")
+        recorded_names = ", ".join(_names(available)) or "nothing"
+        raise UserError(
+            f"metric {name!r} exists, but none of these runs recorded it{on_split}. Recorded: {recorded_names}"
+        )
     raise unknown("metric", name, _names(available))
 
 
@@ -266,20 +275,21 @@ def rule(run: RecordedRun) -> str:
 
 def best_row(run: RecordedRun, split: str, metric: str) -> int | None:
     """Row of the first best epoch of a metric by its direction; untrained states and non-finite values never count."""
-    values = run.series.of(split, metric)
+    values = run.series.get(split, metric)
     eligible = np.flatnonzero((run.series.epochs > 0) & np.isfinite(values))
     if not len(eligible):
         return None
-    found = np.argmax if direction(metric) is not False else np.argmin
-    return int(eligible[found(values[eligible])])
+    best = np.argmax if direction(metric) is not False else np.argmin
+    return int(eligible[best(values[eligible])])
 
 
-def selected_by(of: Column, how: str) -> Column:
+def selected_by(source: Column, how: str) -> Column:
     """The same metric by its own rule: `on_validation`, `best_on_test`, or `optimism`, by how much the second is better
     than the first.
     """
-    own = column(of.split, of.metric)
-    return replace(own, how=how, higher=None if how == OPTIMISM else own.higher)
+    plain_column = column(source.split, source.metric)
+    higher = None if how == OPTIMISM else plain_column.higher
+    return replace(plain_column, how=how, higher=higher)
 
 
 def has_both(run: RecordedRun) -> bool:
@@ -289,22 +299,22 @@ def has_both(run: RecordedRun) -> bool:
     return selection_split(run) == "val" and _tested_throughout(run)
 
 
-def first_on_test(shown: list[Column]) -> Column | None:
+def first_on_test(table_columns: list[Column]) -> Column | None:
     """The first column that rates the space on test."""
-    return next((c for c in shown if c.split == "test" and c.higher is not None), None)
+    return next((c for c in table_columns if c.split == "test" and c.higher is not None), None)
 
 
-def with_both(shown: list[Column], runs: list[RecordedRun], how: str) -> list[Column]:
+def with_both(table_columns: list[Column], runs: list[RecordedRun], how: str) -> list[Column]:
     """The columns; where a run has both selections, the first test column is followed by its values by the other rules
     and the optimism.
     """
-    first = first_on_test(shown)
+    first = first_on_test(table_columns)
     if first is None or not any(map(has_both, runs)):
-        return shown
-    at = shown.index(first) + 1
-    own = {SELECTED: ON_VALIDATION}.get(how, how)
-    others = [selected_by(first, rule) for rule in RULES if rule != own]
-    return shown[:at] + others + shown[at:]
+        return table_columns
+    at = table_columns.index(first) + 1
+    table_rule = {SELECTED: ON_VALIDATION}.get(how, how)
+    by_other_rules = [selected_by(first, rule) for rule in RULES if rule != table_rule]
+    return table_columns[:at] + by_other_rules + table_columns[at:]
 
 
 def _tested_throughout(run: RecordedRun) -> bool:
@@ -313,40 +323,45 @@ def _tested_throughout(run: RecordedRun) -> bool:
     """
     trained = run.series.epochs > 0
     metric = selection_metric(run)
-    counts = [np.isfinite(run.series.of(split, metric)[trained]).sum() for split in ("test", selection_split(run))]
+    counts = [np.isfinite(run.series.get(split, metric)[trained]).sum() for split in ("test", selection_split(run))]
     return counts[0] >= max(counts[1], 1)
 
 
 @functools.cache
-def _row(run: RecordedRun, how: str, of: Column | None = None) -> int | None:
+def _row(run: RecordedRun, how: str, target: Column | None = None) -> int | None:
+    """The row of the epoch that a rule selects, see `epoch`."""
     metric = selection_metric(run)
-    if how == ON_VALIDATION and selection_split(run) != "val":
+    split = selection_split(run)
+    if how == ON_VALIDATION and split != "val":
         return None
     if how in (SELECTED, ON_VALIDATION):
-        return best_row(run, selection_split(run), metric)
+        return best_row(run, split, metric)
     if how == BEST_ON_TEST:
         if not _tested_throughout(run):
             return None
-        own = of is not None and of.split == "test" and of.higher is not None
-        return best_row(run, "test", of.metric if own else metric)
-    evaluated = np.flatnonzero(np.isfinite(run.series.of(selection_split(run), metric)))
+        if target is not None and target.split == "test" and target.higher is not None:
+            metric = target.metric
+        return best_row(run, "test", metric)
+    evaluated = np.flatnonzero(np.isfinite(run.series.get(split, metric)))
     trained = evaluated[run.series.epochs[evaluated] > 0]
-    return int(trained[-1]) if len(trained) else int(evaluated[-1]) if len(evaluated) else None
+    if len(trained):
+        return int(trained[-1])
+    return int(evaluated[-1]) if len(evaluated) else None
 
 
-def epoch(run: RecordedRun, how: str, of: Column | None = None) -> float:
-    """The epoch that the rule `how` selects by the run's selection metric, on test by that of the column `of`; NaN
+def epoch(run: RecordedRun, how: str, target: Column | None = None) -> float:
+    """The epoch that the rule `how` selects by the run's selection metric, on test by that of the column `target`; NaN
     where there is none.
     """
-    row = _row(run, how, of)
+    row = _row(run, how, target)
     return float("nan") if row is None else float(run.series.epochs[row])
 
 
-def value(run: RecordedRun, of: Column, how: str) -> float:
+def value(run: RecordedRun, target: Column, how: str) -> float:
     """A run's recorded value in a column, by the column's own rule, else by `how`; NaN where there is none."""
-    how = of.how or how
+    how = target.how or how
     if how == OPTIMISM:
-        gap = value(run, selected_by(of, BEST_ON_TEST), how) - value(run, selected_by(of, ON_VALIDATION), how)
-        return gap if direction(of.metric) is not False else -gap
-    row = _row(run, how, of)
-    return float("nan") if row is None else float(run.series.of(of.split, of.metric)[row])
+        gap = value(run, selected_by(target, BEST_ON_TEST), how) - value(run, selected_by(target, ON_VALIDATION), how)
+        return gap if direction(target.metric) is not False else -gap
+    row = _row(run, how, target)
+    return float("nan") if row is None else float(run.series.get(target.split, target.metric)[row])

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from engine.optimisers import OVER_ALL_EPOCHS
-from results import columns, roles
+from results import columns
 from results.columns import SELECTED
 from results.recorded import (
     CHANGED,
@@ -18,8 +18,9 @@ from results.recorded import (
     identity,
     judge,
     typed,
-    whole,
+    whole_number,
 )
+from results.roles import FlagRoles
 from runs.changes import CONFIGS as CHANGES
 from runs.changes import history
 from runs.meta import CONCATENATED, SEPARATED
@@ -42,25 +43,25 @@ def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Pat
     root = Path(root)
     if not root.is_dir():
         raise UserError(f"--runs {root}: no such folder. Give the --save_path of the runs, or --project for W&B")
-    found = []
+    run_folders = []
     for place, folders, files in walk(root, follow_links=False):
         place = Path(place)
-        here = sorted(folders)
-        folds = [name for name in here if FOLD.fullmatch(name)]
+        names = sorted(folders)
+        folds = [name for name in names if FOLD.fullmatch(name)]
         has_metrics = (place / METRICS).exists()
         if has_metrics or (PARAMETERS in files and not folds):
-            found.append(place)
+            run_folders.append(place)
         if has_metrics or PARAMETERS in files or folds:
             folders[:] = folds
         else:
-            searches = [name for name in here if name.endswith(SEARCH)]
-            folders[:] = [name for name in here if name not in searches and not name.startswith(".")]
+            searches = [name for name in names if name.endswith(SEARCH)]
+            folders[:] = [name for name in names if name not in searches and not name.startswith(".")]
             if skipped is not None:
                 skipped += [str(place / name) for name in searches]
-    return found
+    return run_folders
 
 
-def read_folder(folder: Path) -> RecordedRun:
+def read_folder(folder: Path, flag_roles: FlagRoles) -> RecordedRun:
     """The run in one folder. Its problem: missing flags or metrics, an unreadable file; of environment.yaml and meta/
     only a note.
     """
@@ -68,22 +69,29 @@ def read_folder(folder: Path) -> RecordedRun:
     fold = FOLD.fullmatch(folder.name)
     base = folder.parent if fold else folder
     name = f"{base.name}/{folder.name}" if fold else folder.name
-    run = RecordedRun(name, str(folder), base.parent.name, *identity({}, base.name), int(fold[1]) if fold else None)
+    group, seed = identity({}, base.name)
+    run = RecordedRun(name, str(folder), base.parent.name, group, seed, flag_roles)
+    if fold:
+        run.fold = int(fold[1])
     needed = [(folder / PARAMETERS, _flags), (folder / METRICS, _series), (folder / "summary.json", _summary)]
-    metas = [(base / "meta" / f"{kind}.json", _over_folds) for kind in (SEPARATED, CONCATENATED)] if fold else []
-    for path, read in (*needed, (folder / "environment.yaml", _environment), *metas):
+    optional = [(folder / "environment.yaml", _environment)]
+    if fold:
+        optional += [(base / "meta" / f"{kind}.json", _over_folds) for kind in (SEPARATED, CONCATENATED)]
+    for path, read in needed + optional:
         is_needed = (path, read) in needed
         try:
             with parsing(path):
                 read(run, path)
         except Unreadable as error:
-            why = f"{path.name} cannot be read ({error.reason})"
-            if error.is_missing:
-                run.problem = run.problem or (f"failed: no {path.relative_to(folder)}" if is_needed else None)
+            reason = f"{path.name} cannot be read ({error.reason})"
+            if error.is_missing and is_needed:
+                run.problem = run.problem or f"failed: no {path.relative_to(folder)}"
+            elif error.is_missing:
+                continue
             elif is_needed:
-                run.problem = run.problem or f"failed: {why}"
+                run.problem = run.problem or f"failed: {reason}"
             else:
-                run.notes.append(f"{why} and was left out")
+                run.notes.append(f"{reason} and was left out")
     judge(run, columns.epoch(run, SELECTED), columns.epoch(run, columns.LAST))
     return run
 
@@ -94,10 +102,10 @@ def _flags(run: RecordedRun, path: Path) -> None:
     base = path.parent.parent if run.fold is not None else path.parent
     run.group, run.seed = identity(flags, base.name)
     run.dataset = dataset_of(flags) or run.dataset
-    run.flags = flags | {CHANGED: _changes(path.parent)}
+    run.flags = flags | {CHANGED: _changes(path.parent, run.roles)}
 
 
-def _changes(folder: Path) -> str:
+def _changes(folder: Path, flag_roles: FlagRoles) -> str:
     """The flags changed on resume, each with the epoch after which it changed.
 
     Another number of epochs counts only with a schedule whose learning rates depend on it.
@@ -106,15 +114,16 @@ def _changes(folder: Path) -> str:
         return "no"
     try:
         with parsing(folder / CHANGES):
-            began, found = history(folder)
+            began, changes = history(folder)
     except UserError as error:
         return f"unknown ({error})"
-    changed = {(done[0], name): value for done, flags in found for name, value in roles.compared(flags).items()}
-    free = {"n_epochs"} if began.get("scheduler") not in OVER_ALL_EPOCHS else set()
-    return (
-        ", ".join(f"{name} {value} after epoch {done}" for (done, name), value in changed.items() if name not in free)
-        or "no"
-    )
+    changed = {}
+    for moment, flags in changes:
+        for name, value in flag_roles.compared(flags).items():
+            if name != "n_epochs" or began.get("scheduler") in OVER_ALL_EPOCHS:
+                changed[moment[0], name] = value
+    texts = [f"{name} {value} after epoch {epoch}" for (epoch, name), value in changed.items()]
+    return ", ".join(texts) or "no"
 
 
 def _series(run: RecordedRun, path: Path) -> None:
@@ -128,7 +137,7 @@ def _summary(run: RecordedRun, path: Path) -> None:
     if path.exists():
         content = read_json(path)
         epoch = (content.get("selected") or {}).get("epoch")
-        run.selected_epoch = None if epoch is None else whole(epoch)
+        run.selected_epoch = None if epoch is None else whole_number(epoch)
 
 
 def _environment(run: RecordedRun, path: Path) -> None:
@@ -142,11 +151,11 @@ def _environment(run: RecordedRun, path: Path) -> None:
 
 def _over_folds(run: RecordedRun, path: Path) -> None:
     content = read_json(path)
-    means = {
-        (split, metric): math.nan if found["mean"] is None else float(found["mean"])
-        for split, metrics in content["values"].items()
-        for metric, found in metrics.items()
-    }
+    means = {}
+    for split, metrics in content["values"].items():
+        for metric, statistics in metrics.items():
+            mean = statistics["mean"]
+            means[split, metric] = math.nan if mean is None else float(mean)
     run.meta[path.stem] = OverFolds(
         list(content["folds"]), list(content["epochs"]), dict(content.get("flags") or {}), means
     )

@@ -27,19 +27,23 @@ MARKED_NOTE = "Marked: "
 class Cell:
     """A number with its deviation, or a text.
 
-    `mark`: `best`, `close` (not shown to be worse), or empty. `interval`: of the difference to the best, in the
-    number's unit.
+    Attributes:
+        mark: `best`, `close` (not shown to be worse), or empty.
+        interval: of the difference to the best, in the number's unit.
+        sign: whether a positive number has its sign.
+        link: address, on the page only.
+        tex: the text in LaTeX, if it is another.
     """
 
     value: float = math.nan
-    deviation: float | None = None  # None: no deviation
+    deviation: float | None = None
     mark: str = ""
     digits: int = 2
     text: str | None = None
     sign: bool = False
-    link: str = ""  # HTML only
+    link: str = ""
     interval: tuple[float, float] | None = None
-    tex: str | None = None  # in place of the text in LaTeX
+    tex: str | None = None
 
     @property
     def is_number(self) -> bool:
@@ -51,7 +55,10 @@ class Cell:
         """The number alone."""
         if self.text is not None:
             return self.text
-        return "-" if not math.isfinite(self.value) else f"{self.value:{'+' if self.sign else ''}.{self.digits}f}"
+        if not math.isfinite(self.value):
+            return "-"
+        sign = "+" if self.sign else ""
+        return f"{self.value:{sign}.{self.digits}f}"
 
     @property
     def latex_text(self) -> str:
@@ -62,38 +69,53 @@ class Cell:
 
     @property
     def deviation_text(self) -> str:
-        """The deviation alone, empty where there is none."""
-        return (
-            f"{self.deviation:.{self.digits}f}" if self.deviation is not None and math.isfinite(self.deviation) else ""
-        )
+        """The deviation alone, empty if there is none."""
+        if self.deviation is None or not math.isfinite(self.deviation):
+            return ""
+        return f"{self.deviation:.{self.digits}f}"
 
     @property
     def interval_text(self) -> str:
-        """The interval alone, as `[-2.90, -1.92]`; empty where there is none."""
-        return f"[{', '.join(f'{bound:+.{self.digits}f}' for bound in self.interval)}]" if self.interval else ""
+        """The interval alone, such as `[-2.90, -1.92]`; empty if there is none."""
+        if not self.interval:
+            return ""
+        low, high = self.interval
+        return f"[{low:+.{self.digits}f}, {high:+.{self.digits}f}]"
 
 
 @dataclass
 class Table:
-    """`rows` are lists of cells under `head`; `remarks` holds the footnotes of each row, `notes` the text below the
-    table.
+    """A table and all that is printed with it.
 
-    `parts` names the part of the table that each row belongs to; rows of one part are consecutive.
+    Attributes:
+        name: stem of its files.
+        head: titles of the columns.
+        rows: lists of cells, one per title.
+        remarks: footnotes of each row.
+        notes: sentences below the table.
+        spread: what the number after ± is.
+        parts: the part of the table that each row belongs to; rows of one part are consecutive.
+        noisy: heads that `NOISY` marks.
+        page_only: heads of columns that only the page and the .csv have.
+        wide: heads of columns of long texts, which LaTeX breaks into lines.
+        not_in_latex: heads of columns that LaTeX leaves out.
+        folded: rows that are folded on the page and put into a note of .md and .tex.
+        folded_title: the title of these rows.
     """
 
-    name: str  # stem of its files
+    name: str
     title: str
     head: list[str]
     rows: list[list[Cell]] = field(default_factory=list)
     remarks: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    spread: str = "deviation"  # what the number after ± is
+    spread: str = "deviation"
     parts: list[str] = field(default_factory=list)
-    noisy: set[str] = field(default_factory=set)  # heads that are marked by `NOISY`
-    apart: set[str] = field(default_factory=set)  # heads of columns that only the page and the .csv show
-    wide: set[str] = field(default_factory=set)  # heads of columns of long texts, which LaTeX breaks into lines
-    aside: set[str] = field(default_factory=set)  # heads of columns that LaTeX leaves out
-    folded: list[int] = field(default_factory=list)  # rows folded on the page and put in a note of .md and .tex
+    noisy: set[str] = field(default_factory=set)
+    page_only: set[str] = field(default_factory=set)
+    wide: set[str] = field(default_factory=set)
+    not_in_latex: set[str] = field(default_factory=set)
+    folded: list[int] = field(default_factory=list)
     folded_title: str = ""
 
     def add(self, cells: list[Cell], remarks: list[str] = (), part: str = "") -> None:
@@ -109,59 +131,64 @@ class Table:
 
     @property
     def printed(self) -> "Table":
-        """The table as .md and .tex show it: without the `apart` columns, and with the folded rows in a note."""
-        columns = [i for i, name in enumerate(self.head) if name not in self.apart]
-        pairs = ", ".join(f"{self.rows[i][0].mean_text} {self.rows[i][1].mean_text}" for i in self.folded)
-        table = self._with_columns(columns)
-        return replace(table, notes=self.notes + ([f"{self.folded_title}: {pairs}."] if pairs else []))
+        """The table as .md and .tex show it: without the `page_only` columns, and with the folded rows in a note."""
+        table = self._with_columns([i for i, name in enumerate(self.head) if name not in self.page_only])
+        if not self.folded:
+            return table
+        pairs = [f"{self.rows[i][0].mean_text} {self.rows[i][1].mean_text}" for i in self.folded]
+        return replace(table, notes=[*self.notes, f"{self.folded_title}: {', '.join(pairs)}."])
 
     def in_latex(self, plain: bool) -> "Table":
-        """The table as .tex shows it: without the `apart` and `aside` columns, the folded rows, the long notes on
-        settings, absolute paths.
+        """The table as .tex shows it: without the `page_only` and `not_in_latex` columns, the folded rows, the long
+        notes on settings, absolute paths.
 
         Args:
             plain: also without the number of seeds.
         """
-        left_out = self.apart | self.aside | ({SEEDS} if plain else set())
+        left_out = self.page_only | self.not_in_latex
+        if plain:
+            left_out.add(SEEDS)
         table = self._with_columns([i for i, name in enumerate(self.head) if name not in left_out or i == 0])
         notes = [brief(note) for note in table.notes if not note.startswith((SETTINGS_NOTE, MARKED_NOTE))]
-        remarks = [[brief(remark) for remark in of_row] for of_row in table.remarks]
+        remarks = [list(map(brief, row_remarks)) for row_remarks in table.remarks]
+        parts = list(map(brief, table.parts))
         noisy = set() if plain else table.noisy
-        return replace(table, notes=notes, remarks=remarks, parts=[brief(part) for part in table.parts], noisy=noisy)
+        return replace(table, notes=notes, remarks=remarks, parts=parts, noisy=noisy)
 
     def _with_columns(self, columns: list[int]) -> "Table":
         """The table with these columns and without the folded rows."""
-        there = [i for i in range(len(self.rows)) if i not in self.folded]
+        kept_rows = [i for i in range(len(self.rows)) if i not in self.folded]
         return replace(
             self,
             head=[self.head[i] for i in columns],
-            rows=[[self.rows[row][i] for i in columns] for row in there],
-            remarks=[self.remarks[row] for row in there],
-            parts=[self.parts[row] for row in there],
+            rows=[[self.rows[row][i] for i in columns] for row in kept_rows],
+            remarks=[self.remarks[row] for row in kept_rows],
+            parts=[self.parts[row] for row in kept_rows],
             folded=[],
         )
 
     @property
     def letters(self) -> dict[str, str]:
         """Remark -> the letter that stands for it beside the rows."""
-        return {
-            remark: _letter(i) for i, remark in enumerate(dict.fromkeys(r for remarks in self.remarks for r in remarks))
-        }
+        different = dict.fromkeys(remark for remarks in self.remarks for remark in remarks)
+        return {remark: _letter(i) for i, remark in enumerate(different)}
 
     def is_text(self, column: int) -> bool:
         """Whether all cells of a column are texts."""
         return all(row[column].text is not None for row in self.rows)
 
     @property
-    def shown_blocks(self) -> list[tuple[str, list[int]]]:
+    def visible_blocks(self) -> list[tuple[str, list[int]]]:
         """`blocks` without the folded rows."""
-        return [(part, [row for row in rows if row not in self.folded]) for part, rows in self.blocks()]
+        visible = []
+        for part, rows in self.blocks():
+            visible.append((part, [row for row in rows if row not in self.folded]))
+        return visible
 
     def blocks(self) -> list[tuple[str, list[int]]]:
         """(part, indices of its rows), in order."""
-        return [
-            (part, list(rows)) for part, rows in itertools.groupby(range(len(self.rows)), lambda row: self.parts[row])
-        ]
+        grouped = itertools.groupby(range(len(self.rows)), lambda row: self.parts[row])
+        return [(part, list(rows)) for part, rows in grouped]
 
 
 def file_name(name: str) -> str:
@@ -173,18 +200,26 @@ def to_markdown(table: Table) -> str:
     """As GitHub's Markdown: best bold, not significantly worse underlined, remarks as lettered notes below."""
     table = table.printed
     letters = table.letters
-    head = [escaped(name) + f" {NOISY}" * (name in table.noisy) for name in table.head]
+    head = [escaped(name) for name in _heads(table)]
     lines = [f"## {escaped(table.title)}", "", _pipes(head), _pipes(["-"] * len(table.head))]
     for part, rows in table.blocks():
-        lines += [_pipes([f"*{escaped(part)}*"] + [""] * (len(table.head) - 1))] if part else []
+        if part:
+            lines.append(_pipes([f"*{escaped(part)}*"] + [""] * (len(table.head) - 1)))
         for row in rows:
-            first, *others = (_markdown_cell(cell) for cell in table.rows[row])
-            beside = f" <sup>{','.join(letters[remark] for remark in table.remarks[row])}</sup>" * bool(
-                table.remarks[row]
-            )
-            lines.append(_pipes([first + beside, *others]))
-    below = [f"- <sup>{letter}</sup> {escaped(remark)}" for remark, letter in letters.items()]
-    return "\n".join(lines + [""] + below + [f"- {escaped(note)}" for note in table.notes]) + "\n"
+            cells = [_markdown_cell(cell) for cell in table.rows[row]]
+            row_letters = ",".join(letters[remark] for remark in table.remarks[row])
+            if row_letters:
+                cells[0] += f" <sup>{row_letters}</sup>"
+            lines.append(_pipes(cells))
+    lines.append("")
+    lines += [f"- <sup>{letter}</sup> {escaped(remark)}" for remark, letter in letters.items()]
+    lines += [f"- {escaped(note)}" for note in table.notes]
+    return "\n".join(lines) + "\n"
+
+
+def _heads(table: Table) -> list[str]:
+    """The titles of the columns, those of clustering marked."""
+    return [f"{name} {NOISY}" if name in table.noisy else name for name in table.head]
 
 
 def _pipes(cells) -> str:
@@ -192,72 +227,90 @@ def _pipes(cells) -> str:
 
 
 def _markdown_cell(cell: Cell) -> str:
-    shown = escaped(cell.mean_text)
+    text = escaped(cell.mean_text)
     if cell.mark:
-        shown = f"**{shown}**" if cell.mark == "best" else f"<u>{shown}</u>"
-    shown += f" ± {cell.deviation_text}" if cell.deviation_text else ""
-    return shown + (f"<br><sub>{cell.interval_text}</sub>" if cell.interval_text else "")
+        text = f"**{text}**" if cell.mark == "best" else f"<u>{text}</u>"
+    if cell.deviation_text:
+        text += f" ± {cell.deviation_text}"
+    if cell.interval_text:
+        text += f"<br><sub>{cell.interval_text}</sub>"
+    return text
 
 
 def to_text(table: Table) -> str:
-    """Aligned columns for the console, in several blocks where it is too narrow for all: texts to the left, numbers to
+    """Aligned columns for the console, in several blocks if it is too narrow for all: texts to the left, numbers to
     the right.
 
     A sign after a number is its mark, see `TEXT_MARKS`. Remarks and notes are below.
     """
     table = table.printed
-    rows = [[f"{name} {NOISY}" if name in table.noisy else name for name in table.head]]
+    letters = table.letters
+    rows = [_heads(table)]
     for part, indices in table.blocks():
         if part:
             rows.append([part])
         for row in indices:
-            letters = ",".join(table.letters[remark] for remark in table.remarks[row])
-            first, *others = map(_text_cell, table.rows[row])
-            rows.append([f"{first} [{letters}]" if letters else first, *others])
+            cells = list(map(_text_cell, table.rows[row]))
+            row_letters = ",".join(letters[remark] for remark in table.remarks[row])
+            if row_letters:
+                cells[0] += f" [{row_letters}]"
+            rows.append(cells)
     texts = [column for column in range(len(table.head)) if table.is_text(column)]
     lines = [table.title, "", *aligned(rows, left={0, *texts}, fitted=True), ""]
-    lines += [wrapped(f"[{letter}] {remark}", 4) for remark, letter in table.letters.items()]
+    lines += [wrapped(f"[{letter}] {remark}", 4) for remark, letter in letters.items()]
     marks = "; ".join(f"{sign} {meaning}" for sign, meaning in TEXT_MARKS.values())
     for note in table.notes:
-        lines.append(marks if note.startswith(MARKS_NOTE) else wrapped(note, 2))
+        line = marks if note.startswith(MARKS_NOTE) else wrapped(note, 2)
+        lines.append(line)
     return "\n".join(lines) + "\n"
 
 
 def _text_cell(cell: Cell) -> str:
-    deviation = f" ± {cell.deviation_text}" if cell.deviation_text else ""
-    return cell.mean_text + deviation + (TEXT_MARKS[cell.mark][0] if cell.mark else "")
+    text = cell.mean_text
+    if cell.deviation_text:
+        text += f" ± {cell.deviation_text}"
+    return text + TEXT_MARKS[cell.mark][0] if cell.mark else text
 
 
 def to_csv(table: Table) -> str:
     """One value per column: mean, deviation (or what follows ±), mark and interval are separate; part, remarks and
     notes come last.
     """
-    made = []  # (head, cell of each row as text)
-    for i in sorted(
-        range(len(table.head)), key=lambda i: table.head[i] in table.apart
-    ):  # columns that .md and .tex also have come first
-        name = table.head[i]
-        cells = [row[i] for row in table.rows]
-        made.append((name, ["" if cell.mean_text == "-" else cell.mean_text for cell in cells]))
-        if any(cell.deviation is not None for cell in cells):
-            made.append((f"{name} {table.spread}", [cell.deviation_text for cell in cells]))
-        if any(cell.mark for cell in cells):
-            made.append((f"{name} mark", [cell.mark for cell in cells]))
-        if any(cell.interval for cell in cells):
-            for end, word in enumerate(("low", "high")):
-                made.append(
-                    (f"{name} to best {word}", [f"{c.interval[end]:.{c.digits}f}" if c.interval else "" for c in cells])
-                )
-    if any(table.parts):
-        made.append(("part", table.parts))
-    made.append(("remarks", ["; ".join(remarks) for remarks in table.remarks]))
-    made.append(("notes", [" ".join(table.notes)] * len(table.rows)))
     import pandas
 
-    heads, columns = zip(*made, strict=True)
-    return pandas.DataFrame(list(zip(*columns, strict=True)), columns=heads).to_csv(index=False, lineterminator="\n")
+    heads = []
+    columns = []  # texts of each row
+    # columns that .md and .tex also have come first
+    for i in sorted(range(len(table.head)), key=lambda i: table.head[i] in table.page_only):
+        for suffix, texts in _csv_columns([row[i] for row in table.rows], table.spread):
+            heads.append(table.head[i] + suffix)
+            columns.append(texts)
+    if any(table.parts):
+        heads.append("part")
+        columns.append(table.parts)
+    heads += ["remarks", "notes"]
+    columns.append(["; ".join(remarks) for remarks in table.remarks])
+    columns.append([" ".join(table.notes)] * len(table.rows))
+    frame = pandas.DataFrame(list(zip(*columns, strict=True)), columns=heads)
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def _csv_columns(cells: list[Cell], spread: str) -> list[tuple[str, list[str]]]:
+    """The columns that a column of cells becomes: (what follows the title in the head, texts)."""
+    means = [cell.mean_text for cell in cells]
+    columns = [("", ["" if mean == "-" else mean for mean in means])]
+    if any(cell.deviation is not None for cell in cells):
+        columns.append((f" {spread}", [cell.deviation_text for cell in cells]))
+    if any(cell.mark for cell in cells):
+        columns.append((" mark", [cell.mark for cell in cells]))
+    if any(cell.interval for cell in cells):
+        for end, word in enumerate(("low", "high")):
+            bounds = [f"{cell.interval[end]:.{cell.digits}f}" if cell.interval else "" for cell in cells]
+            columns.append((f" to best {word}", bounds))
+    return columns
 
 
 def _letter(number: int) -> str:
     """a … z, aa, ab …"""
-    return (_letter(number // 26 - 1) if number >= 26 else "") + chr(ord("a") + number % 26)
+    letter = chr(ord("a") + number % 26)
+    return letter if number < 26 else _letter(number // 26 - 1) + letter

@@ -1,6 +1,7 @@
 """The table of `python -m evaluation models`, which rows of later commands join if data and evaluation are the same."""
 
 import contextlib
+import itertools
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from utilities.reading import Unreadable, parsing, read_json
 
 HEAD = ["model", "pooling", "input", "width", "parameters in M", "images/s", "licence"]
 ROWS = ".json"  # ending of the file from which a later command reads the rows
+# flags in which rows of one table may differ
 OF_ROW = {
     "evaluation_metrics",
     "crop_size",
@@ -24,7 +26,7 @@ OF_ROW = {
     "resize_mode",
     "precision",
     "eval_bs",
-}  # flags in which rows of one table may differ
+}
 
 
 class Row(NamedTuple):
@@ -46,60 +48,56 @@ class Measured(NamedTuple):
     """Rows that can stand in one table.
 
     Attributes:
-        about: what has to be equal: `data`, split -> its images, and `flags`, those of the evaluation.
+        conditions: what has to be equal: `data`, split -> its images, and `flags`, those of the evaluation.
         devices: those on which features were computed.
     """
 
-    about: dict
+    conditions: dict
     rows: list[Row]
     devices: list[str]
 
 
-def about(data: dict, opt, splits: list[str]) -> dict:
+def conditions(data: dict, opt, splits: list[str]) -> dict:
     """What decides whether rows can be compared: the images of `splits`, the evaluation's flags. `data`: split -> data
     set.
     """
-    images = {
-        split: {
+    images = {}
+    for split in splits:
+        images[split] = {
             "images": len(data[split]),
             "classes": data[split].n_classes,
             "content": feature_store.images_of(data[split]),
         }
-        for split in splits
-    }
     flags = {name: value for name, value in opt.measured().items() if name not in OF_ROW}
     parts = {name: getattr(opt, name) for name in ("split_scheme", "use_tv_split", "evaluate_all")}
     return json.loads(json.dumps({"data": images, "flags": flags, "parts": parts}, default=str))
 
 
 def joined(folder: Path, stem: str, measured: Measured) -> tuple[str, Measured]:
-    """The name of the table in `folder` that the rows join, and all its rows; a new name where they fit none.
+    """The name of the table in `folder` that the rows join, and all its rows; a new name if they fit none.
 
-    They fit a table of the same `about`, in which no row of the same name has another source or value.
+    They fit a table of the same `conditions`, in which no row of the same name has another source or value.
     """
-    number = 0
-    while True:
-        name = file_name(f"{stem}_{number}" if number else stem)
+    for number in itertools.count():
+        name = f"{stem}_{number}" if number else stem
+        name = file_name(name)
         earlier = _read(folder / f"{name}{ROWS}")
         if earlier is None and not (folder / f"{name}.md").exists():
             return name, measured
-        if (
-            earlier is not None
-            and earlier.about == measured.about
-            and (rows := _together(earlier.rows, measured.rows)) is not None
-        ):
-            return name, Measured(earlier.about, rows, sorted({*earlier.devices, *measured.devices}))
-        number += 1
+        if earlier is None or earlier.conditions != measured.conditions:
+            continue
+        rows = _together(earlier.rows, measured.rows)
+        if rows is not None:
+            return name, Measured(earlier.conditions, rows, sorted({*earlier.devices, *measured.devices}))
 
 
 def write(folder: Path, table: Table, measured: Measured) -> None:
     """Write the table, and its rows for `joined`."""
     table.write(folder)
-    content = {
-        **measured._asdict(),
-        "rows": [row._asdict() | {"scores": _numbers(row.scores)} for row in measured.rows],
-    }
-    write_json(folder / f"{table.name}{ROWS}", content)
+    rows = [row._asdict() | {"scores": _numbers(row.scores)} for row in measured.rows]
+    write_json(
+        folder / f"{table.name}{ROWS}", {"about": measured.conditions, "rows": rows, "devices": measured.devices}
+    )
 
 
 def _read(path: Path) -> Measured | None:
@@ -116,10 +114,10 @@ def _read(path: Path) -> Measured | None:
 
 def _numbers(scores: dict) -> dict:
     """The scores without arrays, as `float`."""
-    return {
-        split: {name: float(value) for name, value in values.items() if not np.ndim(value)}
-        for split, values in scores.items()
-    }
+    numbers = {}
+    for split, values in scores.items():
+        numbers[split] = {name: float(value) for name, value in values.items() if not np.ndim(value)}
+    return numbers
 
 
 def _together(earlier: list[Row], rows: list[Row]) -> list[Row] | None:
@@ -138,10 +136,11 @@ def _together(earlier: list[Row], rows: list[Row]) -> list[Row] | None:
     return list(by_name.values())
 
 
-def _differ(values: dict, others: dict) -> bool:
-    shared = values.keys() & others.keys()
+def _differ(values: dict, other_values: dict) -> bool:
+    shared = values.keys() & other_values.keys()
     return any(
-        values[name] != others[name] and not (np.isnan(values[name]) and np.isnan(others[name])) for name in shared
+        values[name] != other_values[name] and not (np.isnan(values[name]) and np.isnan(other_values[name]))
+        for name in shared
     )
 
 
@@ -154,39 +153,45 @@ def table_of(name: str, measured: Measured, missing: list[str], opt) -> Table:
     in_percent = {metric: metric.startswith("k-NN") or _is_share(metric) for metric in metric_names}
     heads = [f"{metric} in %" if in_percent[metric] else metric for metric in metric_names]
     table = Table(name, f"Frozen networks on {opt.dataset}", HEAD + heads)
-    for split in rows[0].scores:
-        best = {
-            metric: _best(metric, [row.scores[split].get(metric, np.nan) for row in rows]) for metric in metric_names
-        }
+    splits = list(rows[0].scores)
+    for split in splits:
+        part = split if len(splits) > 1 else ""
+        best = {}
+        for metric in metric_names:
+            best[metric] = _best(metric, [row.scores[split].get(metric, np.nan) for row in rows])
         for row in rows:
-            cells = [Cell(text=text) for text in (row.name, row.pooling, row.size)]
-            speed_digits = 0 if row.speed >= 10 else 1
-            cells += [
-                Cell(row.width, digits=0),
-                Cell(row.parameters / 1e6, digits=1),
-                Cell(row.speed, digits=speed_digits),
-                Cell(text=row.licence),
-            ]
+            cells = _text_cells(row)
             for metric in metric_names:
                 value = row.scores[split].get(metric, float("nan"))
                 mark = "best" if value == best[metric] and len(rows) > 1 else ""
-                cells.append(Cell(100 * value, mark=mark) if in_percent[metric] else Cell(value, mark=mark, digits=4))
-            table.add(cells, row.remarks, split if len(rows[0].scores) > 1 else "")
+                scale, digits = (100, 2) if in_percent[metric] else (1, 4)
+                cells.append(Cell(scale * value, mark=mark, digits=digits))
+            table.add(cells, row.remarks, part)
     length = "." if opt.eval_no_normalize else ", at unit length."
     table.notes += [
-        *_data_notes(measured.about),
+        *_data_notes(measured.conditions),
         f"Pooled features of frozen backbones, before any projection or classifier{length}",
-    ]
-    table.notes.append(
         "images/s: embedding and reading of images, as measured when the features were computed, "
-        f"on {', '.join(measured.devices)}."
-    )
+        f"on {', '.join(measured.devices)}.",
+    ]
     if any(metric.startswith("k-NN") for metric in metric_names):
         table.notes.append(
             f"k-NN@k: votes exp(cosine / {knn.TEMPERATURE}) of the k nearest training images, as DINO's eval_knn."
         )
     table.notes += [f"Left out: {line}" for line in missing]
     return table
+
+
+def _text_cells(row: Row) -> list[Cell]:
+    """The cells before a row's scores."""
+    speed_digits = 0 if row.speed >= 10 else 1
+    return [
+        *(Cell(text=text) for text in (row.name, row.pooling, row.size)),
+        Cell(row.width, digits=0),
+        Cell(row.parameters / 1e6, digits=1),
+        Cell(row.speed, digits=speed_digits),
+        Cell(text=row.licence),
+    ]
 
 
 def _is_share(name: str) -> bool:
@@ -202,12 +207,12 @@ def _best(name: str, values: list[float]) -> float | None:
     return np.nanmax(values) if rises else np.nanmin(values)
 
 
-def _data_notes(about: dict) -> list[str]:
+def _data_notes(comparability: dict) -> list[str]:
     """A line on the images of each split: how many, of how many classes, by which flags of the split."""
-    parts = about["parts"]
+    parts = comparability["parts"]
     flags = [f"--split_scheme {parts['split_scheme']}"] + (["--use_tv_split"] if parts["use_tv_split"] else [])
     by = "--evaluate_all" if parts["evaluate_all"] else " ".join(flags)
     return [
         f"Part {split}: {data['images']:,} images of {data['classes']:,} classes ({by})."
-        for split, data in about["data"].items()
+        for split, data in comparability["data"].items()
     ]

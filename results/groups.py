@@ -1,5 +1,10 @@
 """Groups of runs that differ by seed alone: what counts, what is left out and why, which groups may be ranked with each
 other.
+
+`build` sorts runs by data set and --group. A run counts unless it failed or is short, its flags differ from those of
+the others, its seed occurs twice, or it lacks a fold. `pools` divides the groups of a data set into those that a table
+may rank: the same selection of the epoch, the same images, the same test classes. `untrained` collects what was
+measured before training, `twins` the pairs of groups that differ in the miner alone.
 """
 
 import re
@@ -9,16 +14,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import datasets
-from results import columns, inference, roles, settings
+from results import columns, inference, settings
 from results.columns import SELECTED, Column
 from results.recorded import OverFolds, RecordedRun
+from results.roles import FlagRoles
+from results.settings import flag_text, flag_texts
 from results.texts import brief
 from runs.meta import CONCATENATED, SEPARATED
 from utilities.counts import count_of
 
 UNTRAINED = {-1: "untrained backbone", 0: "untrained network"}  # epochs of --check_untrained_accuracy
-OF_NETWORK = {-1: ("arch", "weights", "not_pretrained", "last_stride")}  # flags that make it
-OF_NETWORK[0] = (*OF_NETWORK[-1], "embed_dim", "embed_hidden", "pool", "neck", "lora_rank", "prompts")
+# flags that make the network: its backbone, and all of it
+OF_BACKBONE = ("arch", "weights", "not_pretrained", "last_stride")
+OF_HEAD = ("embed_dim", "embed_hidden", "pool", "neck", "lora_rank", "prompts")
+OF_NETWORK = {-1: OF_BACKBONE, 0: OF_BACKBONE + OF_HEAD}
+# settings that decide the test classes
 OF_TEST = (
     "split_scheme",
     "split_test_size",
@@ -27,15 +37,17 @@ OF_TEST = (
     "split_shuffle",
     "oodml_file",
     "oodml_id",
-)  # settings that decide the test classes
+)
 
 
 @dataclass(eq=False)
 class Group:
     """Runs of one configuration on one data set.
 
-    `seeds` holds the runs that count: seed -> one run per fold. `left_out` holds (run, reason). `refused` says why
-    nothing is averaged.
+    Attributes:
+        seeds: the runs that count, seed -> one run per fold.
+        left_out: (run, reason) of the others.
+        refused: the reason why nothing is averaged, None if something is.
     """
 
     dataset: str
@@ -45,21 +57,23 @@ class Group:
     left_out: list[tuple[RecordedRun, str]] = field(default_factory=list)
     refused: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
-    # Flags whose value follows from other flags, here as in most groups: no differences.
+    # Flags whose value follows from other flags, as in most groups: no differences.
     derived: set[str] = field(default_factory=set)
     differs: list[str] = field(default_factory=list)  # settings unlike those that most groups share
     about_meta: list[str] = field(default_factory=list)  # problems of the results over folds
     method: str = ""  # as published, for shared tables and plots
-    miner: str | None = (
-        None  # `-` where the loss mines nothing, whatever --batch_mining says; None: as --batch_mining says
-    )
-    _known: dict = field(
-        default_factory=dict, repr=False
-    )  # values by column and rule: tables and figures ask for them many times
+    miner: str | None = None  # `-`: the loss mines nothing, whatever --batch_mining is; None: that of --batch_mining
+    # Values by column and rule: tables and figures need them many times.
+    _computed: dict = field(default_factory=dict, repr=False)
 
     def reason(self, run: RecordedRun) -> str:
-        """Why a run is in no mean; empty where it is."""
+        """Why a run is in no mean; empty if it is in one."""
         return next((reason for left_out, reason in self.left_out if left_out is run), "")
+
+    @property
+    def roles(self) -> FlagRoles:
+        """Which of its flags count for which purpose."""
+        return self.runs[0].roles
 
     @property
     def counted(self) -> list[RecordedRun]:
@@ -79,10 +93,11 @@ class Group:
     @property
     def label(self) -> str:
         """A name that is the same on every data set."""
+        if self.method:
+            return self.method
         names = "|".join([*datasets.names_in_groups(), re.escape(self.dataset.partition("_")[0])])
-        return self.method or re.sub(
-            rf"^(?:MLRC_)?(?:{names})(reg)?[_-]", lambda m: "R-" if m[1] else "", self.name, flags=re.IGNORECASE
-        )
+        pattern = rf"^(?:MLRC_)?(?:{names})(reg)?[_-]"
+        return re.sub(pattern, lambda match: "R-" if match[1] else "", self.name, flags=re.IGNORECASE)
 
     @property
     def folds(self) -> list[int]:
@@ -92,15 +107,13 @@ class Group:
     @property
     def n_folds(self) -> int:
         """How many folds the split scheme makes; 0 unless the runs are cross-validations."""
-        there = [run for run in self.counted or self.runs if run.fold is not None]
-        if not there:
+        fold_runs = [run for run in self.counted or self.runs if run.fold is not None]
+        if not fold_runs:
             return 0
-        flags = there[0].flags
-        return (
-            1
-            if flags.get("split_scheme") == "predefined"
-            else int(flags.get("split_sets") or 1 + max(run.fold for run in there))
-        )
+        flags = fold_runs[0].flags
+        if flags.get("split_scheme") == "predefined":
+            return 1
+        return int(flags.get("split_sets") or 1 + max(run.fold for run in fold_runs))
 
     @property
     def n_run(self) -> int:
@@ -110,57 +123,63 @@ class Group:
     @property
     def seeds_text(self) -> str:
         """How many seeds count, out of how many were run; for cross-validations also the number of folds."""
-        count = f"{len(self.seeds)}" + (f" of {self.n_run}" if len(self.seeds) < self.n_run else "")
-        return count + (f" x {count_of(len(self.folds), 'fold')}" if self.folds else "")
+        count = str(len(self.seeds))
+        if len(self.seeds) < self.n_run:
+            count += f" of {self.n_run}"
+        return f"{count} x {count_of(len(self.folds), 'fold')}" if self.folds else count
 
     @property
     def remarks(self) -> list[str]:
         """Footnotes of the group in a table: that folds were averaged, why it is not averaged, what was left out, what
         differs.
         """
+        if not self.folds:
+            return self.own_remarks
         mean = f"the mean of {count_of(len(self.folds), 'fold')}, separated"
-        folded = f"{mean}; intervals, concatenated embeddings: {self.dataset}_cross_validation"
-        return ([f"cross-validation: a seed's number is {folded}"] if self.folds else []) + self.own_remarks
+        details = f"intervals, concatenated embeddings: {self.dataset}_cross_validation"
+        return [f"cross-validation: a seed's number is {mean}; {details}", *self.own_remarks]
 
     @property
     def own_remarks(self) -> list[str]:
         """The remarks without the one on averaged folds, for the table of cross-validations."""
-        apart = [f"unlike the others: {'; '.join(self.differs)}"] if self.differs else []
         if self.refused:
-            return [f"not averaged: {self.refused}", *apart]
-        there = ", ".join(map(str, self.folds))
-        missing = (
-            [f"of {self.n_folds} folds, counted from 0, only {there}"] if 0 < len(self.folds) < self.n_folds else []
-        )
-        return [f"left out: {run.name} ({reason})" for run, reason in self.left_out] + missing + apart
+            remarks = [f"not averaged: {self.refused}"]
+        else:
+            remarks = [f"left out: {run.name} ({reason})" for run, reason in self.left_out]
+            if 0 < len(self.folds) < self.n_folds:
+                present = ", ".join(map(str, self.folds))
+                remarks.append(f"of {self.n_folds} folds, counted from 0, only {present}")
+        if self.differs:
+            remarks.append(f"unlike the others: {'; '.join(self.differs)}")
+        return remarks
 
     def joined(self, column: Column) -> np.ndarray:
-        """One printed number per seed, for the concatenated embeddings of its folds; NaN where not measured at the
+        """One printed number per seed, for the concatenated embeddings of its folds; NaN if not measured at the
         selected epochs.
         """
-        over = [runs[0].meta.get(CONCATENATED) for runs in self.seeds.values()]
-        used = [
-            content and not _is_stale(runs, content) for runs, content in zip(self.seeds.values(), over, strict=True)
-        ]
-        key = (column.split, column.metric)
-        return np.array(
-            [o.means.get(key, np.nan) * column.scale if use else np.nan for o, use in zip(over, used, strict=True)]
-        )
+        numbers = []
+        for runs in self.seeds.values():
+            over_folds = runs[0].meta.get(CONCATENATED)
+            if over_folds and not _is_stale(runs, over_folds):
+                numbers.append(over_folds.means.get((column.split, column.metric), np.nan) * column.scale)
+            else:
+                numbers.append(np.nan)
+        return np.array(numbers)
 
     def values(self, column: Column, how: str) -> np.ndarray:
-        """One printed number per seed, the mean over its folds; NaN where a run has none."""
-        if (column, how) not in self._known:
-            recorded = [
-                [columns.value(run, column, how) * column.scale for run in runs] for runs in self.seeds.values()
-            ]
-            self._known[column, how] = np.array([np.mean(values) for values in recorded])
-        return self._known[column, how]
+        """One printed number per seed, the mean over its folds; NaN if a run has none."""
+        if (column, how) not in self._computed:
+            means = []
+            for runs in self.seeds.values():
+                means.append(np.mean([columns.value(run, column, how) * column.scale for run in runs]))
+            self._computed[column, how] = np.array(means)
+        return self._computed[column, how]
 
     def estimate(self, column: Column, how: str, ddof: int = 1) -> inference.Estimate:
         """Mean and deviation over the seeds."""
-        if (column, how, ddof) not in self._known:
-            self._known[column, how, ddof] = inference.estimate(self.values(column, how), ddof)
-        return self._known[column, how, ddof]
+        if (column, how, ddof) not in self._computed:
+            self._computed[column, how, ddof] = inference.estimate(self.values(column, how), ddof)
+        return self._computed[column, how, ddof]
 
     def fewer(self, estimates: list[tuple[str, inference.Estimate]]) -> list[str]:
         """Remarks that name which of a row's numbers, (title, estimate), are means of fewer seeds than the group
@@ -175,51 +194,54 @@ class Group:
             for count, names in titles.items()
         ]
 
-    def undefined(self, shown: list[Column]) -> list[str]:
+    def undefined(self, table_columns: list[Column]) -> list[str]:
         """A remark that names the columns that every run recorded and that are NaN in all of them."""
-        runs = self.counted
-        recorded = [c for c in shown if runs and all((c.split, c.metric) in run.series.keys for run in runs)]
-        is_defined = [any(np.isfinite(run.series.of(c.split, c.metric)).any() for run in runs) for c in recorded]
-        titles = [c.title for c, defined in zip(recorded, is_defined, strict=True) if not defined]
+        if not self.counted:
+            return []
+        titles = []
+        for c in table_columns:
+            is_recorded = all((c.split, c.metric) in run.series.keys for run in self.counted)
+            values = [run.series.get(c.split, c.metric) for run in self.counted]
+            if is_recorded and not np.isfinite(np.concatenate(values)).any():
+                titles.append(c.title)
         return [f"{', '.join(titles)}: NaN in all runs, not defined (no query counts)"] if titles else []
 
-    def epochs(self, how: str, ddof: int = 1, of: Column | None = None) -> inference.Estimate:
-        """Mean and deviation over the seeds of the selected epoch, as `columns.epoch` takes it; each seed's is the mean
+    def epochs(self, how: str, ddof: int = 1, column: Column | None = None) -> inference.Estimate:
+        """Mean and deviation over the seeds of the selected epoch (see `columns.epoch`); a seed's epoch is the mean
         over its folds.
         """
-        return inference.estimate(
-            [np.mean([columns.epoch(run, how, of) for run in runs]) for runs in self.seeds.values()], ddof
-        )
+        means = []
+        for runs in self.seeds.values():
+            means.append(np.mean([columns.epoch(run, how, column) for run in runs]))
+        return inference.estimate(means, ddof)
 
 
 def _is_stale(runs: list[RecordedRun], joined: OverFolds) -> bool:
     """Whether the results over folds come from other folds or epochs than the runs that count."""
-    return [(run.fold, columns.epoch(run, SELECTED)) for run in runs] != list(
-        zip(joined.folds, joined.epochs, strict=False)
-    )
+    measured = list(zip(joined.folds, joined.epochs, strict=False))
+    return measured != [(run.fold, columns.epoch(run, SELECTED)) for run in runs]
 
 
 def build(runs: list[RecordedRun], defaults: dict | None = None) -> list[Group]:
-    """Group by data set and `group`, decide what counts, and say where settings differ.
+    """Group by data set and `group`, decide what counts, and compare the settings of each group with the others'.
 
     Args:
-        defaults: flag -> default, for flags that some runs were recorded without; None where a flag has none.
+        defaults: flag -> default, for flags that some runs were recorded without; None for a flag without default.
     """
-    members = {}
+    runs_of = {}
     for run in runs:
-        members.setdefault((run.dataset, run.group), []).append(run)
+        runs_of.setdefault((run.dataset, run.group), []).append(run)
     groups = []
-    known = {flag: (defaults or {}).get(flag) for run in runs for flag in run.flags}
-    for (dataset, name), found in sorted(members.items()):
-        group = Group(
-            dataset, name, sorted(found, key=lambda run: (run.seed is None, run.seed or 0, run.fold or 0, run.name))
-        )
-        _count(group, known)
+    default_of = {flag: (defaults or {}).get(flag) for run in runs for flag in run.flags}
+    for (dataset, name), members in sorted(runs_of.items()):
+        members.sort(key=lambda run: (run.seed is None, run.seed or 0, run.fold or 0, run.name))
+        group = Group(dataset, name, members)
+        _count(group, default_of)
         groups.append(group)
-    for found in of_datasets(groups).values():
-        common = settings.shared([group.settings for group in found])
-        usual = settings.usually_derived([(group.settings, group.derived) for group in found], common)
-        for group in found:
+    for members in of_datasets(groups).values():
+        common = settings.shared([group.settings for group in members])
+        usual = settings.usually_derived([(group.settings, group.derived) for group in members], common)
+        for group in members:
             group.derived &= usual
             group.differs = settings.differences(group.settings, common, group.derived)
     return groups
@@ -230,33 +252,23 @@ def _count(group: Group, defaults: dict) -> None:
     sound = []
     for run in group.runs:
         reason = run.problem or _unselectable(run)
-        group.left_out += [(run, reason)] if reason else []
-        sound += [] if reason else [run]
+        if reason:
+            group.left_out.append((run, reason))
+        else:
+            sound.append(run)
     differing = settings.differing_flags(sound, defaults)
     if differing:
         group.refused = "runs of this group differ in " + "; ".join(differing)
         group.left_out += [(run, "flags differ within the group") for run in sound]
         sound = []
-    times = Counter((run.seed, run.fold) for run in sound)
-    doubled = {
-        seed for (seed, _), count in times.items() if count > 1
-    }  # of a cross-validation all folds, or those of two would be mixed
-    twice = [run for run in sound if run.seed in doubled]
-    for run in twice:
-        again = ", ".join(
-            dict.fromkeys(other.name for other in twice if other.seed == run.seed and other.whole != run.whole)
-        )
-        group.left_out.append((run, f"seed {run.seed} occurs twice: also {again}"))
-    for run in sound:
-        if run not in twice:
-            group.seeds.setdefault(run.seed, []).append(run)
+    for run in _without_duplicates(group, sound):
+        group.seeds.setdefault(run.seed, []).append(run)
     folds = {run.fold for run in group.counted}
     for seed, members in list(group.seeds.items()):
         missing = folds - {run.fold for run in members}
         if missing:
-            group.left_out += [
-                (run, f"seed {seed} lacks folds {', '.join(map(str, sorted(missing)))}") for run in members
-            ]
+            reason = f"seed {seed} lacks folds {', '.join(map(str, sorted(missing)))}"
+            group.left_out += [(run, reason) for run in members]
             del group.seeds[seed]
     group.about_meta = [note for runs in group.seeds.values() for note in _check_meta(runs)]
     members = group.counted or group.runs
@@ -264,52 +276,67 @@ def _count(group: Group, defaults: dict) -> None:
     group.derived = set.intersection(*(run.derived for run in members))
 
 
+def _without_duplicates(group: Group, runs: list[RecordedRun]) -> list[RecordedRun]:
+    """The runs whose seed occurs once; the others are left out of the group.
+
+    Of a cross-validation all folds are left out: else the folds of two would be mixed.
+    """
+    times = Counter((run.seed, run.fold) for run in runs)
+    seeds = {seed for (seed, _), count in times.items() if count > 1}
+    duplicated = [run for run in runs if run.seed in seeds]
+    for run in duplicated:
+        names = {}  # of the other runs with this seed
+        for candidate in duplicated:
+            if candidate.seed == run.seed and candidate.cross_validation != run.cross_validation:
+                names[candidate.name] = None
+        group.left_out.append((run, f"seed {run.seed} occurs twice: also {', '.join(names)}"))
+    return [run for run in runs if run not in duplicated]
+
+
 def _check_meta(runs: list[RecordedRun]) -> list[str]:
     """Notes on results over folds that are stale, or were measured with other flags than the folds."""
     notes = []
     for kind, content in runs[0].meta.items():
-        path = f"{runs[0].whole}/meta/{kind}.json"
+        path = f"{runs[0].cross_validation}/meta/{kind}.json"
         if _is_stale(runs, content):
-            way_out = "--aggregate_only" if kind == SEPARATED else "--evaluate_ensemble"
+            command = "--aggregate_only" if kind == SEPARATED else "--evaluate_ensemble"
             notes.append(
                 f"{path} is of other folds or epochs than the rows of metrics.csv, and not used; main.py "
-                f"{way_out} makes it anew"
+                f"{command} makes it anew"
             )
             continue
-        shown = settings.shown
-        theirs = runs[0].flags
-        differing = [
-            f"{flag} {shown(value)} (folds: {shown(theirs[flag])})"
-            for flag, value in sorted(roles.measured(content.flags).items())
-            if flag in theirs and shown(value) != shown(theirs[flag])
-        ]
+        fold_flags = flag_texts(runs[0].flags)
+        differing = []
+        for flag, text in sorted(flag_texts(runs[0].roles.measured(content.flags)).items()):
+            if flag in fold_flags and text != fold_flags[flag]:
+                differing.append(f"{flag} {text} (folds: {fold_flags[flag]})")
         if differing:
             notes.append(f"{path} was measured with {', '.join(differing)}")
     return notes
 
 
 def _unselectable(run: RecordedRun) -> str | None:
-    """Why no epoch of the run can be selected; None where one can."""
+    """Why no epoch of the run can be selected; None if one can."""
     if run.flags.get("n_epochs") == 0:
         return None
     selected = columns.epoch(run, SELECTED)
     if np.isnan(selected):
-        return (
-            f"failed: no finite {columns.selection_metric(run)} on {columns.selection_split(run)}, which selects the "
-            "epoch"
-        )
+        metric = f"{columns.selection_metric(run)} on {columns.selection_split(run)}"
+        return f"failed: no finite {metric}, which selects the epoch"
     if run.selected_epoch not in (None, selected):
-        theirs = f"summary.json names epoch {run.selected_epoch}"
-        run.notes.append(f"{theirs}, the rows of metrics.csv epoch {selected:g}: the tables follow the rows")
+        run.notes.append(
+            f"summary.json names epoch {run.selected_epoch}, the rows of metrics.csv epoch {selected:g}: the tables "
+            "follow the rows"
+        )
     return None
 
 
 def of_datasets(groups: list[Group]) -> dict[str, list[Group]]:
     """Data set -> its groups, in the order in which papers print the data sets."""
-    return {
-        name: [group for group in groups if group.dataset == name]
-        for name in usual_order({group.dataset for group in groups})
-    }
+    by_dataset = {name: [] for name in usual_order({group.dataset for group in groups})}
+    for group in groups:
+        by_dataset[group.dataset].append(group)
+    return by_dataset
 
 
 def usual_order(names) -> list[str]:
@@ -317,39 +344,51 @@ def usual_order(names) -> list[str]:
     return sorted(names, key=lambda name: (datasets.table_order(name), name))
 
 
-def pools(found: list[Group], how: str) -> dict[str, list[Group]]:
+def pools(dataset_groups: list[Group], how: str) -> dict[str, list[Group]]:
     """Title -> the groups of one data set that may be ranked with each other, the largest part first.
 
-    Kept apart are groups selected on validation from those selected on test (where `how` is `selected`), and groups
+    Kept separate are groups selected on validation from those selected on test (if `how` is `selected`), and groups
     with different image counts or other test classes; what is unrecorded is taken to be the most frequent. Groups
     without a run that counts are in the first part.
     """
-    counted = [group for group in found if group.counted]
-    there = {
-        name: Counter(group.settings[name] for group in counted if name in group.settings)
-        for name in ("images", *OF_TEST)
-    }
-    usual = {name: values.most_common(1)[0][0] for name, values in there.items() if values}
-    varying = [name for name in OF_TEST if len(there[name]) > 1]
-    members = {}
+    counted = [group for group in dataset_groups if group.counted]
+    values_of = {}
+    for name in ("images", *OF_TEST):
+        values_of[name] = Counter(group.settings[name] for group in counted if name in group.settings)
+    usual = {name: values.most_common(1)[0][0] for name, values in values_of.items() if values}
+    varying = [name for name in OF_TEST if len(values_of[name]) > 1]
+    members = {}  # (split that selects, number of images, test classes) -> groups
     for group in counted:
         split = columns.selection_split(group.counted[0]) if how == SELECTED else ""
+        images = group.settings.get("images", usual.get("images", ""))
         classes = ", ".join(f"{name} {group.settings.get(name, usual[name])}" for name in varying)
-        members.setdefault((split, group.settings.get("images", usual.get("images", "")), classes), []).append(group)
-    order = sorted(members, key=lambda key: (-len(members[key]), key[0] != "val", *key[1:]))
-    splits, counts = ({key[i] for key in order} for i in (0, 1))
+        members.setdefault((split, images, classes), []).append(group)
     parts = {}
-    is_brief = len({brief(classes) for _, _, classes in order}) == len({classes for _, _, classes in order})
-    for split, count, classes in order:
-        of_classes = brief(classes) if is_brief else classes
-        titles = (
-            [f"selected on {split}"] * (len(splits) > 1)
-            + [f"images: {count}"] * (len(counts) > 1)
-            + [of_classes] * bool(classes)
-        )
-        title = "; ".join(titles)
-        parts[title] = [g for g in found if g in members[split, count, classes] or (not g.counted and not parts)]
-    return parts or {"": found}
+    titles = _pool_titles(list(members))
+    for key in sorted(members, key=lambda key: (-len(members[key]), key[0] != "val", *key[1:])):
+        is_first = not parts
+        parts[titles[key]] = [g for g in dataset_groups if g in members[key] or (not g.counted and is_first)]
+    return parts or {"": dataset_groups}
+
+
+def _pool_titles(keys: list[tuple[str, str, str]]) -> dict[tuple[str, str, str], str]:
+    """(split, images, classes) -> a title that names what distinguishes it from the others."""
+    n_splits = len({split for split, _, _ in keys})
+    n_images = len({images for _, images, _ in keys})
+    all_classes = {classes for _, _, classes in keys}
+    is_brief = len(set(map(brief, all_classes))) == len(all_classes)
+    titles = {}
+    for split, images, classes in keys:
+        parts = []
+        if n_splits > 1:
+            parts.append(f"selected on {split}")
+        if n_images > 1:
+            parts.append(f"images: {images}")
+        if classes:
+            text = brief(classes) if is_brief else classes
+            parts.append(text)
+        titles[split, images, classes] = "; ".join(parts)
+    return titles
 
 
 @dataclass
@@ -366,40 +405,41 @@ class Untrained:
         Empty for a column with a selection rule of its own: before training there is no epoch to select.
         """
         seeds = {}
-        for run in self.runs if column.how is None else ():
-            at = np.flatnonzero(run.series.epochs == self.epoch)
-            value = run.series.of(column.split, column.metric)[at[0]] if len(at) else np.nan
-            if np.isfinite(value):
-                seeds.setdefault(run.seed, []).append(value * column.scale)
+        if column.how is None:
+            for run in self.runs:
+                at = np.flatnonzero(run.series.epochs == self.epoch)
+                value = run.series.get(column.split, column.metric)[at[0]] if len(at) else np.nan
+                if np.isfinite(value):
+                    seeds.setdefault(run.seed, []).append(value * column.scale)
         return inference.estimate([np.mean(values) for values in seeds.values()], ddof)
 
 
-def untrained(found: list[Group]) -> list[Untrained]:
+def untrained(dataset_groups: list[Group]) -> list[Untrained]:
     """Measurements of --check_untrained_accuracy in the runs that count, one entry per epoch and per network, data and
     way to measure.
     """
-    members = {epoch: {} for epoch in UNTRAINED}
-    for run in (run for group in found for run in group.counted):
-        measured = {
-            name: settings.shown(value)
-            for name, value in {**roles.of_data(run.flags), **roles.of_evaluation(run.flags, {})}.items()
-        }
-        for epoch in UNTRAINED:
+    members = {epoch: {} for epoch in UNTRAINED}  # epoch -> what was measured, as pairs (flag, value) -> runs
+    for run in [run for group in dataset_groups for run in group.counted]:
+        conditions = flag_texts({**run.roles.of_data(run.flags), **run.roles.of_evaluation(run.flags, {})})
+        for epoch, of_epoch in members.items():
             if (run.series.epochs == epoch).any():
-                key = {**{name: settings.shown(run.flags.get(name)) for name in OF_NETWORK[epoch]}, **measured}
-                members[epoch].setdefault(tuple(sorted(key.items())), []).append(run)
+                network = {name: flag_text(run.flags.get(name)) for name in OF_NETWORK[epoch]}
+                key = tuple(sorted({**network, **conditions}.items()))
+                of_epoch.setdefault(key, []).append(run)
     states = []
     for epoch, of_epoch in members.items():
-        varying = {pair for key in of_epoch for pair in key if not all(pair in other for other in of_epoch)}
+        shared_pairs = set.intersection(*map(set, of_epoch)) if of_epoch else set()
         for key, runs in sorted(of_epoch.items()):
-            of = dict(key)
-            others = "".join(
-                f", {name} {brief(value)}"
-                for name, value in key
-                if (name, value) in varying and name not in ("arch", "embed_dim")
-            )
-            network = f", {of['arch']}" + f", {of.get('embed_dim')} dimensions" * (epoch == 0)
-            states.append(Untrained(UNTRAINED[epoch] + network * (len(of_epoch) > 1) + others, epoch, runs))
+            title = UNTRAINED[epoch]
+            flags = dict(key)
+            if len(of_epoch) > 1:
+                title += f", {flags['arch']}"
+                if epoch == 0:
+                    title += f", {flags.get('embed_dim')} dimensions"
+            for name, value in key:
+                if (name, value) not in shared_pairs and name not in ("arch", "embed_dim"):
+                    title += f", {name} {brief(value)}"
+            states.append(Untrained(title, epoch, runs))
     return states
 
 
@@ -407,35 +447,32 @@ def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
     """Pairs that differ in the miner alone: `distance`, and its regularised form `rho_distance`. In the order of
     `groups`.
     """
-    of_miner = {"distance": {}, "rho_distance": {}}
+    of_miner = {"distance": {}, "rho_distance": {}}  # miner -> all other flags -> groups
     for group in groups:
-        miner = group.flags.get("batch_mining")
-        if group.counted and str(miner) in of_miner:
-            others = {
-                flag: settings.shown(value)
-                for flag, value in roles.compared(group.flags).items()
-                if not flag.startswith("miner_")
-            }
-            others.pop("batch_mining", None)
-            of_miner[miner].setdefault((group.dataset, *sorted(others.items())), []).append(group)
+        miner = str(group.flags.get("batch_mining"))
+        if group.counted and miner in of_miner:
+            compared = flag_texts(group.roles.compared(group.flags))
+            compared.pop("batch_mining", None)
+            other_flags = sorted((flag, text) for flag, text in compared.items() if not flag.startswith("miner_"))
+            of_miner[miner].setdefault((group.dataset, *other_flags), []).append(group)
     pairs = []
-    for alike, regularised in of_miner["rho_distance"].items():
-        plain = of_miner["distance"].get(alike, [])
-        for group in regularised if plain else []:
-            named = [
-                other for other in plain if other.label == group.label.removeprefix("R-")
-            ]  # of several, that of the same name
-            pairs.append(((named or plain)[0], group))
+    for other_flags, regularised in of_miner["rho_distance"].items():
+        candidates = of_miner["distance"].get(other_flags)
+        if not candidates:
+            continue
+        for group in regularised:
+            namesakes = [plain for plain in candidates if plain.label == group.label.removeprefix("R-")]
+            pairs.append(((namesakes or candidates)[0], group))
     return pairs
 
 
-def units(found: list[Group]) -> list[int]:
+def units(dataset_groups: list[Group]) -> list[int]:
     """One number per group, the same for twins: a method with and without rho_distance is not two independent
     observations.
     """
-    numbers = list(range(len(found)))
-    for plain, regularised in twins(found):
-        numbers[found.index(regularised)] = numbers[found.index(plain)]
+    numbers = list(range(len(dataset_groups)))
+    for plain, regularised in twins(dataset_groups):
+        numbers[dataset_groups.index(regularised)] = numbers[dataset_groups.index(plain)]
     return numbers
 
 
@@ -444,4 +481,8 @@ def label_alike(groups: list[Group]) -> dict[tuple[str, str], str]:
     their names.
     """
     times = Counter((group.dataset, group.label) for group in groups)
-    return {(g.dataset, g.name): g.label if times[g.dataset, g.label] == 1 else g.name for g in groups}
+    labels = {}
+    for group in groups:
+        is_unique = times[group.dataset, group.label] == 1
+        labels[group.dataset, group.name] = group.label if is_unique else group.name
+    return labels

@@ -32,9 +32,8 @@ def estimate(values, ddof: int = 1) -> Estimate:
     values = values[np.isfinite(values)]
     if not len(values):
         return Estimate(math.nan, math.nan, 0)
-    return Estimate(
-        float(values.mean()), float(values.std(ddof=ddof)) if len(values) > max(ddof, 1) else math.nan, len(values)
-    )
+    deviation = float(values.std(ddof=ddof)) if len(values) > max(ddof, 1) else math.nan
+    return Estimate(float(values.mean()), deviation, len(values))
 
 
 def _welch(first: Estimate, second: Estimate) -> tuple[float, float]:
@@ -111,9 +110,9 @@ def pooled(estimates: list[Estimate]) -> Estimate:
     """The pooled deviation of groups, weighted by their degrees of freedom; `count` is the sum of these plus 1, `mean`
     is NaN.
     """
-    known = [e for e in estimates if e.count > 1 and math.isfinite(e.deviation)]
-    freedom = sum(e.count - 1 for e in known)
-    deviation = math.sqrt(sum((e.count - 1) * e.deviation**2 for e in known) / freedom) if freedom else math.nan
+    estimable = [e for e in estimates if e.count > 1 and math.isfinite(e.deviation)]
+    freedom = sum(e.count - 1 for e in estimable)
+    deviation = math.sqrt(sum((e.count - 1) * e.deviation**2 for e in estimable) / freedom) if freedom else math.nan
     return Estimate(math.nan, deviation, freedom + 1)
 
 
@@ -165,14 +164,14 @@ class Place(NamedTuple):
 def ranked(estimates: list[Estimate], higher: bool | None) -> list[Place]:
     """The place of each group; estimates have ddof 1.
 
-    The best is the best mean of two seeds or more. Another one has an interval where both have `SEEDS_TO_COMPARE`
-    seeds, and is `close` where that holds 0.
+    The best is the best mean of two seeds or more. Another one has an interval if both have `SEEDS_TO_COMPARE`
+    seeds, and is `close` if that holds 0.
     """
-    means = np.array([e.mean if e.count > 1 else math.nan for e in estimates], dtype=np.float64)
+    means = [e.mean if e.count > 1 else math.nan for e in estimates]
     groups = int(np.isfinite(means).sum())
     if higher is None or groups < 2:  # the only one of its column is not the best of anything
         return [Place()] * len(means)
-    first = int(np.nanargmax(means if higher else -means))
+    first = int(np.nanargmax(means)) if higher else int(np.nanargmin(means))
     best = estimates[first]
     places = []
     for i, e in enumerate(estimates):
@@ -185,7 +184,9 @@ def ranked(estimates: list[Estimate], higher: bool | None) -> list[Place]:
         half = error and critical(groups, seeds, freedom) * error
         low = e.mean - best.mean - half
         high = e.mean - best.mean + half
-        places.append(Place(mark or ("close" if low <= 0 <= high else ""), (low, high)))
+        if not mark and low <= 0 <= high:
+            mark = "close"
+        places.append(Place(mark, (low, high)))
     return places
 
 
@@ -196,11 +197,11 @@ def least_marked(estimates: list[Estimate]) -> float:
     For the fewest seeds there, and the upper end of the 95 % interval of the pooled deviation, which few seeds know
     badly.
     """
-    known = [e for e in estimates if e.count >= SEEDS_TO_COMPARE]
-    common = pooled(known)
-    if len(known) < 2 or not common.deviation > 0:
+    comparable = [e for e in estimates if e.count >= SEEDS_TO_COMPARE]
+    common = pooled(comparable)
+    if len(comparable) < 2 or not common.deviation > 0:
         return math.nan
-    seeds = min(e.count for e in known)
+    seeds = min(e.count for e in comparable)
     group = Estimate(0.0, common.deviation * spread_of_deviation(common.count)[1], seeds)
     error, freedom = _welch(group, group)
     return error * t_shift(POWER, freedom, critical(sum(e.count > 1 for e in estimates), seeds, freedom))
@@ -237,7 +238,9 @@ def compare(ours: Estimate, published: Estimate) -> Comparison:
 
 def with_ddof_1(mean: float, deviation: float, count: int, ddof: int) -> Estimate:
     """A published deviation, stated with its ddof, as one with ddof 1."""
-    return Estimate(mean, deviation * math.sqrt((count - ddof) / (count - 1)) if count > 1 else math.nan, count)
+    if count < 2:
+        return Estimate(mean, math.nan, count)
+    return Estimate(mean, deviation * math.sqrt((count - ddof) / (count - 1)), count)
 
 
 class Correlation(NamedTuple):
@@ -260,11 +263,11 @@ def correlation(x, y, units=None) -> Correlation:
     """
     x = np.asarray(x, dtype=np.float64)
     y = np.asarray(y, dtype=np.float64)
-    both = np.isfinite(x) & np.isfinite(y)
-    x = x[both]
-    y = y[both]
+    in_both = np.isfinite(x) & np.isfinite(y)
+    x = x[in_both]
+    y = y[in_both]
     if units is not None and len(x):
-        _, unit, members = np.unique(np.asarray(units)[both], return_inverse=True, return_counts=True)
+        _, unit, members = np.unique(np.asarray(units)[in_both], return_inverse=True, return_counts=True)
         x = np.bincount(unit, x) / members
         y = np.bincount(unit, y) / members
     if len(x) < GROUPS_TO_CORRELATE or np.ptp(x) == 0 or np.ptp(y) == 0:

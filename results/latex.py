@@ -58,7 +58,8 @@ UPPER = 770
 OTHER = 900
 BOLD = 1.16
 
-SYMBOLS = (  # a character, and its command in math
+# a character, and its command in math
+SYMBOLS = (
     "α alpha β beta γ gamma δ delta ε epsilon ζ zeta η eta θ theta ι iota κ kappa λ lambda μ mu ν nu ξ xi π pi ρ rho "
     "ς varsigma σ sigma τ tau υ upsilon φ phi χ chi ψ psi ω omega Γ Gamma Δ Delta Θ Theta Λ Lambda Ξ Xi Π Pi Σ Sigma "
     "Υ Upsilon Φ Phi Ψ Psi Ω Omega ← leftarrow → to ↔ leftrightarrow ⇐ Leftarrow ⇒ Rightarrow ⇔ Leftrightarrow ↑ "
@@ -73,9 +74,8 @@ ESCAPES = {
     **{c: f"${c}$" for c in "<>|"},
     **{c: f"$\\{name}$" for c, name in re.findall(r"(\S) (\w+)", SYMBOLS)},
     **{"−": "$-$", "†": r"$^\dagger$", "°": r"$^\circ$", "²": "$^2$", "³": "$^3$"},
-    **dict(
-        zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)
-    ),  # Greek letters that LaTeX has no command for, because they look Latin
+    # Greek letters that LaTeX has no command for, because they look Latin.
+    **dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)),
 }
 BREAKS = "_/.,=:;@+-"  # a wrapped text may break behind these
 LONGEST_WORD = 24  # characters of a word that a line of text is trusted to hold
@@ -84,13 +84,15 @@ PIECE = 6  # characters between two breaks of a longer word
 
 def escaped(text: str) -> str:
     """Text that LaTeX prints as it is."""
-    shown = re.sub("[" + re.escape("".join(ESCAPES)) + "]", lambda found: ESCAPES[found[0]], text)
-    return re.sub("-(?=-)", "-{}", shown)  # two hyphens would be a dash
+    characters = "[" + re.escape("".join(ESCAPES)) + "]"
+    text = re.sub(characters, lambda match: ESCAPES[match[0]], text)
+    return re.sub("-(?=-)", "-{}", text)  # two hyphens would be a dash
 
 
 def wrapped(text: str, longest: int = LONGEST_WORD) -> str:
     """Text that LaTeX may break into lines: words of more than `longest` characters have breaks inside."""
-    return " ".join(escaped(word) if len(word) <= longest else _with_breaks(word) for word in text.split(" "))
+    words = [escaped(word) if len(word) <= longest else _with_breaks(word) for word in text.split(" ")]
+    return " ".join(words)
 
 
 def _with_breaks(word: str) -> str:
@@ -100,8 +102,11 @@ def _with_breaks(word: str) -> str:
 
 def width(text: str, size: float) -> float:
     """Points of a text of `size` points in one line, rather more than less."""
-    widths = (WIDTHS.get(letter, UPPER if letter.isupper() else OTHER) for letter in text)
-    return SAFETY * size * sum(widths) / 1000
+    thousandths = 0
+    for letter in text:
+        unknown = UPPER if letter.isupper() else OTHER
+        thousandths += WIDTHS.get(letter, unknown)
+    return SAFETY * size * thousandths / 1000
 
 
 class Block(NamedTuple):
@@ -128,17 +133,21 @@ class Layout:
             self.size = size
             naturals = [self._natural(column) for column in columns]
             self.wrapped = [column for column in columns if self._is_long(column, naturals[column])]
-            self.widths = self._shared(naturals, MOST_SHARED if size > SMALLEST else LEAST_SHARED)
+            least = MOST_SHARED if size > SMALLEST else LEAST_SHARED
+            self.widths = self._shared(naturals, least)
             if sum(self.widths) + self.gap * len(self.widths) <= TEXT_WIDTH:
                 break
 
     def _natural(self, column: int) -> float:
         """Points of a column in which nothing is wrapped."""
-        name = self.table.head[column]
-        if name in self.table.wide:
+        if self._is_wide(column):
             return LONG_SHARE * TEXT_WIDTH
         head = max(width(line, self.size) for line in self._head_lines(column))
-        return max([head, self._cells_width(column)])
+        return max(head, self._cells_width(column))
+
+    def _is_wide(self, column: int) -> bool:
+        """Whether the table says that the column's texts are long."""
+        return self.table.head[column] in self.table.wide
 
     def _cells_width(self, column: int) -> float:
         return max((self._cell_width(row, column) for row in range(len(self.table.rows))), default=0.0)
@@ -147,55 +156,64 @@ class Layout:
         """A column's title as lines of at most `MOST_HEAD` points, in the narrowest layout no wider than its cells."""
         name = self.table.head[column]
         lines = []
-        most = min(MOST_HEAD, self._cells_width(column)) if self.gap == GAP else MOST_HEAD
+        widest = MOST_HEAD
+        if self.gap == GAP:
+            widest = min(MOST_HEAD, self._cells_width(column))
         for word in name.split(" "):
             joined = f"{lines[-1]} {word}" if lines else word
-            if lines and width(joined, self.size) <= most:
+            if lines and width(joined, self.size) <= widest:
                 lines[-1] = joined
             else:
                 lines.append(word)
-        return [*lines[:-1], lines[-1] + ("†" if name in self.table.noisy else "")]
+        if name in self.table.noisy:
+            lines[-1] += "†"
+        return lines
 
     def _is_long(self, column: int, natural: float) -> bool:
         """Whether the texts of a column are broken into lines."""
-        if self.table.head[column] in self.table.wide:
+        if self._is_wide(column):
             return True
-        has_texts = column == 0 or any(
-            row[column].text is not None and len(row[column].text) > SHORT_TEXT for row in self.table.rows
-        )
-        return has_texts and natural > (MOST_TEXT if column else MOST_NAME)
+        if column == 0:
+            return natural > MOST_NAME
+        texts = [row[column].text or "" for row in self.table.rows]
+        return natural > MOST_TEXT and any(len(text) > SHORT_TEXT for text in texts)
 
     def _shared(self, naturals: list[float], least: float) -> list[float]:
         """The widths of all columns: wrapped ones share what the others leave, if that is `least` or more for each."""
-        flexible = [column for column in self.wrapped if self.table.head[column] not in self.table.wide]
-        left = (
-            TEXT_WIDTH
-            - self.gap * len(naturals)
-            - sum(natural for column, natural in enumerate(naturals) if column not in flexible)
-        )
-        share = left / len(flexible) if flexible else 0.0
+        flexible = [column for column in self.wrapped if not self._is_wide(column)]
         widths = list(naturals)
+        if not flexible:
+            return widths
+        fixed = sum(natural for column, natural in enumerate(naturals) if column not in flexible)
+        share = (TEXT_WIDTH - self.gap * len(naturals) - fixed) / len(flexible)
         for column in flexible:
-            most = share if share >= least else (MOST_TEXT if column else MOST_NAME)
-            widths[column] = min(naturals[column], most)
+            widest = MOST_TEXT if column else MOST_NAME
+            if share >= least:
+                widest = share
+            widths[column] = min(naturals[column], widest)
         return widths
 
     def _cell_width(self, row: int, column: int) -> float:
         cell = self.table.rows[row][column]
-        text = cell.latex_text + (f"±{cell.deviation_text}" if cell.deviation_text else "")
-        points = width(text, self.size) * (BOLD if cell.mark == "best" else 1.0)
+        text = cell.latex_text
+        if cell.deviation_text:
+            text += f"±{cell.deviation_text}"
+        points = width(text, self.size)
+        if cell.mark == "best":
+            points *= BOLD
         if not self.plain:
             points = max(points, width(cell.interval_text, SCRIPT))
             if column == 0:
-                points += SUPERSCRIPT * width(self._beside(row), self.size)
+                points += SUPERSCRIPT * width(self._row_letters(row), self.size)
         return points
 
-    def _beside(self, row: int) -> str:
+    def _row_letters(self, row: int) -> str:
+        """The letters of a row's remarks."""
         return "" if self.plain else ",".join(self.letters[remark] for remark in self.table.remarks[row])
 
     def form(self, column: int) -> str:
         """The column's letter in the head of a tabular."""
-        if self.table.head[column] in self.table.wide:
+        if self._is_wide(column):
             return LONG_TEXT
         if column in self.wrapped:
             return f"p{{{self.widths[column]:.0f}pt}}"
@@ -209,16 +227,16 @@ class Layout:
     def blocks(self) -> list[list[int]]:
         """The columns of each block, the names first; each block fits the page's width."""
         names = list(range(min(self.n_names, len(self.table.head))))
-        taken = sum(self.widths[i] + self.gap for i in names)
+        names_width = sum(self.widths[i] + self.gap for i in names)
         blocks = [[]]
-        used = taken
+        width_so_far = names_width
         for column in range(len(names), len(self.table.head)):
             needed = self.widths[column] + self.gap
-            if blocks[-1] and used + needed > TEXT_WIDTH:
+            if blocks[-1] and width_so_far + needed > TEXT_WIDTH:
                 blocks.append([])
-                used = taken
+                width_so_far = names_width
             blocks[-1].append(column)
-            used += needed
+            width_so_far += needed
         return [names + block for block in blocks]
 
     def block_width(self, block: list[int]) -> float:
@@ -248,26 +266,28 @@ class Layout:
     def cell(self, row: int, column: int) -> str:
         """A cell's text or number."""
         cell = self.table.rows[row][column]
-        letters = self._beside(row) if column == 0 else ""
-        beside = f"$^{{{letters}}}$" if letters else ""
         if not _is_text(cell):
-            return _number(cell, self.plain) + beside
-        if column in self.wrapped and len(cell.latex_text) > SHORT_TEXT:
-            return RAGGED + wrapped(cell.latex_text, 10) + beside
-        return escaped(cell.latex_text) + beside
+            content = _number(cell, self.plain)
+        elif column in self.wrapped and len(cell.latex_text) > SHORT_TEXT:
+            content = RAGGED + wrapped(cell.latex_text, 10)
+        else:
+            content = escaped(cell.latex_text)
+        letters = self._row_letters(row)
+        return f"{content}$^{{{letters}}}$" if letters and column == 0 else content
 
     def rows(self, rows: list[int], block: list[int]) -> list[Block]:
         """The lines of some rows in a block's columns."""
-        found = []
+        blocks = []
         for row in rows:
             lines = [_line(" & ".join(self.cell(row, column) for column in block) + r" \\")]
             height = self.baseline * max([1.0, *(self._lines_of(row, column) for column in block)])
             intervals = [self.table.rows[row][column].interval_text for column in block]
             if any(intervals) and not self.plain:  # on a separate line: beside the numbers they would not fit the page
-                lines.append(" & ".join(rf"{{\scriptsize ${text}$}}" if text else "" for text in intervals) + r" \\")
+                small = [rf"{{\scriptsize ${text}$}}" if text else "" for text in intervals]
+                lines.append(" & ".join(small) + r" \\")
                 height += self.baseline
-            found.append(Block(lines, height))
-        return found
+            blocks.append(Block(lines, height))
+        return blocks
 
     def _lines_of(self, row: int, column: int) -> float:
         if column not in self.wrapped:
@@ -291,14 +311,18 @@ def _is_text(cell) -> bool:
 
 
 def _number(cell, plain: bool) -> str:
-    marks = {"best": r"\mathbf{%s}"} if plain else {"best": r"\mathbf{%s}", "close": r"\underline{%s}"}
+    mean = cell.mean_text
+    if cell.mark == "best":
+        mean = rf"\mathbf{{{mean}}}"
+    elif cell.mark == "close" and not plain:
+        mean = rf"\underline{{{mean}}}"
     deviation = rf"\pm{cell.deviation_text}" if cell.deviation_text else ""
-    return f"${marks.get(cell.mark, '%s') % cell.mean_text}{deviation}$"
+    return f"${mean}{deviation}$"
 
 
 def _line(text: str) -> str:
     r"""A line after `\\` or a rule; `{}` keeps LaTeX from reading a bracket or star at its beginning as an argument."""
-    return "{}" * text.lstrip().startswith(("[", "*")) + text
+    return "{}" + text if text.lstrip().startswith(("[", "*")) else text
 
 
 def to_tex(table, plain: bool = False) -> str:
@@ -318,20 +342,20 @@ def _tabulars(layout: Layout, block: list[int]) -> list[Block]:
     """The tabulars of a block of columns; several where the rows do not fit a page."""
     pieces = []
     for title, rows in layout.table.blocks():
-        made = layout.rows(rows, block)
-        if title and made:  # a title is not the last line of a page
+        row_blocks = layout.rows(rows, block)
+        if title and row_blocks:  # a title is not the last line of a page
             heading = layout.part(title, block)
-            first = made[0]
-            made[0] = Block(heading.lines + first.lines, heading.height + first.height)
-        pieces += made
+            first = row_blocks[0]
+            row_blocks[0] = Block(heading.lines + first.lines, heading.height + first.height)
+        pieces += row_blocks
     groups = [[]]
-    used = 0.0
+    height = 0.0
     for piece in pieces:
-        if groups[-1] and used + piece.height > PAGE_HEIGHT - RULES - layout.head_height(block):
+        if groups[-1] and height + piece.height > PAGE_HEIGHT - RULES - layout.head_height(block):
             groups.append([])
-            used = 0.0
+            height = 0.0
         groups[-1].append(piece)
-        used += piece.height
+        height += piece.height
     return [_tabular(layout, block, group) for group in groups]
 
 
@@ -345,14 +369,15 @@ def _tabular(layout: Layout, block: list[int], rows: list[Block]) -> Block:
 
 def _below(table, letters: dict[str, str]) -> list[Block]:
     """Notes and lettered remarks, without the settings that the .md lists."""
-    texts = [_line(wrapped(note)) for note in table.notes]
-    texts += [f"$^{{{letter}}}$~{wrapped(_cut(remark))}." for remark, letter in letters.items()]
-    heights = [BASELINES[SMALLEST] * math.ceil(len(text) / LINE) for text in [*table.notes, *map(_cut, letters)]]
-    last = len(texts) - 1
-    return [
-        Block([text + r" \\" * (i < last)], float(height))
-        for i, (text, height) in enumerate(zip(texts, heights, strict=True))
-    ]
+    lines = [(_line(wrapped(note)), note) for note in table.notes]
+    for remark, letter in letters.items():
+        lines.append((f"$^{{{letter}}}$~{wrapped(_cut(remark))}.", _cut(remark)))
+    blocks = []
+    for i, (line, text) in enumerate(lines):
+        if i < len(lines) - 1:
+            line += r" \\"
+        blocks.append(Block([line], BASELINES[SMALLEST] * math.ceil(len(text) / LINE)))
+    return blocks
 
 
 def _cut(remark: str) -> str:
@@ -364,24 +389,27 @@ def _cut(remark: str) -> str:
 
 def _floats(table, layout: Layout, tabulars: list[Block], notes: list[Block]) -> list[str]:
     """The lines of all floats: tabulars below each other, then notes, as many as fit a page each."""
-    pages = [[]]
-    used = 0.0
-    for kind, block in [*(("tabular", tabular) for tabular in tabulars), *(("note", note) for note in notes)]:
-        if pages[-1] and used + block.height > PAGE_HEIGHT:
-            pages.append([])
-            used = 0.0
-        pages[-1].append((kind, block))
-        used += block.height
+    pages = [([], [])]  # tabulars and notes of each
+    height = 0.0
+    for kind, blocks in enumerate((tabulars, notes)):
+        for block in blocks:
+            if any(pages[-1]) and height + block.height > PAGE_HEIGHT:
+                pages.append(([], []))
+                height = 0.0
+            pages[-1][kind].append(block)
+            height += block.height
     label = re.sub("[^A-Za-z0-9:]", "-", table.name)
     lines = []
     for number, page in enumerate(pages):
-        caption = wrapped(table.title) + (" (continued)" if number else "")
+        caption = wrapped(table.title)
+        if number:
+            caption += " (continued)"
         lines += [r"\begin{table*}[t]", r"\centering", rf"\caption{{{caption}}}"]
-        lines += [rf"\label{{tab:{label}}}"] if not number else []
-        lines += [layout.command] if layout.command else []
-        lines += _page(
-            [block for kind, block in page if kind == "tabular"], [block for kind, block in page if kind == "note"]
-        )
+        if not number:
+            lines.append(rf"\label{{tab:{label}}}")
+        if layout.command:
+            lines.append(layout.command)
+        lines += _page(*page)
         lines.append(r"\end{table*}")
     return lines
 
@@ -389,7 +417,8 @@ def _floats(table, layout: Layout, tabulars: list[Block], notes: list[Block]) ->
 def _page(tabulars: list[Block], notes: list[Block]) -> list[str]:
     lines = []
     for i, tabular in enumerate(tabulars):
-        lines += [r"\par\medskip"] if i else []
+        if i:
+            lines.append(r"\par\medskip")
         lines += tabular.lines
     if notes:
         lines.append(r"\par\smallskip\footnotesize\raggedright")

@@ -10,21 +10,22 @@ condition: the test knows it.
 
 import csv
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
+import datasets
 from results import columns, roles, settings
 from results.columns import Column
 from results.groups import Group
 from results.recorded import RecordedRun
+from results.roles import FlagRoles
+from results.settings import UNKNOWN, flag_text
 from utilities.flags import has_folds
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "published" / "ledger.csv"
 NOT_STATED = "not stated"
-UNKNOWN = settings.UNKNOWN
-CONDITIONS = {  # column of the ledger -> its title
+# column of the ledger -> its title
+CONDITIONS = {
     "dataset": "data set",
     "split": "split",
     "boxes": "boxes",
@@ -41,7 +42,8 @@ CONDITIONS = {  # column of the ledger -> its title
     "evaluation": "evaluation",
 }
 TRAINING = "training"  # title of the flags of a training, where a source does not state them
-IN_CONDITIONS = {  # flags that the conditions above tell
+# flags that the conditions above include
+IN_CONDITIONS = {
     "arch",
     "embed_dim",
     "not_pretrained",
@@ -63,21 +65,9 @@ PLAIN = "plain"  # an evaluation by distances of all embeddings, each split in i
 LAST = "last"
 UNTRAINED = "nothing, untrained"
 OF_SAMPLES = ("closed_set", "index")  # split schemes whose validation images are of training classes
-CROP, RESIZE = (re.compile(rf"{name}\(size=[\[(]?(\d+)(?:, (\d+))?") for name in ("CenterCrop", "Resize"))
+CROP = re.compile(r"CenterCrop\(size=[\[(]?(\d+)(?:, (\d+))?")
+RESIZE = re.compile(r"Resize\(size=[\[(]?(\d+)(?:, (\d+))?")
 LONG = re.compile(r"\bResize\(interpolation=\w+, max_size=(\d+)")
-
-
-class Program(NamedTuple):
-    """Functions on networks and data that the caller passes in, because the tables import no plug-ins.
-
-    `weights`: --arch -> name of the pretrained weights that it loads by default, None where it has none. `backbone`:
-    --arch -> --arch without its traits, such as `_frozen`. `sizes`: flags -> crop and resize of test images, None where
-    unknown.
-    """
-
-    weights: Callable[[str], str | None]
-    backbone: Callable[[str], str]
-    sizes: Callable[[dict], tuple | None]
 
 
 @dataclass(frozen=True)
@@ -148,113 +138,128 @@ def _figure(row: dict) -> Figure:
     )
 
 
-def of_group(group: Group, program: Program, defaults: dict | None = None) -> dict[str, str]:
+def of_group(group: Group, defaults: dict | None = None) -> dict[str, str]:
     """The conditions of a group's runs, worded as in the ledger; where its runs differ (in weights, say), all values.
 
     Args:
         defaults: flag -> default of main.py, for flags that the runs were recorded without.
     """
-    each = [of_run(run, program, defaults) for run in group.counted or group.runs]
-    return settings.together(each) | {"seeds": str(len(group.seeds))}
+    conditions = [of_run(run, defaults) for run in group.counted or group.runs]
+    return settings.together(conditions) | {"seeds": str(len(group.seeds))}
 
 
-def of_run(run: RecordedRun, program: Program, defaults: dict | None = None) -> dict[str, str]:
+def of_run(run: RecordedRun, defaults: dict | None = None) -> dict[str, str]:
     """The conditions of one run, without the number of its group's seeds."""
+    import architectures
+
     flags = {**(defaults or {}), **run.flags}
-    crop, resize = _sizes(run, flags, program)
+    crop, resize = _sizes(run, flags)
+    backbone = architectures.without_traits(str(flags.get("arch", UNKNOWN)))
+    dimensions = flags.get("embed_dim", UNKNOWN) or run.environment.get("dimensions", UNKNOWN)
     return {
         "dataset": run.dataset,
-        "split": _split(flags, defaults or {}),
+        "split": _split(flags, defaults or {}, run.roles),
         "boxes": _boxes(flags),
-        "pretraining": _pretraining(run, flags, program),
-        "backbone": program.backbone(str(flags.get("arch", UNKNOWN)))
-        .rpartition(":")[2]
-        .partition(".")[0],  # a tag after the dot names the weights
-        "dimensions": settings.shown(flags.get("embed_dim", UNKNOWN) or run.environment.get("dimensions", UNKNOWN)),
+        "pretraining": _pretraining(run, flags),
+        "backbone": backbone.rpartition(":")[2].partition(".")[0],  # a tag after the dot names the weights
+        "dimensions": flag_text(dimensions),
         "crop": crop,
         "test_resize": resize,
-        "batch": settings.shown(flags.get("bs", UNKNOWN)),
+        "batch": flag_text(flags.get("bs", UNKNOWN)),
         "sampler": f"{flags.get('data_sampler', UNKNOWN)}, {flags.get('samples_per_class', UNKNOWN)} a class",
         "epochs": _epochs(flags),
         "selection": _selection(run, flags),
-        "evaluation": _evaluation(flags, defaults or {}),
-        **training(flags),
+        "evaluation": _evaluation(flags, defaults or {}, run.roles),
+        **training(flags, run.roles),
     }
 
 
-def training(flags: dict) -> dict[str, str]:
+def training(flags: dict, flag_roles: FlagRoles) -> dict[str, str]:
     """How a network is trained apart from the conditions above and from its loss and miner: `--flag` -> value as
     text.
     """
-    found = roles.of_training(flags)
-    return {f"--{name}": settings.shown(value) for name, value in sorted(found.items()) if name not in IN_CONDITIONS}
+    flags = sorted(flag_roles.of_training(flags).items())
+    return {f"--{name}": flag_text(value) for name, value in flags if name not in IN_CONDITIONS}
 
 
-def _evaluation(flags: dict, defaults: dict) -> str:
+def _evaluation(flags: dict, defaults: dict, flag_roles: FlagRoles) -> str:
     """`plain`, or the flags by which values are measured otherwise."""
-    found = {name: value for name, value in roles.of_evaluation(flags, defaults).items() if name not in IN_CONDITIONS}
-    return ", ".join(f"{name} {settings.shown(value)}" for name, value in sorted(found.items())) or PLAIN
+    flags = sorted(flag_roles.of_evaluation(flags, defaults).items())
+    return ", ".join(f"{name} {flag_text(value)}" for name, value in flags if name not in IN_CONDITIONS) or PLAIN
 
 
-def _split(flags: dict, defaults: dict) -> str:
+def _split(flags: dict, defaults: dict, flag_roles: FlagRoles) -> str:
     """The scheme (`half`: the field's own split) and every flag of the data that is not at its default, boxes aside."""
     unread = roles.without_effect(flags) | {"dataset", "dataset_name", "split_scheme", "use_tv_split"}
-    names = sorted(name for name in roles.of_data(flags) if name not in unread and not name.endswith("_boxes"))
-    always = {"tv_split_perc"}  # the share of validation is always named where there is one
     usual = {**defaults, "split_sets": flags.get("split_partitions")}  # unset, all parts validate
-    set_flags = [
-        f"{name} {settings.shown(flags[name])}"
-        for name in names
-        if name in always or settings.shown(flags[name]) not in (*settings.UNSET, settings.shown(usual.get(name)))
-    ]
-    return ", ".join([str(flags.get("split_scheme") or "half"), *set_flags])
+    parts = [str(flags.get("split_scheme") or "half")]
+    for name in sorted(flag_roles.of_data(flags)):
+        if name in unread or name.endswith("_boxes"):
+            continue
+        value = flag_text(flags[name])
+        # The share of validation is always named.
+        if name == "tv_split_perc" or value not in (*settings.UNSET, flag_text(usual.get(name))):
+            parts.append(f"{name} {value}")
+    return ", ".join(parts)
 
 
 def _boxes(flags: dict) -> str:
     """Whether images are cropped to bounding boxes; unknown for --dataset csv, whose file may have boxes."""
-    if any(
-        value for name, value in flags.items() if name.endswith("_boxes") and name not in roles.without_effect(flags)
-    ):
+    unread = roles.without_effect(flags)
+    if any(value for name, value in flags.items() if name.endswith("_boxes") and name not in unread):
         return "yes"
     return UNKNOWN if flags.get("dataset") == "csv" else "no"
 
 
-def _pretraining(run: RecordedRun, flags: dict, program: Program) -> str:
+def _pretraining(run: RecordedRun, flags: dict) -> str:
     """The name of the weights as recorded, else from the flags: without --not_pretrained and --weights they are the
     published ones.
     """
+    import architectures
+
     if recorded := run.environment.get("weights"):
         return recorded
     if flags.get("not_pretrained"):
         return "random"
     if flags.get("weights"):
         return str(flags["weights"])
-    return program.weights(str(flags.get("arch"))) or UNKNOWN
+    return architectures.published_weights(str(flags.get("arch"))) or UNKNOWN
 
 
-def _sizes(run: RecordedRun, flags: dict, program: Program) -> tuple[str, str]:
+def _sizes(run: RecordedRun, flags: dict) -> tuple[str, str]:
     """Crop and resize of the test images: as recorded, else from the flags for networks with an input of 224 pixels."""
     if recorded := run.environment.get("transforms, testing"):
-        found = [CROP.search(recorded), RESIZE.search(recorded) or LONG.search(recorded)]
-        return tuple(_size(match) if match else "none" for match in found)
-    crop, resize = program.sizes(flags) or (UNKNOWN, UNKNOWN)
-    return tuple(
-        " x ".join(map(str, size)) if isinstance(size, tuple) else str(size or "none") for size in (crop, resize)
-    )
+        crop = CROP.search(recorded)
+        resize = RESIZE.search(recorded) or LONG.search(recorded)
+        return _matched_size(crop), _matched_size(resize)
+    crop, resize = datasets.sizes(flags) or (UNKNOWN, UNKNOWN)
+    return _size(crop), _size(resize)
 
 
-def _size(match: re.Match) -> str:
+def _size(pixels) -> str:
+    if isinstance(pixels, tuple):
+        return " x ".join(map(str, pixels))
+    return str(pixels or "none")
+
+
+def _matched_size(match: re.Match | None) -> str:
+    if match is None:
+        return "none"
     if match.re is LONG:
         return f"long side {match[1]}"
-    return match[1] if match.re is CROP and match[1] == match[2] else " x ".join(filter(None, match.groups()))
+    if match.re is CROP and match[1] == match[2]:
+        return match[1]
+    return " x ".join(filter(None, match.groups()))
 
 
 def _epochs(flags: dict) -> str:
     """`150`; `1000 of 100 batches, patience 9` where epochs have a length of their own and a run may stop early."""
-    batches = flags.get("iterations_per_epoch")
-    patience = flags.get("patience")
-    text = f"{flags.get('n_epochs', UNKNOWN)}" + f" of {batches} batches" * (batches is not None)
-    return text + f", patience {patience}" * (patience is not None)
+    text = str(flags.get("n_epochs", UNKNOWN))
+    if flags.get("iterations_per_epoch") is not None:
+        text += f" of {flags['iterations_per_epoch']} batches"
+    if flags.get("patience") is not None:
+        text += f", patience {flags['patience']}"
+    return text
 
 
 def _selection(run: RecordedRun, flags: dict) -> str:
@@ -267,21 +272,20 @@ def _selection(run: RecordedRun, flags: dict) -> str:
 
 
 def differences(ours: dict[str, str], figure: Figure, trained: dict[str, str] | None = None) -> list[str]:
-    """The conditions in which a group and a figure differ, in words; empty where they may be compared.
+    """The conditions in which a group and a figure differ, as text; empty if they may be compared.
 
     Args:
-        trained: the figure's `training`, where it is known.
+        trained: the figure's `training`, if known.
     """
     ours = {"evaluation": PLAIN, **ours}
     theirs = {**dict(figure.conditions), **(trained or {})}
     if theirs["selection"] == LAST:
         theirs["selection"] = ours["selection"]  # every run has a last epoch
-    titles = {name: CONDITIONS.get(name, name) for name in theirs if name != "seeds" and name in ours}
-    return [
-        f"{title} {theirs[n]} (ours: {ours[n]})"
-        for n, title in titles.items()
-        if theirs[n] not in (ours[n], NOT_STATED)
-    ]
+    texts = []
+    for name, value in theirs.items():
+        if name != "seeds" and name in ours and value not in (ours[name], NOT_STATED):
+            texts.append(f"{CONDITIONS.get(name, name)} {value} (ours: {ours[name]})")
+    return texts
 
 
 def silent(figure: Figure, trained: dict[str, str] | None = None) -> list[str]:
@@ -306,46 +310,50 @@ class Refused:
 class Comparison:
     """The groups of a data set with the published figures they may be compared with, and the figures they may not.
 
-    `beside`: (group, figure, conditions that the figure's source does not state).
+    Attributes:
+        comparable: (group, figure, conditions that the figure's source does not state).
     """
 
-    beside: list[tuple[Group, Figure, list[str]]]
+    comparable: list[tuple[Group, Figure, list[str]]]
     refused: list[Refused]
 
 
 def compare(
-    found: list[Group], program: Program, defaults: dict, trained: dict[str, dict[str, str]], own=None
+    dataset_groups: list[Group], defaults: dict, trained: dict[str, dict[str, str]], is_of_method=None
 ) -> Comparison:
     """The groups of one data set beside the ledger's figures in the metrics that they recorded.
 
     Args:
         trained: `training` by the name of the group or preset in our run scripts that repeats a figure, see
-        `Figure.configuration`.
-        own: (group, figure) -> whether the figure is of the group's own method. A group that shares the conditions of
-        such figures is
-            compared with these alone, any other group with all figures that share its conditions.
+            `Figure.configuration`.
+        is_of_method: (group, figure) -> whether the figure is of the group's method. A group that shares the
+            conditions of such figures is compared with these alone, any other group with all figures that share its
+            conditions.
     """
-    recorded = columns.recorded([run for group in found for run in group.runs])
-    there = [f for f in figures() if f.dataset == found[0].dataset and (f.column.split, f.column.metric) in recorded]
-    beside = []
-    refused = {}
-    for group in found:
-        ours = of_group(group, program, defaults)
-        apart = {}
-        for figure in there:
+    recorded = columns.recorded([run for group in dataset_groups for run in group.runs])
+    candidates = []
+    for figure in figures():
+        if figure.dataset == dataset_groups[0].dataset and (figure.column.split, figure.column.metric) in recorded:
+            candidates.append(figure)
+    comparable = []
+    refused = {}  # (differences, figures) -> groups
+    for group in dataset_groups:
+        ours = of_group(group, defaults)
+        similar = {}  # (source, column, differences) -> figures
+        for figure in candidates:
             differing = tuple(differences(ours, figure, trained.get(figure.configuration)))
-            apart.setdefault((figure.source, figure.column, differing), []).append(figure)
-        shared = [
-            figure
-            for (*_, differing), figures_ in apart.items()
-            for figure in figures_
-            if not differing and group.counted
-        ]
-        same = [figure for figure in shared if own and own(group, figure)]
-        beside += [(group, figure, silent(figure, trained.get(figure.configuration))) for figure in same or shared]
-        for (*_, differing), those in apart.items():
+            similar.setdefault((figure.source, figure.column, differing), []).append(figure)
+        same_conditions = []
+        for (_, _, differing), same_source in similar.items():
             if differing:
-                refused.setdefault((differing, tuple(those)), []).append(group)
-    return Comparison(
-        beside, [Refused(members, list(those), list(differing)) for (differing, those), members in refused.items()]
-    )
+                refused.setdefault((differing, tuple(same_source)), []).append(group)
+            elif group.counted:
+                same_conditions += same_source
+        of_method = [figure for figure in same_conditions if is_of_method and is_of_method(group, figure)]
+        for figure in of_method or same_conditions:
+            comparable.append((group, figure, silent(figure, trained.get(figure.configuration))))
+    refusals = [
+        Refused(members, list(their_figures), list(differing))
+        for (differing, their_figures), members in refused.items()
+    ]
+    return Comparison(comparable, refusals)

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from results import columns, roles
+from results import columns
 from results.columns import SELECTED
 from results.recorded import (
     CHANGED,
@@ -21,6 +21,7 @@ from results.recorded import (
     typed,
     words,
 )
+from results.roles import FlagRoles
 from runs.icml_names import is_misnamed, value_name
 from runs.names import split_name
 from utilities.errors import UserError
@@ -42,21 +43,20 @@ def wandb_api():
         ) from error
 
 
-def read_project(path: str, api) -> list[RecordedRun]:
+def read_project(path: str, api, flag_roles: FlagRoles) -> list[RecordedRun]:
     """The runs of the W&B project `entity/project`. `api`: `wandb.Api()`, or any object with its `runs(path)`.
 
-    Raises UserError where the project cannot be read.
+    Raises UserError if the project cannot be read.
     """
     try:
-        return [_read(run, path) for run in api.runs(path)]
+        return [_read(run, path, flag_roles) for run in api.runs(path)]
     except Exception as error:
         raise UserError(f"--project {path}: cannot be read ({in_one_line(error, 160)})") from error
 
 
-def _read(online, path: str) -> RecordedRun:
-    config = {
-        key: value for key, value in dict(online.config).items() if not key.startswith("_") and roles.is_saved(key)
-    }
+def _read(online, path: str, flag_roles: FlagRoles) -> RecordedRun:
+    config = {key: value for key, value in dict(online.config).items() if not key.startswith("_")}
+    config = flag_roles.saved(config)
     recorded = config.pop("environment", None)
     problem = None
     try:
@@ -67,20 +67,16 @@ def _read(online, path: str) -> RecordedRun:
     name = str(online.name)
     base, _, last = name.rpartition("/")
     fold = FOLD.fullmatch(last) if base else None  # `X/fold_0`, as runs/records/online.py names the folds of X
-    given = {"group": getattr(online, "group", None), **{k: v for k, v in config.items() if v is not None}}
-    group, seed = identity(given, base if fold else name)
-    where = getattr(online, "url", None) or f"https://wandb.ai/{path}/runs/{getattr(online, 'id', name)}"
+    known_flags = {flag: value for flag, value in config.items() if value is not None}
+    known_flags = {"group": getattr(online, "group", None), **known_flags}
+    run_name = base if fold else name
+    group, seed = identity(known_flags, run_name)
+    address = getattr(online, "url", None) or f"https://wandb.ai/{path}/runs/{getattr(online, 'id', name)}"
     flags = {CHANGED: "no", **config}  # W&B keeps only the last flags, so earlier changes are unknown
-    run = RecordedRun(
-        name,
-        where,
-        dataset_of(config) or "unknown",
-        group,
-        seed,
-        int(fold[1]) if fold else None,
-        flags,
-        problem=problem,
-    )
+    dataset = dataset_of(config) or "unknown"
+    run = RecordedRun(name, address, dataset, group, seed, flag_roles, flags=flags, problem=problem)
+    if fold:
+        run.fold = int(fold[1])
     if isinstance(recorded, dict):
         run.environment = environment(recorded)
     try:
@@ -99,24 +95,21 @@ def _read(online, path: str) -> RecordedRun:
 def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
     """Rows of W&B under the names of metrics.csv."""
     evaltypes = words(config.get("evaltypes") or ["discriminative"])
-    rows = [
-        (_epoch(row, number), key, value)
-        for number, row in enumerate(history)
-        for key, value in row.items()
-        if _is_number(value)
-    ]
+    rows = []  # (epoch, key, value)
+    for number, row in enumerate(history):
+        epoch = _epoch(row, number)
+        rows += [(epoch, key, value) for key, value in row.items() if _is_number(value)]
     names = {key: _metric(key, evaltypes) for key in {key for _, key, _ in rows}}
     if shared := _shared_keys(names, evaltypes):
         names |= dict.fromkeys(shared)
         notes.append("train metrics of several domains were logged under one name and are left out")
     # A run with plain names may log each value under its older name as well: the plain one counts.
     plain = {(epoch, names[key][0]) for epoch, key, _ in rows if PLAIN_KEY.fullmatch(key)}
-    rows = [
-        (epoch, *names[key], value)
-        for epoch, key, value in rows
-        if names[key] and (PLAIN_KEY.fullmatch(key) or (epoch, names[key][0]) not in plain)
-    ]
-    rows = _in_flags_order(rows, words(config.get("evaluation_metrics") or []), evaltypes)
+    named_rows = []  # (epoch, split, metric, value)
+    for epoch, key, value in rows:
+        if names[key] and (PLAIN_KEY.fullmatch(key) or (epoch, names[key][0]) not in plain):
+            named_rows.append((epoch, *names[key], value))
+    rows = _in_flags_order(named_rows, words(config.get("evaluation_metrics") or []), evaltypes)
     logged = {metric for _, _, metric, _ in rows}
     # The ICML pipeline's first version logged its mAP_c as `mAP`; --save_interval is a flag that only this pipeline
     # has.
@@ -134,22 +127,23 @@ def _in_flags_order(rows: list[tuple], metrics: list[str], evaltypes: list[str])
     of_evaltype = {evaltype: place for place, evaltype in enumerate(evaltypes)}
 
     def place(row: tuple) -> tuple[int, int]:
-        above, own = split_name(row[2])
-        return of_evaltype.get(above.partition("/")[0], 0), order.get(own, len(order))
+        above, name = split_name(row[2])
+        return of_evaltype.get(above.partition("/")[0], 0), order.get(name, len(order))
 
     return sorted(rows, key=place)
 
 
 def _epoch(row: dict, number: int) -> int:
+    """The epoch of a row; the steps of the ICML pipeline are epochs counted from 0."""
     if _is_number(row.get("epoch")):
         return int(row["epoch"])
-    return (
-        int(row["_step"]) + 1 if _is_number(row.get("_step")) else number + 1
-    )  # the ICML pipeline's steps are epochs from 0
+    if _is_number(row.get("_step")):
+        return int(row["_step"]) + 1
+    return number + 1
 
 
 def _metric(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
-    """(split, metric) of a key of W&B; None where it is no metric."""
+    """(split, metric) of a key of W&B; None if it is no metric."""
     exact = PLAIN_KEY.fullmatch(key)
     return (exact[1], exact[2]) if exact else value_name(key, evaltypes)
 

@@ -20,6 +20,7 @@ from results.groups import Group, of_datasets
 from utilities.counts import count_of
 from utilities.files import write_file
 
+SETTINGS = "_settings"  # ending of the names of tables of settings
 # of the drawing of learning curves, in SVG units
 WIDTH = 300
 HEIGHT = 170
@@ -31,7 +32,7 @@ def write(
     path: Path,
     tables: dict[str, list[Table]],
     figures: dict[str, list[tuple[str, str]]],
-    found: list[Group],
+    all_groups: list[Group],
     curves: dict[str, Column],
     notes: list[str],
 ) -> None:
@@ -44,46 +45,51 @@ def write(
         notes: warnings at the top of the page: skipped folders, groups that are not averaged.
     """
 
-    def address(where: str) -> str:
+    def address(location: str) -> str:
         """A run's location relative to the page, or its address at W&B."""
-        return where if "://" in where else quote(Path(os.path.relpath(where, path.parent)).as_posix())
+        if "://" in location:
+            return location
+        return quote(Path(os.path.relpath(location, path.parent)).as_posix())
 
     def embedded(name: str) -> str:
         return base64.b64encode((path.parent / f"{name}.png").read_bytes()).decode()
 
-    left_out = sum(len(group.left_out) for group in found)
-    n_runs = count_of(sum(len(group.runs) for group in found), "run")
     parts = []
-    for name in (part for part in tables if tables[part]):
-        groups = [group for group in found if group.dataset == name]
+    for name, part_tables in tables.items():
+        if not part_tables:
+            continue
+        groups = [group for group in all_groups if group.dataset == name]
+        drawings = _curves(groups, curves[name]) if groups and name in curves else None
         parts.append(
             {
                 "name": name,
                 "groups": groups,
-                "curves": _curves(groups, curves[name]) if groups and name in curves else None,
-                "tables": [table for table in tables[name] if not table.name.endswith("_settings")],
-                "settings": [table for table in tables[name] if table.name.endswith("_settings")],
+                "curves": drawings,
+                "tables": [table for table in part_tables if not table.name.endswith(SETTINGS)],
+                "settings": [table for table in part_tables if table.name.endswith(SETTINGS)],
                 "figures": [(figure, caption, embedded(figure)) for figure, caption in figures.get(name, [])],
             }
         )
+    n_runs = count_of(sum(len(group.runs) for group in all_groups), "run")
+    counts = f"{n_runs} in {count_of(len(all_groups), 'group')} on {', '.join(of_datasets(all_groups))}"
+    left_out = in_no_mean(sum(len(group.left_out) for group in all_groups))
     text = template().render(
-        head=f"{n_runs} in {count_of(len(found), 'group')} on {', '.join(of_datasets(found))}; {in_no_mean(left_out)}",
+        head=f"{counts}; {left_out}",
         parts=parts,
         notes=notes,
         address=address,
-        **{
-            name: Path(__file__).with_suffix(ending).read_text(encoding="utf-8")
-            for name, ending in (("style", ".css"), ("script", ".js"))
-        },
+        style=Path(__file__).with_suffix(".css").read_text(encoding="utf-8"),
+        script=Path(__file__).with_suffix(".js").read_text(encoding="utf-8"),
     )
     write_file(path, text + "\n")
 
 
 def in_no_mean(count: int) -> str:
-    """How many runs are in no mean, in words."""
+    """How many runs are in no mean, as text."""
     if not count:
         return "all runs are in the means"
-    return f"{count_of(count, 'run')} {'is' if count == 1 else 'are'} in no mean"
+    verb = "is" if count == 1 else "are"
+    return f"{count_of(count, 'run')} {verb} in no mean"
 
 
 def template():
@@ -105,31 +111,32 @@ def template():
     return environment.get_template("page.html")
 
 
-def _curves(found: list[Group], curve: Column) -> dict | None:
+def _curves(dataset_groups: list[Group], curve: Column) -> dict | None:
     """One small plot per group, all on the same scale: one line per run and split, a dot at the selected epoch; None
     without numbers.
     """
-    series = [run.series for group in found for run in group.runs]
-    splits = [split for split in SPLIT_COLOURS if any((split, curve.metric) in one.keys for one in series)]
-    everything = np.concatenate([[], *(one.of(split, curve.metric) for one in series for split in splits)])
-    finite = everything[np.isfinite(everything)] * curve.scale
+    series = [run.series for group in dataset_groups for run in group.runs]
+    recorded = {split for run_series in series for split, metric in run_series.keys if metric == curve.metric}
+    splits = [split for split in SPLIT_COLOURS if split in recorded]
+    values = np.concatenate([[], *(run_series.get(split, curve.metric) for run_series in series for split in splits)])
+    finite = values[np.isfinite(values)] * curve.scale
     if not len(finite):
         return None
     low = float(finite.min())
     high = float(finite.max())
-    high = high if high > low else low + 1
+    if high <= low:
+        high = low + 1
+    selecting = {columns.selection_split(run) for group in dataset_groups for run in group.counted}
+    title = columns.title(curve.metric)
     return {
-        "title": columns.title(curve.metric) + (" in %" if curve.percent else ""),
+        "title": f"{title} in %" if curve.percent else title,
         "splits": splits,
-        "selected_on": " or ".join(
-            sorted({columns.selection_split(run) for group in found for run in group.counted})
-        ).replace("val", "validation")
-        or "test",
-        "drawings": [_drawing(group, curve.metric, curve.scale, splits, low, high) for group in found],
+        "selected_on": " or ".join(sorted(selecting)).replace("val", "validation") or "test",
+        "drawings": [_drawing(group, curve, splits, low, high) for group in dataset_groups],
     }
 
 
-def _drawing(group: Group, metric: str, scale: float, splits: list[str], low: float, high: float) -> dict:
+def _drawing(group: Group, curve: Column, splits: list[str], low: float, high: float) -> dict:
     """A plot's levels (text, y), lines (split, SVG path), dots (split, x, y, text), first and last epoch."""
     first = min((int(run.series.epochs[0]) for run in group.runs if len(run.series.epochs)), default=0)
     last = max((int(run.series.epochs[-1]) for run in group.runs if len(run.series.epochs)), default=1)
@@ -144,15 +151,17 @@ def _drawing(group: Group, metric: str, scale: float, splits: list[str], low: fl
     dots = []
     for run in group.runs:
         for split in splits:
-            values = run.series.of(split, metric) * scale
-            there = np.isfinite(values)
-            points = np.stack([x(run.series.epochs[there]), y(values[there])], axis=1)
-            if len(points):
-                lines.append((split, "M" + "L".join(f"{px:.0f} {py:.1f}" for px, py in points)))
+            values = run.series.get(split, curve.metric) * curve.scale
+            is_finite = np.isfinite(values)
+            points = zip(x(run.series.epochs[is_finite]), y(values[is_finite]), strict=True)
+            path = "L".join([f"{px:.0f} {py:.1f}" for px, py in points])
+            if path:
+                lines.append((split, f"M{path}"))
         chosen = columns.epoch(run, columns.SELECTED)
         split = columns.selection_split(run)
         if math.isfinite(chosen) and split in splits:
-            value = run.series.of(split, metric)[int(np.searchsorted(run.series.epochs, chosen))] * scale
+            row = int(np.searchsorted(run.series.epochs, chosen))
+            value = run.series.get(split, curve.metric)[row] * curve.scale
             if math.isfinite(value):
                 dots.append((split, float(x(chosen)), float(y(value)), f"{run.name}: {value:.2f} at epoch {chosen:g}"))
     levels = [(f"{level:.3g}", float(y(level))) for level in np.linspace(low, high, 3)]

@@ -1,5 +1,9 @@
 """Two methods compared query by query: runs with `--dump_query_results` (or `--dump_embeddings`), by the bootstrap of
 bootstrap.py.
+
+`add` appends a table to each data set: of the pairs that --paired names, else of each group beside the best one. It
+reads the query results of the groups (`of_groups`), refuses runs whose queries are not the same images, and draws the
+same classes for all methods with the same queries.
 """
 
 import json
@@ -12,7 +16,7 @@ import metrics
 from evaluation import from_splits
 from evaluation.galleries import ROLES
 from evaluation.judgements import LISTS
-from results import bootstrap, columns, groups, inference, roles
+from results import bootstrap, columns, groups, inference
 from results.columns import SELECTED
 from results.formats import Cell, Table
 from results.groups import Group
@@ -28,15 +32,19 @@ SPLIT = "test"
 WRITTEN = "query_results"
 EMBEDDED = "embeddings"
 MEASURED = {"hit": "R@1", "ap_at_r": "MAP@R"}
-PLAIN = (
-    from_splits.OF_SEARCH | from_splits.OF_DISTANCES
-)  # settings under which the test embeddings alone give the query results
+# settings under which the test embeddings alone give the query results
+PLAIN = from_splits.OF_SEARCH | from_splits.OF_DISTANCES
 DIGITS = 2
 
 
 class Queries(NamedTuple):
-    """Query results of one run: class and file of each query `(N,)` (`files` None if unknown), values by name,
-    measurement's flags.
+    """Query results of one run.
+
+    Attributes:
+        classes: of each query `(N,)`.
+        files: names of the queries' images `(N,)`, None if unknown.
+        values: `(N,)` by name.
+        flags: those of the measurement.
     """
 
     classes: np.ndarray
@@ -44,10 +52,11 @@ class Queries(NamedTuple):
     values: dict[str, np.ndarray]
     flags: dict
 
-    def same(self, other: "Queries") -> bool:
+    def same_images(self, queries: "Queries") -> bool:
         """Whether the queries are the same images, in whatever folder."""
-        files = self.files is None or other.files is None or np.array_equal(self.files, other.files)
-        return files and np.array_equal(self.classes, other.classes)
+        if self.files is not None and queries.files is not None and not np.array_equal(self.files, queries.files):
+            return False
+        return np.array_equal(self.classes, queries.classes)
 
 
 class Method(NamedTuple):
@@ -57,124 +66,140 @@ class Method(NamedTuple):
     outcomes: dict[str, bootstrap.Outcomes]
     queries: Queries
 
+    @property
+    def n_seeds(self) -> int:
+        """How many seeds have query results."""
+        return len(self.outcomes["hit"].sums)
 
-def add(parts: dict[str, list[Table]], of: dict[str, list[Group]], asked: list[list[str]]) -> list[str]:
-    """Append to each data set's tables one of the pairs `asked` (names of groups), else of each group and the best one.
-    Returns notes.
 
-    Raises UserError where a requested pair is missing or cannot be compared.
+def add(
+    parts: dict[str, list[Table]], groups_by_dataset: dict[str, list[Group]], requested: list[list[str]]
+) -> list[str]:
+    """Append to each data set's tables one of the pairs `requested` (names of groups), else of each group and the best
+    one. Returns notes.
+
+    Raises UserError if a requested pair is missing or cannot be compared.
     """
     lines = []
-    left = {tuple(pair) for pair in asked}
-    for dataset, found in of.items():
-        names = {group.name for group in found}
-        here = [pair for pair in asked if set(pair) <= names]
-        left -= {tuple(pair) for pair in here}
-        if asked and not here:
+    unmatched = {tuple(pair) for pair in requested}
+    for dataset, dataset_groups in groups_by_dataset.items():
+        names = {group.name for group in dataset_groups}
+        name_pairs = [tuple(pair) for pair in requested if set(pair) <= names]
+        unmatched -= set(name_pairs)
+        if requested:
+            in_pairs = {name for pair in name_pairs for name in pair}
+            compared_groups = [group for group in dataset_groups if group.name in in_pairs]
+        else:
+            compared_groups = dataset_groups
+        if not compared_groups:
             continue
-        wanted = [group for group in found if not asked or any(group.name in pair for pair in here)]
-        methods, why = of_groups(wanted)
-        lines += [f"{dataset}: {line}" for line in why]
-        pairs = (
-            [tuple(_asked(methods, name, why) for name in pair) for pair in here]
-            if asked
-            else _beside_best(found, methods)
-        )
+        methods, reading_notes = of_groups(compared_groups)
+        lines += [f"{dataset}: {line}" for line in reading_notes]
+        if requested:
+            pairs = []
+            for first, second in name_pairs:
+                pairs.append((_method_of(methods, first, reading_notes), _method_of(methods, second, reading_notes)))
+        else:
+            pairs = _beside_best(dataset_groups, methods)
         if pairs:
-            parts[dataset].append(table(dataset, pairs, must=bool(asked)))
-    for pair in left:
-        known = sorted({group.name for found in of.values() for group in found})
-        missing = [name for name in pair if name not in known]
-        if missing:
-            raise unknown("group", missing[0], known)
-        raise UserError(f"--paired {' '.join(pair)}: no data set has runs of both groups")
+            parts[dataset].append(paired_table(dataset, pairs, is_requested=bool(requested)))
+    if unmatched:
+        _refuse(next(iter(unmatched)), groups_by_dataset)
     return lines
 
 
-def _asked(methods: dict[str, Method], name: str, why: list[str]) -> Method:
-    if name not in methods:
-        reason = next(
-            (line for line in why if line.startswith(f"{name} ")), f"{name} has no run that counts and has such a file"
-        )
-        raise UserError(
-            f"--paired: {reason}; main.py --evaluate --resume_from RUN --dump_query_results writes "
-            "query_results_test.npz"
-        )
-    return methods[name]
+def _refuse(pair: tuple[str, str], groups_by_dataset: dict[str, list[Group]]) -> None:
+    """Raise UserError for a requested pair that no data set has."""
+    names = sorted({group.name for dataset_groups in groups_by_dataset.values() for group in dataset_groups})
+    for name in pair:
+        if name not in names:
+            raise unknown("group", name, names)
+    raise UserError(f"--paired {' '.join(pair)}: no data set has runs of both groups")
 
 
-def _beside_best(found: list[Group], methods: dict[str, Method]) -> list[tuple[Method, Method]]:
+def _method_of(methods: dict[str, Method], name: str, reading_notes: list[str]) -> Method:
+    """The method of a requested group. Raises UserError with the reason if there is none."""
+    if name in methods:
+        return methods[name]
+    missing = f"{name} has no run that counts and has such a file"
+    reason = next((line for line in reading_notes if line.startswith(f"{name} ")), missing)
+    raise UserError(
+        f"--paired: {reason}; main.py --evaluate --resume_from RUN --dump_query_results writes query_results_test.npz"
+    )
+
+
+def _beside_best(dataset_groups: list[Group], methods: dict[str, Method]) -> list[tuple[Method, Method]]:
     """Each group paired with that of the highest R@1 among those it may be ranked with; groups of several seeds go
     before those of one.
     """
     pairs = []
-    for members in groups.pools(found, SELECTED).values():
-        there = sorted((methods[g.name] for g in members if g.name in methods), key=_rank)
-        pairs += [(there[0], other) for other in there[1:] if there[0].queries.same(other.queries)]
+    for members in groups.pools(dataset_groups, SELECTED).values():
+        ranked = sorted((methods[group.name] for group in members if group.name in methods), key=_rank)
+        pairs += [(ranked[0], method) for method in ranked[1:] if ranked[0].queries.same_images(method.queries)]
     return pairs
 
 
 def _rank(method: Method) -> tuple:
-    means = method.outcomes["hit"].means
-    return len(means) < 2, -means.mean()
+    return method.n_seeds < 2, -method.outcomes["hit"].means.mean()
 
 
-def of_groups(found: list[Group]) -> tuple[dict[str, Method], list[str]]:
-    """Group -> the query results of its runs, where these have files of them; and notes on seeds that cannot be
-    compared.
-    """
+def of_groups(dataset_groups: list[Group]) -> tuple[dict[str, Method], list[str]]:
+    """Group -> the query results of its runs that have files of them; and notes on seeds that cannot be compared."""
     methods = {}
     notes = []
-    for group in found:
+    for group in dataset_groups:
         seeds = []
         for seed, runs in group.seeds.items():
             try:
                 with parsing(f"{group.name}, seed {seed}"):
-                    read = [one for one in map(of_run, runs) if one is not None]
-                    if read and (
-                        len(read) < len(runs)
-                        or not all(read[0].same(one) for one in (*read, *(other[0] for other in seeds)))
-                    ):
-                        raise ValueError(
-                            "its queries are not those of the other runs"
-                            if len(read) == len(runs)
-                            else "a fold has no such file"
-                        )
+                    queries = _of_folds(runs, [earlier[0] for earlier in seeds])
             except UserError as error:
-                why = getattr(error, "reason", None) or in_one_line(error, 200)
-                notes.append(f"{group.name} is not compared query by query with seed {seed}: {why}")
+                reason = getattr(error, "reason", None) or in_one_line(error, 200)
+                notes.append(f"{group.name} is not compared query by query with seed {seed}: {reason}")
                 continue
-            seeds += [read] if read else []
+            if queries:
+                seeds.append(queries)
         if seeds:
             methods[group.name] = _method(group, seeds)
     return methods, notes
+
+
+def _of_folds(runs: list[RecordedRun], earlier: list[Queries]) -> list[Queries]:
+    """The query results of a seed's runs, one per fold; empty if none has a file of them.
+
+    Args:
+        earlier: of other seeds, whose queries must be the same.
+
+    Raises ValueError if some folds lack a file, or queries differ.
+    """
+    results = [of_run(run) for run in runs]
+    queries = [result for result in results if result is not None]
+    if not queries:
+        return []
+    if len(queries) < len(runs):
+        raise ValueError("a fold has no such file")
+    if not all(queries[0].same_images(other_queries) for other_queries in queries + earlier):
+        raise ValueError("its queries are not those of the other runs")
+    return queries
 
 
 def _method(group: Group, seeds: list[list[Queries]]) -> Method:
     """The outcomes of a group; a seed's values are the means over its folds."""
     first = seeds[0][0]
     classes = np.unique(first.classes, return_inverse=True)[1].reshape(-1)
-    values = {name: [np.mean([fold.values[name] for fold in folds], axis=0) for folds in seeds] for name in MEASURED}
-    return Method(
-        group, {name: bootstrap.class_outcomes(of_seeds, classes) for name, of_seeds in values.items()}, first
-    )
+    outcomes = {}
+    for name in MEASURED:
+        values = [np.mean([fold.values[name] for fold in folds], axis=0) for folds in seeds]
+        outcomes[name] = bootstrap.class_outcomes(values, classes)
+    return Method(group, outcomes, first)
 
 
 def of_run(run: RecordedRun) -> Queries | None:
-    """The query results of a run on test; None where it has no file of them.
+    """The query results of a run on test; None if it has no file of them.
 
-    Raises ValueError where the file is of another epoch than the selected one, or has embeddings that do not suffice.
+    Raises ValueError if the file is of another epoch than the selected one, or has embeddings that do not suffice.
     """
-    evaltypes = run.flags.get("evaltypes") or ["discriminative"]
-    ending = f"_{SPLIT}.npz" if len(evaltypes) == 1 else f"_{SPLIT}_{evaltypes[0]}.npz"
-    path = next(
-        (
-            p
-            for kind in (WRITTEN, EMBEDDED)
-            if "://" not in run.where and (p := Path(run.where) / (kind + ending)).exists()
-        ),
-        None,
-    )
+    path = _file_of(run)
     if path is None:
         return None
     with np.load(path, allow_pickle=False) as file:
@@ -187,73 +212,95 @@ def of_run(run: RecordedRun) -> Queries | None:
         if set(MEASURED) <= names:
             values = {name: file[name].astype(np.float64) for name in MEASURED}
         else:
-            unlike = [f"--{flag} {flags[flag]}" for flag, value in PLAIN.items() if flags.get(flag, value) != value]
-            unlike += [f"images with {name}" for name in (*ROLES, *LISTS) if name in names]
-            if unlike:
-                raise ValueError(
-                    f"{run.name}/{path.name} is of {', '.join(unlike)}: --dump_query_results knows what its "
-                    "queries found there"
-                )
-            found = metrics.query_results(metrics.EmbeddingSpace(file["features"], file["labels"]))
-            values = {name: found[name].astype(np.float64) for name in MEASURED}
+            values = _measured(file, flags, f"{run.name}/{path.name}")
         if flags.get("eval_skip_unmatched"):  # files hold no hit for queries without a match
             values["hit"][np.isnan(values["ap_at_r"])] = np.nan
-        files = np.array([Path(one).name for one in file["paths"].tolist()]) if "paths" in names else None
-        classes = next(
-            (file[name] for name in ("class_names", "labels") if name in names), np.arange(len(values["hit"]))
-        )  # without classes, each its own
+        files = np.array([Path(image).name for image in file["paths"].tolist()]) if "paths" in names else None
+        if "class_names" in names:
+            classes = file["class_names"]
+        elif "labels" in names:
+            classes = file["labels"]
+        else:
+            classes = np.arange(len(values["hit"]))  # without classes, each query is its own
         return Queries(classes, files, values, flags)
 
 
-def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False) -> Table:
-    """Differences of pairs of methods with the paired interval and Welch's. `must`: the user asked for these pairs.
+def _file_of(run: RecordedRun) -> Path | None:
+    """The run's file of query results, else of embeddings; None if it has neither, or is a run of W&B."""
+    if "://" in run.location:
+        return None
+    evaltypes = run.flags.get("evaltypes") or ["discriminative"]
+    ending = f"_{SPLIT}.npz" if len(evaltypes) == 1 else f"_{SPLIT}_{evaltypes[0]}.npz"
+    paths = [Path(run.location) / (kind + ending) for kind in (WRITTEN, EMBEDDED)]
+    return next((path for path in paths if path.exists()), None)
+
+
+def _measured(file, flags: dict, title: str) -> dict[str, np.ndarray]:
+    """The query results of embeddings. Raises ValueError if the run's own were not of plain distances.
+
+    Args:
+        file: the .npz file of embeddings.
+        title: its name in the message.
+    """
+    unlike = [f"--{flag} {flags[flag]}" for flag, value in PLAIN.items() if flags.get(flag, value) != value]
+    unlike += [f"images with {name}" for name in (*ROLES, *LISTS) if name in file.files]
+    if unlike:
+        raise ValueError(f"{title} is of {', '.join(unlike)}: --dump_query_results knows what its queries found there")
+    results = metrics.query_results(metrics.EmbeddingSpace(file["features"], file["labels"]))
+    return {name: results[name].astype(np.float64) for name in MEASURED}
+
+
+def paired_table(dataset: str, pairs: list[tuple[Method, Method]], is_requested: bool = False) -> Table:
+    """Differences of pairs of methods with the paired interval and Welch's.
+
+    Args:
+        is_requested: whether the user named these pairs.
 
     Raises UserError for a pair whose queries differ.
     """
-    ends = [f"{title} paired {end}" for title in MEASURED.values() for end in ("low", "high")]
-    heads = [
-        head
-        for title in MEASURED.values()
-        for head in (f"{title} difference [%]", f"{title} paired 95 %", f"{title} Welch 95 %")
-    ]
-    made = Table(
+    heads = []
+    ends = []
+    for title in MEASURED.values():
+        heads += [f"{title} difference [%]", f"{title} paired 95 %", f"{title} Welch 95 %"]
+        ends += [f"{title} paired low", f"{title} paired high"]
+    table = Table(
         f"{dataset}_paired",
         f"{dataset}: differences, query by query",
         ["group", "minus", "seeds", *heads, *ends],
-        apart=set(ends),
+        page_only=set(ends),
     )
-    drawn = _drawn([method for pair in pairs for method in pair])
+    methods = [method for pair in pairs for method in pair]
+    draws = _draws(methods)
     for first, second in pairs:
-        if not first.queries.same(second.queries):
+        if not first.queries.same_images(second.queries):
             raise UserError(
                 f"--paired {first.group.name} {second.group.name}: their test images differ, they have no queries "
                 "in common"
             )
-        shown = []
+        cells = [text(first.group.name), text(second.group.name), text(f"{first.n_seeds} / {second.n_seeds}")]
         bounds = []
         for name in MEASURED:
-            ours = first.outcomes[name]
-            theirs = second.outcomes[name]
-            found = bootstrap.difference(ours, theirs, (drawn[first.group.name, name], drawn[second.group.name, name]))
-            estimates = [inference.estimate(100 * one.means) for one in (ours, theirs)]
+            drawn_means = (draws[first.group.name, name], draws[second.group.name, name])
+            difference = bootstrap.difference(first.outcomes[name], second.outcomes[name], drawn_means)
+            interval = (100 * difference.low, 100 * difference.high)
+            estimates = [inference.estimate(100 * method.outcomes[name].means) for method in (first, second)]
             welch = inference.difference(*estimates)
-            interval = (100 * found.low, 100 * found.high)
-            shown += [Cell(100 * found.value, digits=DIGITS, sign=True), text(_bounds(interval)), text(_bounds(welch))]
+            cells += [Cell(100 * difference.value, digits=DIGITS, sign=True), text(_bounds(interval))]
+            cells.append(text(_bounds(welch)))
             bounds += [Cell(bound, digits=DIGITS, sign=True) for bound in interval]
-        counts = [len(method.outcomes["hit"].sums) for method in (first, second)]
-        made.add(
-            [text(first.group.name), text(second.group.name), text(" / ".join(map(str, counts))), *shown, *bounds],
-            _remarks(first, second),
+        table.add([*cells, *bounds], _remarks(first, second))
+    table.notes = _notes(methods, is_requested)
+    return table
+
+
+def _notes(methods: list[Method], is_requested: bool) -> list[str]:
+    compared_groups = list({method.group.name: method.group for method in methods}.values())
+    sentences = []
+    if any(map(_is_by_part, methods)):
+        sentences.append(
+            "R@1 and MAP@R here are means over all queries, in the other tables over super-classes or domains."
         )
-    found = list({method.group.name: method.group for pair in pairs for method in pair}.values())
-    by_part = any(
-        one.queries.flags.get("tester") == "same_parent_label" or any(columns.recorded(one.group.counted).values())
-        for pair in pairs
-        for one in pair
-    )
-    made.notes = [
-        *["R@1 and MAP@R here are means over all queries, in the other tables over super-classes or domains."]
-        * by_part,
+    sentences += [
         f"Paired 95 %: interval of the difference by {bootstrap.DRAWS:,} draws of classes, the same for both methods, "
         "and of each method's seeds inside "
         "them; what the seeds add is their variance without that of classes and queries, with Student's t for few of "
@@ -261,61 +308,70 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False) 
         "It speaks of further classes like these and of further seeds. Welch 95 %: of further seeds on these very "
         "queries, both methods by themselves.",
         "An interval on one side of 0 is a difference at 5 % for one pair alone: of many pairs some are so by chance.",
-        *[
-            (
-                "Of each part that may be ranked, the group with the highest R@1 beside each other one. --paired "
-                "GROUP_A GROUP_B: these two."
-            )
-        ]
-        * (not must),
-        f"Epochs: selected epoch; {notes.rules(found)}.",
-        *notes.shared_settings(found),
     ]
-    return made
+    if not is_requested:
+        sentences.append(
+            "Of each part that may be ranked, the group with the highest R@1 beside each other one. --paired "
+            "GROUP_A GROUP_B: these two."
+        )
+    epochs = f"Epochs: selected epoch; {notes.rules(compared_groups)}."
+    return [*sentences, epochs, *notes.shared_settings(compared_groups)]
 
 
-def _drawn(methods: list[Method]) -> dict[tuple[str, str], np.ndarray]:
+def _is_by_part(method: Method) -> bool:
+    """Whether the run's own R@1 is a mean over super-classes or domains."""
+    has_domains = any(columns.recorded(method.group.counted).values())
+    return has_domains or method.queries.flags.get("tester") == "same_parent_label"
+
+
+def _draws(methods: list[Method]) -> dict[tuple[str, str], np.ndarray]:
     """(group, value) -> `bootstrap.drawn_means`; methods with the same queries share the draws."""
-    drawn = {}
-    left = list({method.group.name: method for method in methods}.values())
-    while left:
-        alike = [method for method in left if method.queries.same(left[0].queries)]
-        left = [method for method in left if not any(method is one for one in alike)]
-        for name in MEASURED:  # values share the draws, too: same random seed, same classes except those of one image
-            found = bootstrap.drawn_means([method.outcomes[name] for method in alike])
-            drawn |= {(method.group.name, name): means for method, means in zip(alike, found, strict=True)}
-    return drawn
+    draws = {}
+    remaining = list({method.group.name: method for method in methods}.values())
+    while remaining:
+        same_queries = [method for method in remaining if method.queries.same_images(remaining[0].queries)]
+        names = {method.group.name for method in same_queries}
+        remaining = [method for method in remaining if method.group.name not in names]
+        # Values share the draws, too: same random seed, same classes except those of one image.
+        for name in MEASURED:
+            means_of_methods = bootstrap.drawn_means([method.outcomes[name] for method in same_queries])
+            for method, means in zip(same_queries, means_of_methods, strict=True):
+                draws[method.group.name, name] = means
+    return draws
 
 
 def _bounds(interval: tuple[float, float] | None) -> str:
-    return f"[{', '.join(f'{bound:+.{DIGITS}f}' for bound in interval)}]" if interval else "-"
+    if not interval:
+        return "-"
+    low, high = interval
+    return f"[{low:+.{DIGITS}f}, {high:+.{DIGITS}f}]"
 
 
 def _remarks(first: Method, second: Method) -> list[str]:
     """Remarks on a pair: a method has one seed only, or the two were measured with different flags."""
-    alone = [method.group.name for method in (first, second) if len(method.outcomes["hit"].sums) < 2]
-    ours, theirs = (roles.measured(method.queries.flags) for method in (first, second))
-    differing = [
-        f"--{flag} {ours[flag]} and {theirs[flag]}"
-        for flag in sorted(set(ours) & set(theirs))
-        if ours[flag] != theirs[flag]
-    ]
-    counts = {method.group: len(method.outcomes["hit"].sums) for method in (first, second)}
-    remarks = [
-        f"{group.name}: {count} of {count_of(len(group.seeds), 'seed')} have query results"
-        for group, count in counts.items()
-        if count < len(group.seeds)
-    ]
-    remarks += (
-        [f"of {' and '.join(alone)} there is one seed: the interval does not hold what another seed would change"]
-        if alone
-        else []
-    )
-    remarks += [f"measured differently: {', '.join(differing)}"] if differing else []
-    chosen = [columns.selection_split(method.group.counted[0]) for method in (first, second)]
-    remarks += [f"epochs chosen on {' and on '.join(chosen)}: not to be ranked with each other"] * (
-        chosen[0] != chosen[1]
-    )
-    return remarks + [
-        f"{method.group.name}: {remark}" for method in (first, second) for remark in method.group.own_remarks
-    ]
+    remarks = []
+    for method in {first.group: first, second.group: second}.values():
+        n_seeds = len(method.group.seeds)
+        if method.n_seeds < n_seeds:
+            remarks.append(f"{method.group.name}: {method.n_seeds} of {count_of(n_seeds, 'seed')} have query results")
+    single_seed = [method.group.name for method in (first, second) if method.n_seeds < 2]
+    if single_seed:
+        remarks.append(
+            f"of {' and '.join(single_seed)} there is one seed: the interval does not hold what another seed would "
+            "change"
+        )
+    roles = first.group.roles
+    ours = roles.measured(first.queries.flags)
+    theirs = roles.measured(second.queries.flags)
+    differing = []
+    for flag in sorted(set(ours) & set(theirs)):
+        if ours[flag] != theirs[flag]:
+            differing.append(f"--{flag} {ours[flag]} and {theirs[flag]}")
+    if differing:
+        remarks.append(f"measured differently: {', '.join(differing)}")
+    splits = [columns.selection_split(method.group.counted[0]) for method in (first, second)]
+    if splits[0] != splits[1]:
+        remarks.append(f"epochs chosen on {' and on '.join(splits)}: not to be ranked with each other")
+    for method in (first, second):
+        remarks += [f"{method.group.name}: {remark}" for remark in method.group.own_remarks]
+    return remarks

@@ -25,9 +25,9 @@ def save(figure, folder: Path, name: str) -> str:
     return name
 
 
-def _dots(found: list[Group], rows: list[tuple]) -> list[Dot]:
-    """The dots of `rows`, (group, its estimates ...), named so that no two of `found` look alike."""
-    labels = groups.label_alike(found)
+def _dots(dataset_groups: list[Group], rows: list[tuple]) -> list[Dot]:
+    """The dots of `rows`, (group, its estimates ...), named so that no two of `dataset_groups` look alike."""
+    labels = groups.label_alike(dataset_groups)
     return [
         Dot(
             labels[group.dataset, group.name],
@@ -39,17 +39,17 @@ def _dots(found: list[Group], rows: list[tuple]) -> list[Dot]:
     ]
 
 
-def _panel(found: list[Group], x: Column, y: Column, prefix: str = "") -> Panel | None:
+def _panel(dataset_groups: list[Group], x: Column, y: Column, prefix: str = "") -> Panel | None:
     """The groups that have both metrics, titled by Pearson's coefficient, after `prefix`.
 
     None where fewer than two have both.
     """
-    pairs = [(g, g.estimate(x, SELECTED), g.estimate(y, SELECTED)) for g in found]
+    pairs = [(g, g.estimate(x, SELECTED), g.estimate(y, SELECTED)) for g in dataset_groups]
     points = [(g, a, b) for g, a, b in pairs if math.isfinite(a.mean) and math.isfinite(b.mean)]
     if len(points) < 2:
         return None
-    title = prefix + _coefficient(tables.correlation(found, x, y))
-    return Panel(_dots(found, points), x.unit, title, len(points) >= inference.GROUPS_TO_CORRELATE)
+    title = prefix + _coefficient(tables.correlation(dataset_groups, x, y))
+    return Panel(_dots(dataset_groups, points), x.unit, title, len(points) >= inference.GROUPS_TO_CORRELATE)
 
 
 def _coefficient(result: inference.Correlation) -> str:
@@ -57,112 +57,131 @@ def _coefficient(result: inference.Correlation) -> str:
     n = count_of(result.count, "group")
     if math.isfinite(result.pearson):
         return f"r = {result.pearson:+.2f} over {n}"
-    return f"{n}: too few for r" if result.count < inference.GROUPS_TO_CORRELATE else f"{n}, r not defined"
+    if result.count < inference.GROUPS_TO_CORRELATE:
+        return f"{n}: too few for r"
+    return f"{n}, r not defined"
 
 
-def relations(found: list[Group], y: Column, xs: list[Column], folder: Path) -> str | None:
-    """One panel per quantity: `y` against each of `xs`, with Pearson's coefficient. None where fewer than two groups
-    have both.
+def relations(dataset_groups: list[Group], y: Column, xs: list[Column], folder: Path) -> str | None:
+    """One panel per quantity: `y` against each of `xs`, with Pearson's coefficient. None if fewer than two groups have
+    both.
     """
-    panels = [panel for x in xs if (panel := _panel(found, x, y))]
-    title = f"{found[0].dataset}: {y.title} against the structure of the space"
-    return save(pictures.relations(panels, y.unit, title), folder, f"{found[0].dataset}_relations") if panels else None
+    panels = [_panel(dataset_groups, x, y) for x in xs]
+    panels = [panel for panel in panels if panel]
+    if not panels:
+        return None
+    dataset = dataset_groups[0].dataset
+    title = f"{dataset}: {y.title} against the structure of the space"
+    return save(pictures.relations(panels, y.unit, title), folder, f"{dataset}_relations")
 
 
-def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
-    """Pearson's coefficients of all pairs of columns over the groups' means, twins counted once. None where there are
-    too few groups.
+def matrix(dataset_groups: list[Group], table_columns: list[Column], folder: Path) -> str | None:
+    """Pearson's coefficients of all pairs of columns over the groups' means, twins counted once. None if there are too
+    few groups.
     """
-    shown = [c for c in shown if any(math.isfinite(g.estimate(c, SELECTED).mean) for g in found)]
-    means = np.array([[g.estimate(c, SELECTED).mean for c in shown] for g in found]).reshape(len(found), -1)
-    units = groups.units(found)
-    size = len(shown)
-    results = [[inference.correlation(means[:, a], means[:, b], units) for b in range(size)] for a in range(size)]
-    values = np.array([[result.pearson for result in row] for row in results])
-    if size < 2 or not np.isfinite(values).any():
+    dataset = dataset_groups[0].dataset
+    titles = []
+    means = []
+    for c in table_columns:
+        values = [group.estimate(c, SELECTED).mean for group in dataset_groups]
+        if np.isfinite(values).any():
+            titles.append(c.title)
+            means.append(values)
+    if len(means) < 2:
+        return None
+    units = groups.units(dataset_groups)
+    results = [[inference.correlation(first, second, units) for second in means] for first in means]
+    coefficients = np.array([[result.pearson for result in row] for row in results])
+    if not np.isfinite(coefficients).any():
         return None
     count = max(result.count for row in results for result in row)
-    figure = pictures.matrix(
-        values, [c.title for c in shown], f"{found[0].dataset}: correlation over {count_of(count, 'group')}"
-    )
-    return save(figure, folder, f"{found[0].dataset}_metric_correlations")
+    figure = pictures.matrix(coefficients, titles, f"{dataset}: correlation over {count_of(count, 'group')}")
+    return save(figure, folder, f"{dataset}_metric_correlations")
 
 
-def labelled(found: list[Group], x: Column, y: Column, folder: Path, name: str) -> str | None:
+def labelled(dataset_groups: list[Group], x: Column, y: Column, folder: Path, name: str) -> str | None:
     """`y` against `x` with every group's label. None where fewer than two groups have both."""
-    panel = _panel(found, x, y, f"{found[0].dataset}: ")
+    panel = _panel(dataset_groups, x, y, f"{dataset_groups[0].dataset}: ")
     return save(pictures.labelled(panel, y.unit), folder, name) if panel else None
 
 
-def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
+def ranked(dataset_groups: list[Group], column: Column, folder: Path) -> str | None:
     """Means of one metric with deviations, best on top, in separate parts where groups must not be ranked together.
-    None where none has it.
+    None if none has it.
     """
-    parts = groups.pools(found, SELECTED)
+    dataset = dataset_groups[0].dataset
+    parts = groups.pools(dataset_groups, SELECTED)
     rows = []
     for part, members in reversed(parts.items()):
-        here = [
-            (group, estimate) for group in members if math.isfinite((estimate := group.estimate(of, SELECTED)).mean)
-        ]
-        rows += _dots(found, sorted(here, key=lambda row: row[1].mean, reverse=of.higher is False))
-        rows += [part] if here and len(parts) > 1 else []
+        estimates = [(group, group.estimate(column, SELECTED)) for group in members]
+        estimates = [row for row in estimates if math.isfinite(row[1].mean)]
+        estimates.sort(key=lambda row: row[1].mean, reverse=column.higher is False)
+        rows += _dots(dataset_groups, estimates)
+        if estimates and len(parts) > 1:
+            rows.append(part)
     if not rows:
         return None
-    figure = pictures.ranked(
-        rows, of.digits, f"{of.unit}, selected epoch; bars: one deviation", f"{found[0].dataset}: {of.title}"
-    )
-    return save(figure, folder, f"{found[0].dataset}_ranked")
+    xlabel = f"{column.unit}, selected epoch; bars: one deviation"
+    figure = pictures.ranked(rows, column.digits, xlabel, f"{dataset}: {column.title}")
+    return save(figure, folder, f"{dataset}_ranked")
 
 
-def optimism(found: list[Group], of: Column, folder: Path) -> str | None:
-    """The test values of both selections, joined by a line per group, the best on top. None where no group has both."""
-    rules = [columns.selected_by(of, rule) for rule in (ON_VALIDATION, BEST_ON_TEST, OPTIMISM)]
-    rows = [(group, *(group.estimate(rule, SELECTED) for rule in rules)) for group in found if group.has_both]
-    rows = sorted(
-        (row for row in rows if math.isfinite(row[3].mean)), key=lambda row: row[1].mean, reverse=of.higher is False
-    )
+def optimism(dataset_groups: list[Group], column: Column, folder: Path) -> str | None:
+    """The test values of both selections, joined by a line per group, the best on top. None if no group has both."""
+    dataset = dataset_groups[0].dataset
+    rules = [columns.selected_by(column, rule) for rule in (ON_VALIDATION, BEST_ON_TEST, OPTIMISM)]
+    rows = []
+    for group in dataset_groups:
+        estimates = [group.estimate(rule, SELECTED) for rule in rules]
+        if group.has_both and math.isfinite(estimates[2].mean):
+            rows.append((group, *estimates))
+    rows.sort(key=lambda row: row[1].mean, reverse=column.higher is False)
     if not rows:
         return None
     mean = np.mean([row[3].mean for row in rows])
-    xlabel = f"{of.unit} on test; at the right the optimism, on average {mean:+.{of.digits}f}"
-    figure = pictures.optimism(_dots(found, rows), of.digits, xlabel, f"{found[0].dataset}: {of.title}")
-    return save(figure, folder, f"{found[0].dataset}_optimism")
+    xlabel = f"{column.unit} on test; at the right the optimism, on average {mean:+.{column.digits}f}"
+    figure = pictures.optimism(_dots(dataset_groups, rows), column.digits, xlabel, f"{dataset}: {column.title}")
+    return save(figure, folder, f"{dataset}_optimism")
 
 
-def by_split(of: Splits, c: Column, folder: Path) -> str:
-    """A line a method over the splits: its mean less that of all methods on the split, with one deviation of the
+def by_split(grid: Splits, c: Column, folder: Path) -> str:
+    """A line per method over the splits: its mean less that of all methods on the split, with one deviation of the
     seeds.
     """
-    means = of.means(c, SELECTED)
-    spreads = [[one.std(ddof=1) if len(one) > 1 else 0.0 for one in row] for row in of.values(c, SELECTED)]
+    means = grid.means(c, SELECTED)
+    spreads = []
+    for row in grid.values(c, SELECTED):
+        deviations = [seeds.std(ddof=1) if len(seeds) > 1 else 0.0 for seeds in row]
+        spreads.append(deviations)
     ylabel = f"{c.unit} less the split's mean"
-    title = f"{of.dataset}: {c.title}"
-    figure = pictures.by_split(means - means.mean(0), spreads, of.methods, of.splits, ylabel, title)
-    return save(figure, folder, f"{of.dataset}_splits_{c.metric}")
+    title = f"{grid.dataset}: {c.title}"
+    figure = pictures.by_split(means - means.mean(0), spreads, grid.methods, grid.splits, ylabel, title)
+    return save(figure, folder, f"{grid.dataset}_splits_{c.metric}")
 
 
-def progressed(name: str, methods: list[Method], of: Column, folder: Path) -> str:
+def progressed(name: str, methods: list[Method], column: Column, folder: Path) -> str:
     """A metric against the FID of the splits of an out-of-distribution progression, one line per method with a band of
     one deviation.
     """
     curves = []
     for method in methods:
         splits = sorted(method.groups, key=method.fids.get)
-        estimates = [method.groups[split].estimate(of, SELECTED) for split in splits]
-        curves.append(
-            (method.name, [method.fids[split] for split in splits], [Value(e.mean, e.deviation) for e in estimates])
-        )
-    figure = pictures.progressed(curves, of.unit, f"{name}: {of.title} out of distribution; bands: one deviation")
+        fids = [method.fids[split] for split in splits]
+        estimates = [method.groups[split].estimate(column, SELECTED) for split in splits]
+        curves.append((method.name, fids, [Value(e.mean, e.deviation) for e in estimates]))
+    figure = pictures.progressed(
+        curves, column.unit, f"{name}: {column.title} out of distribution; bands: one deviation"
+    )
     return save(figure, folder, f"{name}_progression")
 
 
-def relation(found: list[Group], x: Column, y: Column, folder: Path) -> str | None:
+def relation(dataset_groups: list[Group], x: Column, y: Column, folder: Path) -> str | None:
     """Any two metrics against each other, labelled."""
     names = [c.split + "_" + c.metric.replace("/", "_") for c in (x, y)]
-    return labelled(found, x, y, folder, f"{found[0].dataset}_relation_{names[1]}_against_{names[0]}")
+    return labelled(dataset_groups, x, y, folder, f"{dataset_groups[0].dataset}_relation_{names[1]}_against_{names[0]}")
 
 
-def rho(found: list[Group], y: Column, quantities: list[Column], folder: Path) -> str | None:
+def rho(dataset_groups: list[Group], y: Column, quantities: list[Column], folder: Path) -> str | None:
     """Recall against rho with labels, where rho is among the recorded quantities."""
     quantity = next((c for c in quantities if c.metric == "rho_spectrum@2"), None)
-    return quantity and labelled(found, quantity, y, folder, f"{found[0].dataset}_recall_against_rho")
+    return quantity and labelled(dataset_groups, quantity, y, folder, f"{dataset_groups[0].dataset}_recall_against_rho")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from results import roles, settings
 from results.columns import SELECTED, Column
 from results.groups import Group
 from results.recorded import progression_of
+from results.settings import flag_texts
 
 SPLIT_FLAG = "oodml_id"  # the flag in which the runs of one method differ from split to split
 
@@ -25,37 +25,37 @@ class Method:
     fids: dict[str, float]
 
 
-def find(found: list[Group]) -> dict[str, list[Method]]:
+def find(all_groups: list[Group]) -> dict[str, list[Method]]:
     """Progression -> its methods with two splits or more. Groups belong to one method if their flags differ in the
     split's number alone.
     """
-    members = {}
-    for group in found:
+    members = {}  # (progression, all flags but the split's number) -> (group, FID)
+    for group in all_groups:
         name = progression_of(group.flags, group.dataset)
         fid = _fid(group)
         if name and fid is not None and group.counted:
-            alike = {
-                flag: settings.shown(value) for flag, value in roles.compared(group.flags).items() if flag != SPLIT_FLAG
-            }
-            members.setdefault((name, *sorted(alike.items())), []).append((group, fid))
+            flags = flag_texts(group.roles.compared(group.flags))
+            flags.pop(SPLIT_FLAG, None)
+            members.setdefault((name, *sorted(flags.items())), []).append((group, fid))
     progressions = {}
-    for (name, *_), those in members.items():
-        splits = sorted(those, key=lambda pair: pair[1])
-        ids = {str(group.flags.get(SPLIT_FLAG)): (group, fid) for group, fid in splits}
-        if len(ids) > 1:
-            method = Method(
-                _common_name([group.label for group, _ in splits]),
-                {i: g for i, (g, _) in ids.items()},
-                {i: f for i, (_, f) in ids.items()},
-            )
-            progressions.setdefault(name, []).append(method)
+    for (name, *_), pairs in members.items():
+        pairs.sort(key=lambda pair: pair[1])
+        groups = {}
+        fids = {}
+        for group, fid in pairs:
+            split = str(group.flags.get(SPLIT_FLAG))
+            groups[split] = group
+            fids[split] = fid
+        if len(groups) > 1:
+            method_name = _common_name([group.label for group, _ in pairs])
+            progressions.setdefault(name, []).append(Method(method_name, groups, fids))
     return progressions
 
 
 def _fid(group: Group) -> float | None:
     """The mean over the runs that recorded it: it depends on split and backbone alone, which these runs share."""
-    there = [run.fid for run in group.counted if run.fid is not None and np.isfinite(run.fid)]
-    return float(np.mean(there)) if there else None
+    fids = [run.fid for run in group.counted if run.fid is not None and np.isfinite(run.fid)]
+    return float(np.mean(fids)) if fids else None
 
 
 def _common_name(names: list[str]) -> str:
@@ -83,9 +83,13 @@ def areas(method: Method, splits: list[str], c: Column) -> np.ndarray:
         return np.empty(0)
     splits = sorted(splits, key=method.fids.get)
     fids = np.array([method.fids[split] for split in splits])
-    each = [dict(zip(method.groups[s].seeds, method.groups[s].values(c, SELECTED), strict=True)) for s in splits]
-    seeds = sorted(set.intersection(*map(set, each)), key=str)
-    heights = np.array([[values[seed] for values in each] for seed in seeds]).reshape(len(seeds), len(splits))
+    values_by_split = [
+        dict(zip(method.groups[s].seeds, method.groups[s].values(c, SELECTED), strict=True)) for s in splits
+    ]
+    seeds = sorted(set.intersection(*map(set, values_by_split)), key=str)
+    heights = np.array([[values[seed] for values in values_by_split] for seed in seeds]).reshape(
+        len(seeds), len(splits)
+    )
     if fids[-1] == fids[0]:
         return np.full(len(seeds), np.nan)
     return np.trapezoid(heights, fids, axis=1) / (fids[-1] - fids[0])

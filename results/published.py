@@ -10,17 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from results import inference, ledger, roles
+from results import inference, ledger
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from results.groups import Group
-from results.settings import shown
+from results.roles import FlagRoles
+from results.settings import flag_texts
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = {
-    "published": "Revisit_Runs.sh",
-    "mlrc": "experiments/MLRC_Runs.sh",
-}  # source -> the script that reproduces it
+# source -> the script that reproduces it
+SCRIPTS = {"published": "Revisit_Runs.sh", "mlrc": "experiments/MLRC_Runs.sh"}
 PRESETS = "experiments/Frontier_Runs.sh"  # the script of the presets, for the ledger alone
 LEDGER = "ledger"
 SOURCES = (*SCRIPTS, LEDGER)
@@ -73,29 +72,33 @@ def load(source: str) -> list[Published]:
     script.
     """
     commands = _commands(SCRIPTS[source])
-    rho = {row["group"]: float(row["rho"]) for row in _revisit_runs()}
-    figures = {}
+    rho_of = {row["group"]: float(row["rho"]) for row in _revisit_runs()}
+    figures_of = {}
     for figure in ledger.figures():
         if figure.group in commands:
-            figures.setdefault(figure.group, []).append(figure)
-    return [
-        Published(own[0].dataset, group, own[0].method, commands[group], own, rho.get(group, math.nan), own[0].note)
-        for group, own in figures.items()
-    ]
+            figures_of.setdefault(figure.group, []).append(figure)
+    configurations = []
+    for group, figures in figures_of.items():
+        rho = rho_of.get(group, math.nan)
+        first = figures[0]
+        configurations.append(Published(first.dataset, group, first.method, commands[group], figures, rho, first.note))
+    return configurations
 
 
 def load_presets(names: set[str]) -> list[Published]:
     """The ledger's figures on the data sets `names` that presets repeat; a configuration has the name of its preset as
     its group.
     """
-    commands = {}
-    figures = {}
-    for words in _commands(PRESETS).values():
-        commands[words[words.index("--config") + 1]] = words
+    commands = {words[words.index("--config") + 1]: words for words in _commands(PRESETS).values()}
+    figures_of = {}
     for figure in ledger.figures():
         if figure.preset in commands and figure.dataset in names:
-            figures.setdefault(figure.preset, []).append(figure)
-    return [Published(own[0].dataset, preset, own[0].method, commands[preset], own) for preset, own in figures.items()]
+            figures_of.setdefault(figure.preset, []).append(figure)
+    configurations = []
+    for preset, figures in figures_of.items():
+        first = figures[0]
+        configurations.append(Published(first.dataset, preset, first.method, commands[preset], figures))
+    return configurations
 
 
 def methods() -> dict[tuple[str, str], str]:
@@ -110,12 +113,12 @@ def _revisit_runs() -> list[dict]:
 
 def _commands(name: str) -> dict[str, list[str]]:
     """group -> words of its first command after `main.py` in a run script."""
-    found = {}
+    commands = {}
     for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
         if line.startswith("python main.py"):
             words = shlex.split(line, comments=True)[2:]
-            found.setdefault(words[words.index("--group") + 1], words)
-    return found
+            commands.setdefault(words[words.index("--group") + 1], words)
+    return commands
 
 
 @dataclass
@@ -128,87 +131,94 @@ class Match:
 
 
 def matches(groups: list[Group], sources: list[str], read) -> tuple[dict[str, list[Match]], list[str]]:
-    """Source -> its matches, where there are any, and a note on each source that has none. `read`: parameters.read.
+    """Source -> its matches, if there are any, and a note on each source that has none. `read`: parameters.read.
 
-    Raises UserError where none of the sources has a match, unless the ledger is among them, which reports by itself.
+    Raises UserError if none of the sources has a match, unless the ledger is among them, which reports by itself.
     """
-    found = {}
+    matched = {}
     notes = []
-    have = sorted({f"{g.dataset}/{g.flags.get('loss')}" for g in groups})
-    for source in (source for source in sources if source != LEDGER):
+    recorded = sorted({f"{group.dataset}/{group.flags.get('loss')}" for group in groups})
+    for source in sources:
+        if source == LEDGER:
+            continue
         configurations = load(source)
-        if here := match(groups, configurations, read):
-            found[source] = here
+        source_matches = match(groups, configurations, read)
+        if source_matches:
+            matched[source] = source_matches
         else:
-            there = ", ".join(sorted({p.dataset for p in configurations}))
-            none = f"nothing in common: no group ({', '.join(have)}) has a counterpart there"
-            notes.append(f"--compare_to {source}: {none}; it has some on {there}")
-    if notes and not found and LEDGER not in sources:
+            covered = ", ".join(sorted({configuration.dataset for configuration in configurations}))
+            reason = f"nothing in common: no group ({', '.join(recorded)}) has a counterpart there"
+            notes.append(f"--compare_to {source}: {reason}; it has some on {covered}")
+    if notes and not matched and LEDGER not in sources:
         raise UserError("; ".join(notes))
-    return found, notes
+    return matched, notes
 
 
 def match(groups: list[Group], configurations: list[Published], read) -> list[Match]:
-    """Find each group's counterpart, where it has one: by its name, else by data set, loss, miner and the loss's own
+    """Find each group's counterpart, if it has one: by its name, else by data set, loss, miner and the loss's own
     flags.
     """
-    found = []
+    matched = []
     for group in groups:
-        if candidates := counterparts(group, configurations, read):
-            differences, published = min(
-                ((_differences(group, p, read), p) for p in candidates), key=lambda pair: len(pair[0])
-            )
-            found.append(Match(group, published, differences))
-    return found
+        candidates = [
+            Match(group, published, _differences(group, published, read))
+            for published in counterparts(group, configurations, read)
+        ]
+        if candidates:
+            matched.append(min(candidates, key=lambda candidate: len(candidate.differences)))
+    return matched
 
 
 def counterparts(group: Group, configurations: list[Published], read) -> list[Published]:
     """The published configurations of the group's method on its data set; if one has the group's name, that one
     alone.
     """
-    alike = [p for p in configurations if p.dataset == group.dataset and p.loss(read) == str(group.flags.get("loss"))]
-    named = [p for p in alike if p.group == group.name]
-    return named or [p for p in alike if _same_method(group.flags, p, read)]
+    loss = str(group.flags.get("loss"))
+    same_loss = [p for p in configurations if p.dataset == group.dataset and p.loss(read) == loss]
+    namesakes = [p for p in same_loss if p.group == group.name]
+    return namesakes or [p for p in same_loss if _same_method(group.flags, p, read)]
 
 
 def from_ledger(
-    of: dict[str, list[Group]], program: ledger.Program, defaults: dict, read
+    groups_by_dataset: dict[str, list[Group]], flag_roles: FlagRoles, defaults: dict, read
 ) -> tuple[dict[str, ledger.Comparison], list[str]]:
     """Data set -> its groups beside the ledger's figures, and a note on the data sets without figures."""
-    scripts = [p for source in SCRIPTS for p in load(source) if p.dataset in of]
-    configurations = [*scripts, *load_presets(set(of))]
-    trained = {p.group: ledger.training(p.flags(read)) for p in configurations}
-    names = {
-        group: {p.group for p in counterparts(group, configurations, read)}
-        for groups in of.values()
-        for group in groups
-    }
-    found = {
-        name: ledger.compare(
-            groups, program, defaults, trained, lambda group, figure: figure.configuration in names[group]
-        )
-        for name, groups in of.items()
-    }
-    found = {name: made for name, made in found.items() if made.beside or made.refused}
-    absent = [name for name in of if name not in found]
+    scripts = [p for source in SCRIPTS for p in load(source) if p.dataset in groups_by_dataset]
+    configurations = [*scripts, *load_presets(set(groups_by_dataset))]
+    trained = {p.group: ledger.training(p.flags(read), flag_roles) for p in configurations}
+    names_of = {}  # group -> the names of its published counterparts
+    for groups in groups_by_dataset.values():
+        for group in groups:
+            names_of[group] = {p.group for p in counterparts(group, configurations, read)}
+
+    def is_of_method(group: Group, figure: ledger.Figure) -> bool:
+        return figure.configuration in names_of[group]
+
+    comparisons = {}
+    for dataset, groups in groups_by_dataset.items():
+        comparison = ledger.compare(groups, defaults, trained, is_of_method)
+        if comparison.comparable or comparison.refused:
+            comparisons[dataset] = comparison
+    absent = [dataset for dataset in groups_by_dataset if dataset not in comparisons]
     if not absent:
-        return found, []
-    there = ", ".join(dict.fromkeys(f"{f.dataset} ({f.column.metric})" for f in ledger.figures()))
-    return found, [
-        (
-            f"--compare_to {LEDGER}: no figures on {', '.join(absent)} in a metric that was recorded; there are some "
-            f"on {there}"
-        )
-    ]
+        return comparisons, []
+    covered = ", ".join(dict.fromkeys(f"{figure.dataset} ({figure.column.metric})" for figure in ledger.figures()))
+    note = (
+        f"--compare_to {LEDGER}: no figures on {', '.join(absent)} in a metric that was recorded; there are some "
+        f"on {covered}"
+    )
+    return comparisons, [note]
 
 
 def _same_method(flags: dict, published: Published, read) -> bool:
-    theirs = published.flags(read)
-    own = [flag for flag in theirs if flag.startswith(f"loss_{theirs['loss']}_")]
     mining = published.flag("--batch_mining")
-    return (mining is None or mining == flags.get("batch_mining")) and all(
-        shown(flags.get(f, theirs[f])) == shown(theirs[f]) for f in own
-    )
+    if mining is not None and mining != flags.get("batch_mining"):
+        return False
+    published_flags = published.flags(read)
+    prefix = f"loss_{published_flags['loss']}_"
+    loss_flags = flag_texts({flag: value for flag, value in published_flags.items() if flag.startswith(prefix)})
+    own_flags = flag_texts(flags)
+    return all(own_flags.get(flag, text) == text for flag, text in loss_flags.items())
 
 
 def _differences(group: Group, published: Published, read) -> list[str]:
@@ -217,19 +227,19 @@ def _differences(group: Group, published: Published, read) -> list[str]:
 
     Flags that neither sets, whose value follows from other flags, are no differences.
     """
-    flags = group.flags
-    theirs = published.flags(read)
+    flags = flag_texts(group.flags)
+    published_flags = published.flags(read)
     run = (group.counted or group.runs)[0]
     derived = {flag for flag in run.derived if f"--{flag}" not in published.words}
-    of_method = roles.method(theirs)
+    of_method = group.roles.method(published_flags)
     if not published.flag("--batch_mining"):  # the loss mines nothing, so the flag has no effect
         of_method.pop("batch_mining", None)
-    relevant = roles.published({**roles.settings(theirs), **of_method})
-    return [
-        f"{flag} {shown(flags[flag])} (published: {shown(value)})"
-        for flag, value in sorted(relevant.items())
-        if flag in flags and shown(flags[flag]) != shown(value) and flag not in derived
-    ]
+    relevant = group.roles.published({**group.roles.settings(published_flags), **of_method})
+    texts = []
+    for flag, value in sorted(flag_texts(relevant).items()):
+        if flag in flags and flags[flag] != value and flag not in derived:
+            texts.append(f"{flag} {flags[flag]} (published: {value})")
+    return texts
 
 
 def rule(figure: ledger.Figure) -> str:

@@ -1,11 +1,13 @@
 """One run as the tables see it, whether it was read from a folder or from W&B."""
 
+import itertools
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from results.roles import FlagRoles
 from runs.folder import is_finished, out_of_patience
 from utilities.counts import count_of
 
@@ -14,13 +16,7 @@ FOLD = re.compile(r"fold_(\d+)$")
 # flags
 WHOLE_NUMBERS = ("seed", "n_epochs", "patience", "split_sets", "embed_dim")
 LISTS_OF_NAMES = ("evaltypes", "storage_metrics")
-VERSIONS = (
-    "torch",
-    "torchvision",
-    "faiss-gpu",
-    "faiss-cpu",
-    "scikit-learn",
-)  # packages whose versions are among the settings
+VERSIONS = ("torch", "torchvision", "faiss-gpu", "faiss-cpu", "scikit-learn")  # packages, named among the settings
 
 
 class Series:
@@ -35,7 +31,7 @@ class Series:
         self.keys = {key: i for i, key in enumerate(keys)}
         self.values = values
 
-    def of(self, split: str, metric: str) -> np.ndarray:
+    def get(self, split: str, metric: str) -> np.ndarray:
         """Values `(E,)` of one metric, all NaN where it was never recorded."""
         column = self.keys.get((split, metric))
         return np.full(len(self.epochs), np.nan) if column is None else self.values[:, column]
@@ -45,13 +41,9 @@ class Series:
         """From the long form, four sequences of equal length; of duplicate rows the last one counts."""
         steps, row = np.unique(np.array(epochs, dtype=np.int32), return_inverse=True)
         pairs = list(zip(splits, metrics, strict=True))
-        there = set(pairs)
-        keys = [
-            (split, metric)
-            for split in dict.fromkeys(splits)
-            for metric in dict.fromkeys(metrics)
-            if (split, metric) in there
-        ]
+        recorded = set(pairs)
+        possible = itertools.product(dict.fromkeys(splits), dict.fromkeys(metrics))
+        keys = [pair for pair in possible if pair in recorded]
         column = {key: i for i, key in enumerate(keys)}
         table = np.full((len(steps), len(keys)), np.nan)
         table[row, [column[pair] for pair in pairs]] = values
@@ -75,31 +67,30 @@ class OverFolds:
 
 @dataclass(eq=False)
 class RecordedRun:
-    """One run: its identity, what it recorded, and, where it does not count, why."""
+    """One run: its identity, what it recorded, and why it does not count if so."""
 
     name: str
-    where: str  # the run's folder, or its address at W&B
+    location: str  # the run's folder, or its address at W&B
     dataset: str
     group: str
     seed: int | None
+    roles: FlagRoles  # which of its flags count for which purpose
     fold: int | None = None
     flags: dict = field(default_factory=dict)
-    # Flags whose value follows from other flags, as that of --fc_lr from --lr.
+    # Flags whose value follows from other flags, such as that of --fc_lr from --lr.
     derived: set[str] = field(default_factory=set)
     environment: dict[str, str] = field(default_factory=dict)  # versions, hardware, images: title -> text
     series: Series = field(default_factory=lambda: EMPTY)
     problem: str | None = None  # failed or short
     notes: list[str] = field(default_factory=list)
     selected_epoch: int | None = None  # as summary.json names it
-    fid: float | None = (
-        None  # of a split of an out-of-distribution progression: Frechet distance of training and test classes
-    )
-    meta: dict[str, OverFolds] = field(
-        default_factory=dict
-    )  # for a fold: kind of embeddings -> the results over all folds
+    # Of a split of an out-of-distribution progression: Frechet distance of training and test classes.
+    fid: float | None = None
+    # For a fold: kind of embeddings -> the results over all folds.
+    meta: dict[str, OverFolds] = field(default_factory=dict)
 
     @property
-    def whole(self) -> str:
+    def cross_validation(self) -> str:
         """The name of the fold's cross-validation; for any other run its own."""
         return self.name if self.fold is None else self.name.rpartition("/")[0]
 
@@ -108,18 +99,19 @@ def typed(flags: dict) -> dict:
     """The flags, with whole numbers and lists of names where the tables rely on them. Raises ValueError that names the
     flag.
     """
-    found = dict(flags)
-    for names, read, what in ((WHOLE_NUMBERS, whole, "no whole number"), (LISTS_OF_NAMES, words, "no list of names")):
+    typed_flags = dict(flags)
+    kinds = ((WHOLE_NUMBERS, whole_number, "no whole number"), (LISTS_OF_NAMES, words, "no list of names"))
+    for names, read, rule in kinds:
         for name in names:
             try:
                 if flags.get(name) is not None:
-                    found[name] = read(flags[name])
+                    typed_flags[name] = read(flags[name])
             except (ValueError, TypeError, OverflowError):
-                raise ValueError(f"{name} {flags[name]!r} is {what}") from None
-    return found
+                raise ValueError(f"{name} {flags[name]!r} is {rule}") from None
+    return typed_flags
 
 
-def whole(value) -> int:
+def whole_number(value) -> int:
     """A number without a fraction, as int. Raises ValueError or TypeError."""
     number = int(value)
     if number != value:
@@ -142,12 +134,15 @@ def dataset_of(flags: dict) -> str | None:
     """
     name = flags.get("dataset")
     path = flags.get({"folder": "dataset_folder_path", "csv": "dataset_csv"}.get(name))
-    own = flags.get("dataset_name") or (Path(str(path)).name.removesuffix(".csv") if path else None)
-    return f"{own or name}{_of_progression(flags)}" if own or name else None
+    dataset = flags.get("dataset_name")
+    if not dataset and path:
+        dataset = Path(str(path)).name.removesuffix(".csv")
+    dataset = dataset or name
+    return f"{dataset}{_of_progression(flags)}" if dataset else None
 
 
 def _of_progression(flags: dict) -> str:
-    """The suffix that tells the splits of an out-of-distribution progression apart: their classes differ, so no table
+    """The suffix that distinguishes the splits of an out-of-distribution progression: their classes differ, so no table
     may mix them.
     """
     return f"_oodml_{flags.get('oodml_id')}" if flags.get("split_scheme") == "oodml" else ""
@@ -162,32 +157,32 @@ def identity(flags: dict, name: str) -> tuple[str, int | None]:
     """Group and seed by the flags, else by a name of the form `<group>_s<seed>`."""
     named = re.fullmatch(r"(.+)_s(\d+)(?:_\d+)?", name)
     group = flags.get("group") or (named[1] if named else name)
-    return str(group), flags.get("seed", int(named[2]) if named else None)
+    named_seed = int(named[2]) if named else None
+    return str(group), flags.get("seed", named_seed)
 
 
 def judge(run: RecordedRun, selected: float, evaluated: float) -> None:
     """Set what keeps a run from counting: nothing recorded, or fewer epochs than planned unless --patience ended it.
 
     Args:
-        selected: the epoch that the run's rows select, NaN where there is none. evaluated: the last that was evaluated,
-        at which patience may end.
+        selected: the epoch that the run's rows select, NaN if there is none.
+        evaluated: the last epoch that was evaluated, at which patience may end.
     """
     planned = run.flags.get("n_epochs")
     if run.problem or (planned == 0 and len(run.series.epochs)):
         return
     last = int(run.series.epochs.max(initial=0))
-    stopped = not np.isnan(evaluated) and out_of_patience(
-        int(evaluated), None if np.isnan(selected) else int(selected), run.flags.get("patience")
-    )
+    best = None if np.isnan(selected) else int(selected)
+    stopped = not np.isnan(evaluated) and out_of_patience(int(evaluated), best, run.flags.get("patience"))
     if last <= 0:
         run.problem = "failed: no epoch recorded"
     elif planned is not None and not is_finished(last, planned, stopped):
         run.problem = f"short: {last} of {count_of(planned, 'epoch')}"
 
 
-def in_one_line(error: Exception, most: int = 120) -> str:
+def in_one_line(error: Exception, length: int = 120) -> str:
     """An error's text in one line."""
-    return " ".join(str(error).split())[:most] or type(error).__name__
+    return " ".join(str(error).split())[:length] or type(error).__name__
 
 
 def environment(content: dict) -> dict[str, str]:
@@ -196,22 +191,22 @@ def environment(content: dict) -> dict[str, str]:
     """
     packages = content.get("packages") or {}
     data = content.get("data") or {}
-    found = {name: str(packages[name]) for name in VERSIONS if name in packages}
-    found |= {name: str(content[name]) for name in ("cuda", "python", "weights", "dimensions") if content.get(name)}
+    texts = {name: str(packages[name]) for name in VERSIONS if name in packages}
+    texts |= {name: str(content[name]) for name in ("cuda", "python", "weights", "dimensions") if content.get(name)}
     if content.get("git_commit"):
-        found["commit"] = str(content["git_commit"])[:12]
-    found["GPU"] = str(content.get("gpu") or content.get("device") or "unknown")
+        texts["commit"] = str(content["git_commit"])[:12]
+    texts["GPU"] = str(content.get("gpu") or content.get("device") or "unknown")
     counts = {split: count for split, count in (data.get("counts") or {}).items() if count}
     if counts:
-        found["images"] = ", ".join(
+        texts["images"] = ", ".join(
             f"{split} {count.get('images')} of {count.get('classes')} classes" for split, count in counts.items()
         )
     if data.get("roles"):
-        found["roles"] = ", ".join(f"{split}: {text}" for split, text in data["roles"].items())
-    for name, changes in (
-        ("data", content.get("data_changes")),
-        ("software and machine", content.get("environment_changes")),
-    ):
+        texts["roles"] = ", ".join(f"{split}: {text}" for split, text in data["roles"].items())
+    changes_of = {"data": content.get("data_changes"), "software and machine": content.get("environment_changes")}
+    for name, changes in changes_of.items():
         if changes:
-            found[name] = "changed " + ", ".join(f"{when} ({what})" for when, what in changes.items())
-    return found | {f"transforms, {split}": str(made) for split, made in (data.get("transforms") or {}).items()}
+            texts[name] = "changed " + ", ".join(f"{moment} ({change})" for moment, change in changes.items())
+    return texts | {
+        f"transforms, {split}": str(transform) for split, transform in (data.get("transforms") or {}).items()
+    }

@@ -1,7 +1,8 @@
 """How the tables treat a flag: compare it within a group, count it as setting or method, hold it against a published
 one, print it.
 
-One function per question. The roles (utilities/roles.py) come from Result_Evaluations.py, which calls `use`.
+`FlagRoles` is made once, from the roles that parameters.py and the plug-ins declare (utilities/roles.py), and handed to
+what reads runs; each run carries it.
 """
 
 import functools
@@ -10,15 +11,16 @@ from argparse import Namespace
 
 import datasets
 from utilities.flags import has_folds
-from utilities.roles import DATA, EVALUATION, METHOD, Roles
+from utilities.roles import DATA, EVALUATION, METHOD, SELECTION, Roles
 
-_declared = Roles()
-OF_METHOD = re.compile(
-    r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)"
-)  # a group's method, not a setting
-# weights may be a local copy of the published ones; precision decides how fast; decode_once draws the same distribution
-# of crops
+# a group's method, not a setting
+OF_METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")
+CHOICES = ("loss", "batch_mining", "mine_pairs")  # flags that choose loss and miner
+# Of published protocols: weights may be a local copy of the published ones; precision decides how fast; decode_once
+# draws the same distribution of crops.
 ALSO_FREE = {"weights", "precision", "decode_once"}
+# flag -> value of an evaluation by plain distances; with it, flags that begin with its name have no effect
+PLAIN_EVALUATION = {"rerank": None, "eval_space": "euclidean", "eval_scales": [1], "eval_whiten": None}
 OUTPUTS = {"evaltypes"}  # which outputs are evaluated: their values have names of their own
 # Printed with every table, title -> settings, in this order. All others are in the table of settings, and are marked
 # where a group differs.
@@ -63,81 +65,74 @@ OF_FILE = {"split_file"}
 OF_FOLDS = {"split_test_size", "split_test_start", "split_partitions", "split_sets"}
 
 
-def use(roles: Roles) -> None:
-    """Use these roles. A flag without one, such as that of another clone's plug-in, has the role of the method."""
-    _declared.clear()
-    _declared.update(roles)
+class FlagRoles:
+    """Which flags count for which purpose, one method per question; each takes flags and returns those that count.
 
-
-def is_saved(name: str) -> bool:
-    """Whether a flag is saved with a run: commands and keys are not."""
-    return _declared[name].saved
-
-
-def compared(flags: dict) -> dict:
-    """The flags in which the runs of a group must agree."""
-    return {name: value for name, value in flags.items() if _declared[name].compared}
-
-
-def of_data(flags: dict) -> dict:
-    """The compared flags that decide a run's data and how they are split."""
-    return {name: value for name, value in compared(flags).items() if _declared[name].name == DATA.name}
-
-
-def of_evaluation(flags: dict, defaults: dict) -> dict:
-    """The flags, not at their default, by which a run's values are measured otherwise than by plain distances of all
-    its embeddings.
+    Args:
+        declared: flag -> role. A flag without one, such as that of another clone's plug-in, has the role of the method.
     """
-    off = [
-        flag
-        for flag, plain in (("rerank", None), ("eval_space", "euclidean"), ("eval_scales", [1]), ("eval_whiten", None))
-        if flags.get(flag) in (None, plain)
-    ]
-    idle = {name for name in flags for flag in off if name.startswith(f"{flag}_")}
-    found = {name: value for name, value in compared(flags).items() if _declared[name].name == EVALUATION.name}
-    plain = defaults | datasets.REGISTRY.derived(
-        flags.get("dataset"), Namespace(**flags)
-    )  # re-identification leaves out queries without a match
-    return {name: value for name, value in found.items() if name not in idle | OUTPUTS and value != plain.get(name)}
 
+    def __init__(self, declared: Roles):
+        self._declared = declared
 
-def of_training(flags: dict) -> dict:
-    """The compared flags by which a network is trained, without those of its loss and miner and what a published figure
-    leaves open.
-    """
-    found = {name: value for name, value in settings(flags).items() if _declared[name].name == METHOD.name}
-    return {name: value for name, value in found.items() if name not in ALSO_FREE}
+    def _of_role(self, flags: dict, name: str) -> dict:
+        return {flag: value for flag, value in flags.items() if self._declared[flag].name == name}
 
+    def saved(self, flags: dict) -> dict:
+        """The flags that are saved with a run: commands and keys are not."""
+        return {name: value for name, value in flags.items() if self._declared[name].saved}
 
-def settings(flags: dict) -> dict:
-    """The compared flags that are not part of the method: groups share them, or are marked where they differ."""
-    return {name: value for name, value in compared(flags).items() if not OF_METHOD.fullmatch(name)}
+    def compared(self, flags: dict) -> dict:
+        """The flags in which the runs of a group must agree."""
+        return {name: value for name, value in flags.items() if self._declared[name].compared}
 
+    def of_data(self, flags: dict) -> dict:
+        """The compared flags that decide a run's data and how they are split."""
+        return self._of_role(self.compared(flags), DATA.name)
 
-def method(flags: dict) -> dict:
-    """The compared flags of the loss and the miner that the run used."""
-    own = (f"loss_{flags.get('loss')}_", f"miner_{flags.get('batch_mining')}_")
-    return {
-        name: value
-        for name, value in compared(flags).items()
-        if OF_METHOD.fullmatch(name) and (name in ("loss", "batch_mining", "mine_pairs") or name.startswith(own))
-    }
+    def of_evaluation(self, flags: dict, defaults: dict) -> dict:
+        """The flags, not at their default, by which a run's values are measured otherwise than by plain distances of
+        all its embeddings.
+        """
+        unused = [flag for flag, plain in PLAIN_EVALUATION.items() if flags.get(flag) in (None, plain)]
+        prefixes = tuple(f"{flag}_" for flag in unused)
+        ignored = OUTPUTS | {name for name in flags if name.startswith(prefixes)}
+        # re-identification leaves out queries without a match
+        usual = defaults | datasets.REGISTRY.derived(flags.get("dataset"), Namespace(**flags))
+        measuring = self._of_role(self.compared(flags), EVALUATION.name)
+        return {name: value for name, value in measuring.items() if name not in ignored and value != usual.get(name)}
 
+    def of_training(self, flags: dict) -> dict:
+        """The compared flags by which a network is trained, without those of its loss and miner and what a published
+        figure leaves open.
+        """
+        training = self._of_role(self.settings(flags), METHOD.name)
+        return {name: value for name, value in training.items() if name not in ALSO_FREE}
 
-def measured(flags: dict) -> dict:
-    """The flags that decide the values of a measurement."""
-    return {
-        name: value for name, value in flags.items() if _declared[name].compared and _declared[name].fixed != "first"
-    }
+    def settings(self, flags: dict) -> dict:
+        """The compared flags that are not part of the method: groups share them, or are marked where they differ."""
+        return {name: value for name, value in self.compared(flags).items() if not OF_METHOD.fullmatch(name)}
 
+    def method(self, flags: dict) -> dict:
+        """The compared flags of the loss and the miner that the run used."""
+        prefixes = (f"loss_{flags.get('loss')}_", f"miner_{flags.get('batch_mining')}_")
+        return {
+            name: value
+            for name, value in self.compared(flags).items()
+            if OF_METHOD.fullmatch(name) and (name in CHOICES or name.startswith(prefixes))
+        }
 
-def published(flags: dict) -> dict:
-    """The flags that a published protocol fixes."""
-    return {
-        name: value
-        for name, value in compared(flags).items()
-        if _declared[name].name != "selection" and name not in ALSO_FREE
-    }
+    def measured(self, flags: dict) -> dict:
+        """The flags that decide the values of a measurement."""
+        return {name: value for name, value in self.compared(flags).items() if self._declared[name].fixed != "first"}
+
+    def published(self, flags: dict) -> dict:
+        """The flags that a published protocol fixes."""
+        return {
+            name: value
+            for name, value in self.compared(flags).items()
+            if self._declared[name].name != SELECTION.name and name not in ALSO_FREE
+        }
 
 
 @functools.cache
@@ -148,6 +143,8 @@ def _owners() -> dict[str, str]:
 def without_effect(flags: dict) -> set[str]:
     """The flags of data and split that the run's own --dataset and --split_scheme do not read."""
     unread = {name for name, owner in _owners().items() if flags.get("dataset") != owner}
-    if not has_folds(flags):
-        return unread | OF_FILE | OF_FOLDS | (set() if flags.get("use_tv_split") else OF_VALIDATION)
-    return unread | OF_HALF | OF_VALIDATION | (OF_FOLDS if flags["split_scheme"] == "predefined" else OF_FILE)
+    if has_folds(flags):
+        unread |= OF_HALF | OF_VALIDATION
+        return unread | (OF_FOLDS if flags["split_scheme"] == "predefined" else OF_FILE)
+    unread |= OF_FILE | OF_FOLDS
+    return unread if flags.get("use_tv_split") else unread | OF_VALIDATION

@@ -1,5 +1,9 @@
 """Settings (flags, data, versions, hardware) that runs and groups share apart from their method, and where they
 differ.
+
+The settings of a run or a group are texts by name: its compared flags without those of loss and miner, how its epoch
+was selected, and what environment.yaml recorded. Those that most groups share are printed once below a table; a group
+with another value is marked in its row.
 """
 
 from collections import Counter
@@ -14,11 +18,16 @@ UNKNOWN = "unknown"
 TRANSFORMS = "transforms, "  # how the names of the settings begin that hold a whole transform each
 
 
-def shown(value) -> str:
+def flag_text(value) -> str:
     """A flag's value as text."""
     if isinstance(value, (list, tuple)):
-        return " ".join(map(shown, value))
+        return " ".join(map(flag_text, value))
     return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def flag_texts(flags: dict) -> dict[str, str]:
+    """Flags with their values as text."""
+    return {name: flag_text(value) for name, value in flags.items()}
 
 
 def of_run(run: RecordedRun, defaults: dict | None = None) -> dict[str, str]:
@@ -28,53 +37,73 @@ def of_run(run: RecordedRun, defaults: dict | None = None) -> dict[str, str]:
         defaults: flag -> default, for flags that the run was recorded without.
     """
     flags = {**(defaults or {}), **run.flags} if run.flags else {}
-    found = {name: shown(value) for name, value in roles.settings(flags).items()}
-    found |= {name: UNUSED for name in roles.without_effect(flags) & set(found)}
-    found |= {"dataset": run.dataset} if "dataset" in found else {}
-    if (
-        found.get("weights") == "None"
-    ):  # the flag was left unset: which weights were loaded is in the environment, or not known
-        del found["weights"]
-    return found | {"selection": columns.rule(run)} | run.environment
+    settings = flag_texts(run.roles.settings(flags))
+    for name in roles.without_effect(flags) & set(settings):
+        settings[name] = UNUSED
+    if "dataset" in settings:
+        settings["dataset"] = run.dataset
+    # An unset flag does not say which weights were loaded: environment.yaml does, or nothing does.
+    if settings.get("weights") == "None":
+        del settings["weights"]
+    return settings | {"selection": columns.rule(run)} | run.environment
 
 
-def together(found: list[dict[str, str]]) -> dict[str, str]:
+def together(settings_list: list[dict[str, str]]) -> dict[str, str]:
     """The settings of several runs merged: where they differ (versions, hardware), all values."""
-    names = {name: None for one in found for name in one}
-    return {name: " | ".join(sorted({one.get(name, UNKNOWN) for one in found})) for name in names}
+    merged = {}
+    for name in _names(settings_list):
+        values = {settings.get(name, UNKNOWN) for settings in settings_list}
+        merged[name] = " | ".join(sorted(values))
+    return merged
+
+
+def _names(settings_list: list[dict[str, str]]) -> list[str]:
+    """The names of all settings, in the order of their first occurrence."""
+    return list({name: None for settings in settings_list for name in settings})
 
 
 def differing_flags(runs: list[RecordedRun], defaults: dict) -> list[str]:
     """The compared flags in which runs differ, with values and runs; a flag that was not recorded with a run has its
     default.
     """
-    found = []
-    for flag in sorted(roles.compared({flag: None for run in runs for flag in run.flags})):
+    compared = {}
+    for run in runs:
+        compared |= run.roles.compared(run.flags)
+    differing = []
+    for flag in sorted(compared):
         holders = {}
         for run in runs:
-            holders.setdefault(shown(run.flags.get(flag, defaults.get(flag))), []).append(run.name)
+            value = flag_text(run.flags.get(flag, defaults.get(flag)))
+            holders.setdefault(value, []).append(run.name)
         if len(holders) > 1 and not all(flag in run.derived for run in runs):
-            found.append(f"{flag}: " + ", ".join(f"{value} ({_few(names)})" for value, names in holders.items()))
-    return found
+            values = ", ".join(f"{value} ({_first_names(names)})" for value, names in holders.items())
+            differing.append(f"{flag}: {values}")
+    return differing
 
 
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+def _first_names(names: list[str]) -> str:
+    text = ", ".join(names[:3])
+    return f"{text} and {len(names) - 3} more" if len(names) > 3 else text
 
 
-def shared(found: list[dict[str, str]]) -> dict[str, str]:
+def shared(settings_list: list[dict[str, str]]) -> dict[str, str]:
     """The most frequent value of each setting over several groups, in the order of printing."""
-    names = list({name: None for one in found for name in one})
-    order = {name: i for i, name in enumerate(name for names in roles.PRINTED.values() for name in names)}
-    names.sort(key=lambda name: (order.get(name, len(order)), name))
-    return {name: Counter(one[name] for one in found if name in one).most_common(1)[0][0] for name in names}
+    printed_names = [name for names in roles.PRINTED.values() for name in names]
+    order = {name: i for i, name in enumerate(printed_names)}
+    names = sorted(_names(settings_list), key=lambda name: (order.get(name, len(order)), name))
+    common = {}
+    for name in names:
+        values = Counter(settings[name] for settings in settings_list if name in settings)
+        common[name] = values.most_common(1)[0][0]
+    return common
 
 
-def value_of(one: dict[str, str], name: str, common: str) -> str:
+def value_of(settings: dict[str, str], name: str, common: str) -> str:
     """A group's value of a setting; if unrecorded `unknown`, or None where the others have None (a missing flag means
     None too).
     """
-    return one.get(name, "None" if common == "None" else UNKNOWN)
+    missing = "None" if common == "None" else UNKNOWN
+    return settings.get(name, missing)
 
 
 def usually_derived(members: list[tuple[dict[str, str], set[str]]], common: dict[str, str]) -> set[str]:
@@ -84,83 +113,85 @@ def usually_derived(members: list[tuple[dict[str, str], set[str]]], common: dict
         members: of each group its settings and its derived flags.
         common: the most frequent settings.
     """
-    found = set()
+    usual = set()
     for name, value in common.items():
-        holders = [name in derived for settings_of, derived in members if settings_of.get(name) == value]
+        holders = [name in derived for group_settings, derived in members if group_settings.get(name) == value]
         if 2 * sum(holders) > len(holders):
-            found.add(name)
-    return found
+            usual.add(name)
+    return usual
 
 
-def differences(one: dict[str, str], common: dict[str, str], derived: set[str] = frozenset()) -> list[str]:
-    """Where a group differs from the most frequent values, in words; flags that its data set or split scheme does not
+def differences(settings: dict[str, str], common: dict[str, str], derived: set[str] = frozenset()) -> list[str]:
+    """Where a group differs from the most frequent values, as text; flags that its data set or split scheme does not
     read are left out.
 
     Args:
         derived: flags that are left out, since the flag from which their value follows is named.
     """
-    found = []
+    texts = []
     has_other_transforms = False
-    for name, most in common.items():
-        value = value_of(one, name, most)
-        if value in (most, UNUSED) or name in derived:
+    for name, usual in common.items():
+        value = value_of(settings, name, usual)
+        if value in (usual, UNUSED) or name in derived:
             continue
         if name.startswith(TRANSFORMS):
             has_other_transforms = True
             continue
-        value, most = brief_pair(value, most)
-        found.append(f"{name} {value} (others: {most})")
-    return found + ["transforms (see the table of settings)"] * has_other_transforms
+        value, usual = brief_pair(value, usual)
+        texts.append(f"{name} {value} (others: {usual})")
+    if has_other_transforms:
+        texts.append("transforms (see the table of settings)")
+    return texts
 
 
-def printed(found: list[dict[str, str]]) -> str:
+def printed(settings_list: list[dict[str, str]]) -> str:
     """The settings that groups share, in one sentence for a table."""
-    common = shared(found)
+    common = shared(settings_list)
     parts = []
     for title, names in roles.PRINTED.items():
-        there = [
-            name
-            for name in names
-            if common.get(name, "") not in UNSET or (name, common.get(name)) == ("use_tv_split", "False")
-        ]
-        parts += [f"{title}: {', '.join(f'{name} {brief(common[name])}' for name in there)}"] if there else []
+        values = [f"{name} {brief(common[name])}" for name in names if _is_printed(name, common.get(name, ""))]
+        if values:
+            parts.append(f"{title}: {', '.join(values)}")
     return "; ".join(parts)
 
 
-def left_alone(found: list[dict[str, str]], defaults: dict) -> set[str]:
+def _is_printed(name: str, value: str) -> bool:
+    return value not in UNSET or (name, value) == ("use_tv_split", "False")
+
+
+def left_alone(settings_list: list[dict[str, str]], defaults: dict) -> set[str]:
     """The flags that no group set: in every group at the default, or not read."""
-    return {
-        name
-        for name, default in defaults.items()
-        if default != UNKNOWN
-        and any(name in one for one in found)
-        and {one.get(name, shown(default)) for one in found} <= {shown(default), UNUSED}
-    }
+    names = set()
+    for name, default in defaults.items():
+        if default == UNKNOWN or not any(name in settings for settings in settings_list):
+            continue
+        text = flag_text(default)
+        if all(settings.get(name, text) in (text, UNUSED) for settings in settings_list):
+            names.add(name)
+    return names
 
 
-def varied(
-    found: list[dict], settings_of: list[dict[str, str]], common: dict[str, str], derived: list[set[str]]
-) -> list[str]:
+def varied(dataset_groups: list, common: dict[str, str]) -> list[str]:
     """One text per group, what sets it apart: flags of its method that vary among the groups of that method, and
     settings unlike most.
 
     Args:
-        found: the flags of each group.
-        settings_of: the settings of each group.
+        dataset_groups: a `groups.Group` each.
         common: the most frequent settings.
-        derived: of each group the flags that are left out, see `differences`.
     """
-    methods = [{name: shown(value) for name, value in roles.method(flags).items()} for flags in found]
+    methods = [flag_texts(group.roles.method(group.flags)) for group in dataset_groups]
     texts = []
-    for flags, method, own, left_out in zip(found, methods, settings_of, derived, strict=True):
-        loss, miner = (f"{kind}_{flags.get(flag)}_" for kind, flag in (("loss", "loss"), ("miner", "batch_mining")))
-        varying = [name for name in method if len({other[name] for other in methods if name in other}) > 1]
-        named = [name for name in varying if name not in ("loss", "batch_mining") and method[name] != "False"]
-        parts = [
-            f"{name.removeprefix(loss).removeprefix(miner)} {method[name]}" for name in named if name not in left_out
-        ]
-        of_flags = [name for name in roles.settings(flags) if name in common and name in own and name != "dataset"]
-        unread = roles.without_effect(flags) | left_out
-        parts += [f"{name} {brief(own[name])}" for name in of_flags if own[name] != common[name] and name not in unread]
+    for group, method in zip(dataset_groups, methods, strict=True):
+        parts = []
+        prefixes = (f"loss_{group.flags.get('loss')}_", f"miner_{group.flags.get('batch_mining')}_")
+        for name, value in method.items():
+            values = {other_method[name] for other_method in methods if name in other_method}
+            if len(values) > 1 and name not in ("loss", "batch_mining", *group.derived) and value != "False":
+                parts.append(f"{name.removeprefix(prefixes[0]).removeprefix(prefixes[1])} {value}")
+        unread = roles.without_effect(group.flags) | group.derived | {"dataset"}
+        for name in group.roles.settings(group.flags):
+            is_known = name in common and name in group.settings
+            if is_known and group.settings[name] != common[name] and name not in unread:
+                parts.append(f"{name} {brief(group.settings[name])}")
         texts.append(", ".join(parts))
     return texts

@@ -1,6 +1,11 @@
 """The same methods trained on several splits of the classes: where the variance lies, and whether a ranking survives
 another split.
 
+`find` sorts the groups into a grid of methods x splits (`Splits`). `components` divides the variance of the runs'
+values into parts of methods, splits, both together and seeds. `agreement` is Kendall's tau between the rankings of two
+splits, `reversals` counts how often a difference of one split turns round on another, and `optimism` is what choosing
+the epoch on test adds.
+
 A group's name holds the split's name: `Split3_Margin` with the pattern `Split\\d+_` is the method `Margin` on the split
 `Split3`. Where a part of the pattern is in brackets, that part alone is the split's name.
 """
@@ -24,8 +29,11 @@ COMPONENTS = ("method", "split", "method x split", "seed")
 
 @dataclass
 class Splits:
-    """The groups of one data set: `members[method][split]`, every method on every split. `outcomes`: of the hits of
-    R@1, where recorded.
+    """The groups of one data set, every method on every split.
+
+    Attributes:
+        members: the groups, `[method][split]`.
+        outcomes: of the hits of R@1, `[method][split]`; None if not recorded.
     """
 
     dataset: str
@@ -37,8 +45,11 @@ class Splits:
 
     def values(self, column: Column, how: str) -> list[list[np.ndarray]]:
         """The seeds' printed numbers, `[method][split]`; without those that did not record it."""
-        found = [[group.values(column, how) for group in row] for row in self.members]
-        return [[seeds[np.isfinite(seeds)] for seeds in row] for row in found]
+        table = []
+        for row in self.members:
+            values = [group.values(column, how) for group in row]
+            table.append([seeds[np.isfinite(seeds)] for seeds in values])
+        return table
 
     def has(self, column: Column, how: str = SELECTED) -> bool:
         """Whether every method has a value on every split."""
@@ -46,75 +57,95 @@ class Splits:
 
     def means(self, column: Column, how: str) -> np.ndarray:
         """`(M, K)` means over the seeds."""
-        return np.array([[np.mean(seeds) for seeds in row] for row in self.values(column, how)])
+        return _means(self.values(column, how))
 
 
-def find(of: dict[str, list[Group]], pattern: str, read_queries) -> list[Splits]:
+def find(groups_by_dataset: dict[str, list[Group]], pattern: str, read_queries) -> list[Splits]:
     """The data sets of which at least two methods were trained on at least two splits.
 
     Args:
+        pattern: --splits, the part of a group's name that names the split.
         read_queries: `paired.of_groups`, which reads what the runs' queries found.
 
-    Raises UserError where the pattern is no regular expression, or nothing is left.
+    Raises UserError if the pattern is no regular expression, or nothing is left.
     """
     try:
         part = re.compile(pattern)
     except re.error as error:
         raise UserError(f"--splits {pattern}: no regular expression: {error}") from error
-    found = []
-    for dataset, groups in of.items():
-        named = {}
-        counted = [group for group in groups if group.counted]
-        chosen_on = [selection_split(group.counted[0]) for group in counted]
-        usual = max(chosen_on, key=chosen_on.count, default="")
-        other = [
-            group.name
-            for group, split in zip(counted, chosen_on, strict=True)
-            if split != usual and part.search(group.name)
-        ]
-        for group in (group for group in counted if group.name not in other):
-            if match := part.search(group.name):
-                method = group.name.replace(match[0], "", 1).strip("_-")
-                split = next((one for one in match.groups() if one), match[0].strip("_-"))
-                if split in named.setdefault(method, {}):
-                    raise UserError(
-                        f"--splits {pattern}: {group.name} and {named[method][split].name} are both {method!r} on "
-                        f"{split!r}"
-                    )
-                named[method][split] = group
-        whole, splits = _largest(named)
-        left = sorted({split for own in named.values() for split in own} - {*splits}, key=_by_number)
-        notes = [
-            f"{dataset}: {method} is not on all {len(splits)} splits, and not among them"
-            for method in named
-            if method not in whole
-        ]
-        notes += [f"{dataset}: {name} is not selected on {usual} as most are, and not among them" for name in other]
-        notes += [f"{dataset}: {split} does not have all {len(whole)} methods, and is not among them" for split in left]
-        if len(whole) >= 2 and len(splits) >= 2:
-            members = [[named[method][split] for split in splits] for method in whole]
-            queries, why = read_queries([group for row in members for group in row])
-            outcomes = [
-                [queries[g.name].outcomes["hit"] if g.name in queries else None for g in row] for row in members
-            ]
-            found.append(Splits(dataset, whole, splits, members, outcomes, notes + why))
-    if not found:
+    grids = []
+    for dataset, groups in groups_by_dataset.items():
+        grid = _grid(dataset, groups, part, read_queries)
+        if grid:
+            grids.append(grid)
+    if not grids:
         raise UserError(
             f"--splits {pattern}: no data set has two methods that were trained on the same two splits, named so"
         )
-    return found
+    return grids
+
+
+def _grid(dataset: str, groups: list[Group], part: re.Pattern, read_queries) -> Splits | None:
+    """The groups of a data set as a grid; None if fewer than two methods were trained on the same two splits."""
+    counted = [group for group in groups if group.counted]
+    selecting = [selection_split(group.counted[0]) for group in counted]
+    usual = max(selecting, key=selecting.count, default="")
+    named = {}  # method -> split -> group
+    excluded = []
+    for group, split in zip(counted, selecting, strict=True):
+        match = part.search(group.name)
+        if match and split != usual:
+            excluded.append(group.name)
+        elif match:
+            _add_to(named, group, match)
+    methods, splits = _largest(named)
+    if len(methods) < 2 or len(splits) < 2:
+        return None
+    notes = []
+    for method in named:
+        if method not in methods:
+            notes.append(f"{dataset}: {method} is not on all {len(splits)} splits, and not among them")
+    for name in excluded:
+        notes.append(f"{dataset}: {name} is not selected on {usual} as most are, and not among them")
+    all_splits = {split for group_of in named.values() for split in group_of}
+    for split in sorted(all_splits - set(splits), key=_by_number):
+        notes.append(f"{dataset}: {split} does not have all {len(methods)} methods, and is not among them")
+    members = [[named[method][split] for split in splits] for method in methods]
+    queries, reading_notes = read_queries([group for row in members for group in row])
+    outcomes = []
+    for row in members:
+        methods_of_row = [queries.get(group.name) for group in row]
+        outcomes.append([method and method.outcomes["hit"] for method in methods_of_row])
+    return Splits(dataset, methods, splits, members, outcomes, notes + reading_notes)
+
+
+def _add_to(named: dict[str, dict[str, Group]], group: Group, match: re.Match) -> None:
+    """Put a group into method -> split -> group by its name. Raises UserError if its place is taken."""
+    method = group.name.replace(match[0], "", 1).strip("_-")
+    in_brackets = next((text for text in match.groups() if text), None)
+    split = in_brackets or match[0].strip("_-")
+    group_of = named.setdefault(method, {})
+    if split in group_of:
+        raise UserError(
+            f"--splits {match.re.pattern}: {group.name} and {group_of[split].name} are both {method!r} on {split!r}"
+        )
+    group_of[split] = group
 
 
 def _largest(named: dict[str, dict[str, Group]]) -> tuple[list[str], list[str]]:
-    """The methods and splits of the largest whole table within method -> split -> group: some splits may not have been
-    run to their end.
+    """The methods and splits of the largest complete table within method -> split -> group: some splits may not have
+    been run to their end.
     """
-    common = [{*a} & {*b} for a, b in itertools.product(named.values(), repeat=2)]
-    tables = [
-        ([method for method, own in named.items() if splits <= {*own}], sorted(splits, key=_by_number))
-        for splits in common
-    ]
-    return max(tables, key=lambda table: (min(2, *map(len, table)), len(table[0]) * len(table[1])), default=([], []))
+    best = ([], [])
+    best_size = (-1, -1)  # a table of one method or split is smaller than any other
+    for first, second in itertools.product(named.values(), repeat=2):
+        splits = set(first) & set(second)
+        methods = [method for method, group_of in named.items() if splits <= set(group_of)]
+        size = (min(2, len(methods), len(splits)), len(methods) * len(splits))
+        if size > best_size:
+            best = (methods, sorted(splits, key=_by_number))
+            best_size = size
+    return best
 
 
 def _by_number(split: str) -> list:
@@ -132,9 +163,9 @@ def components(values: list[list[np.ndarray]]) -> dict[str, float]:
         values: the seeds' numbers, `[method][split]`.
     """
     finite = [[np.asarray(seeds)[np.isfinite(seeds)] for seeds in row] for row in values]
-    found = _by_mixed_model(finite)
-    if found is not None:
-        return found
+    estimates = _by_mixed_model(finite)
+    if estimates is not None:
+        return estimates
     counts = {len(seeds) for row in finite for seeds in row}
     if len(counts) > 1 or 0 in counts:
         return dict.fromkeys(COMPONENTS, math.nan)
@@ -200,13 +231,13 @@ def of_queries(outcomes: list[list[bootstrap.Outcomes | None]]) -> float:
     """Standard error in points of a run's R@1 that the draw of its test classes leaves, root mean square over the runs;
     NaN if unknown.
     """
-    found = []
-    for one in (one for row in outcomes for one in row if one is not None):
-        total = one.sizes.sum()
-        n = len(one.sizes)
-        residuals = (one.sums - one.means[:, None] * one.sizes) / total
-        found += list((residuals**2).sum(1) * n / (n - 1))
-    return 100 * math.sqrt(np.mean(found)) if found else math.nan
+    variances = []
+    for outcome in itertools.chain.from_iterable(outcomes):
+        if outcome is not None:
+            n = len(outcome.sizes)
+            residuals = (outcome.sums - outcome.means[:, None] * outcome.sizes) / outcome.sizes.sum()
+            variances += list((residuals**2).sum(1) * n / (n - 1))
+    return 100 * math.sqrt(np.mean(variances)) if variances else math.nan
 
 
 class Agreement(NamedTuple):
@@ -221,36 +252,47 @@ class Agreement(NamedTuple):
 
 
 def agreement(values: list[list[np.ndarray]]) -> Agreement:
-    """How alike the splits rank the methods.
+    """How similarly the splits rank the methods.
 
     The interval is a percentile bootstrap over splits (pairs of a split with itself do not count) and over seeds inside
-    them. `of_seeds` ranks by single seeds: of the methods on one split where the seeds have nothing in common but the
+    them. `of_seeds` ranks by single seeds: of the methods on one split, whose seeds have nothing in common but the
     split.
     """
     rng = np.random.default_rng(0)
     count = len(values[0])
-    measured = taus(np.array([[seeds.mean() for seeds in row] for row in values]))
-    drawn = []
+    measured = _above(taus(_means(values)))
+    means = []
     for _ in range(DRAWS):
-        again = np.array([[seeds[rng.integers(0, len(seeds), len(seeds))].mean() for seeds in row] for row in values])
+        resampled = [[seeds[rng.integers(0, len(seeds), len(seeds))] for seeds in row] for row in values]
         splits = rng.integers(0, count, count)
-        drawn.append(taus(again)[splits][:, splits][splits[:, None] < splits])
-    means = [float(own.mean()) for own in drawn if len(own)]
+        drawn_taus = taus(_means(resampled))[splits][:, splits]
+        of_two_splits = drawn_taus[splits[:, None] < splits]
+        if len(of_two_splits):
+            means.append(float(of_two_splits.mean()))
     fewest = min(len(seeds) for row in values for seeds in row)
     single = np.array([[seeds[:fewest] for seeds in row] for row in values])  # (M, K, S)
-    of_seeds = np.concatenate([_above(taus(single[:, k])) for k in range(count)])
-    low, high = (float(bound) for bound in np.nanquantile(means, [0.025, 0.975]))
-    pairs = _above(measured)
+    of_seeds = np.array([math.nan])
+    if fewest > 1:
+        of_seeds = np.concatenate([_above(taus(single[:, k])) for k in range(count)])
+    low, high = np.nanquantile(means, [0.025, 0.975])
     return Agreement(
-        float(pairs.mean()),
-        (low, high),
-        (float(pairs.min()), float(pairs.max())),
-        float(of_seeds.mean()) if fewest > 1 else math.nan,
+        float(measured.mean()),
+        (float(low), float(high)),
+        (float(measured.min()), float(measured.max())),
+        float(of_seeds.mean()),
     )
 
 
+def _means(values: list[list[np.ndarray]]) -> np.ndarray:
+    """`(M, K)` means of the seeds' numbers, `[method][split]`."""
+    return np.array([[seeds.mean() for seeds in row] for row in values])
+
+
 def taus(values: np.ndarray) -> np.ndarray:
-    """Kendall's tau-b between all columns `(K, K)` of `values` `(M, K)`; NaN where a column has one value alone."""
+    """Kendall's tau-b between all columns `(K, K)` of `values` `(M, K)`; NaN if all values of a column are equal.
+
+    The same as `scipy.stats.kendalltau` of each pair, which takes 250 times as long: 16 s for the bootstrap above.
+    """
     first, second = np.triu_indices(len(values), 1)
     signs = np.sign(values[first] - values[second])
     untied = np.abs(signs).sum(0)
@@ -266,14 +308,19 @@ def _above(table: np.ndarray) -> np.ndarray:
 class Reversals(NamedTuple):
     """Over ordered pairs (a pair of methods on one split, another split).
 
-    `shown`: pairs x splits whose interval excludes 0, out of `tried`, those with an interval. Of those on each other
-    split: `turned`, with the other sign, out of `followed`; `against`, with an interval that excludes 0 on the other
-    side, out of `met`, those with an interval there. `predicted`: share of the differences with an interval on both
-    splits that lie within the first's, widened by the other's for the chance in both; NaN without any.
+    Attributes:
+        tried: pairs x splits with an interval.
+        significant: those of them whose interval excludes 0.
+        followed: those x each other split.
+        turned: those of them with the other sign there.
+        met: those of `followed` with an interval on the other split.
+        against: those of them whose interval excludes 0 on the other side.
+        predicted: share of the differences with an interval on both splits that lie within the first's, widened by the
+            other's for the chance in both; NaN without any.
     """
 
     tried: int
-    shown: int
+    significant: int
     followed: int
     turned: int
     met: int
@@ -281,67 +328,64 @@ class Reversals(NamedTuple):
     predicted: float
 
 
-def reversals(of: Splits, column: Column, by_classes: bool) -> Reversals:
+def reversals(grid: Splits, column: Column, by_classes: bool) -> Reversals:
     """How often a difference that one split shows turns round on another.
 
     Args:
         by_classes: intervals by paired draws of classes and of seeds (`bootstrap`), of the hits of R@1; else Welch's,
-        of seeds alone.
+            of seeds alone.
     """
-    count = len(of.splits)
-    intervals = []
-    for k in range(count):
-        here = (
-            [row[k] for row in of.outcomes]
-            if by_classes
-            else [inference.estimate(row[k]) for row in of.values(column, SELECTED)]
-        )
-        drawn = bootstrap.drawn_means(here, DRAWS) if by_classes else None
-        own = []
-        for a, b in itertools.combinations(range(len(of.methods)), 2):
-            if by_classes:
-                found = bootstrap.difference(here[a], here[b], (drawn[a], drawn[b]))
-                own.append((100 * found.value, 100 * found.low, 100 * found.high))
-            else:
-                own.append(
-                    (here[a].mean - here[b].mean, *(inference.difference(here[a], here[b]) or (-math.inf, math.inf)))
-                )
-        intervals.append(own)
-    each = np.array(intervals)  # (K, pairs, 3)
-    value = each[..., 0]
-    low = each[..., 1]
-    high = each[..., 2]
-    # of single seeds there is no interval over seeds
+    if by_classes:
+        by_split = [_intervals_by_classes([row[k] for row in grid.outcomes]) for k in range(len(grid.splits))]
+    else:
+        values = grid.values(column, SELECTED)
+        by_split = [_welch_intervals([row[k] for row in values]) for k in range(len(grid.splits))]
+    value, low, high = np.moveaxis(np.array(by_split), -1, 0)  # (K, pairs) each
     sign = np.where(low > 0, 1, np.where(high < 0, -1, 0))
-    known = np.isfinite(low)
+    has_interval = np.isfinite(low)
     followed = turned = met = against = within = compared = 0
-    for a, b in itertools.permutations(range(count), 2):
-        said = sign[a] != 0
-        followed += int(said.sum())
-        turned += int((said & (value[b] * sign[a] < 0)).sum())
-        met += int((said & known[b]).sum())
-        against += int((said & (sign[b] == -sign[a])).sum())
+    for a, b in itertools.permutations(range(len(grid.splits)), 2):
+        is_shown = sign[a] != 0
+        followed += int(is_shown.sum())
+        turned += int((is_shown & (value[b] * sign[a] < 0)).sum())
+        met += int((is_shown & has_interval[b]).sum())
+        against += int((is_shown & (sign[b] == -sign[a])).sum())
         down = np.hypot(value[a] - low[a], high[b] - value[b])
         up = np.hypot(high[a] - value[a], value[b] - low[b])
-        both = known[a] & known[b]
-        compared += int(both.sum())
-        within += int((both & (value[b] >= value[a] - down) & (value[b] <= value[a] + up)).sum())
-    return Reversals(
-        int(known.sum()),
-        int((sign != 0).sum()),
-        followed,
-        turned,
-        met,
-        against,
-        within / compared if compared else math.nan,
-    )
+        in_both = has_interval[a] & has_interval[b]
+        compared += int(in_both.sum())
+        within += int((in_both & (value[b] >= value[a] - down) & (value[b] <= value[a] + up)).sum())
+    predicted = within / compared if compared else math.nan
+    return Reversals(int(has_interval.sum()), int((sign != 0).sum()), followed, turned, met, against, predicted)
+
+
+def _intervals_by_classes(outcomes: list[bootstrap.Outcomes]) -> list[tuple[float, float, float]]:
+    """(difference, low, high) in points of all pairs of methods on one split, by paired draws of classes and seeds."""
+    means = bootstrap.drawn_means(outcomes, DRAWS)
+    intervals = []
+    for a, b in itertools.combinations(range(len(outcomes)), 2):
+        difference = bootstrap.difference(outcomes[a], outcomes[b], (means[a], means[b]))
+        intervals.append((100 * difference.value, 100 * difference.low, 100 * difference.high))
+    return intervals
+
+
+def _welch_intervals(values: list[np.ndarray]) -> list[tuple[float, float, float]]:
+    """(difference, low, high) of all pairs of methods on one split, by Welch's t; infinite bounds for a single seed."""
+    estimates = [inference.estimate(seeds) for seeds in values]
+    intervals = []
+    for first, second in itertools.combinations(estimates, 2):
+        low, high = inference.difference(first, second) or (-math.inf, math.inf)
+        intervals.append((first.mean - second.mean, low, high))
+    return intervals
 
 
 class Optimism(NamedTuple):
-    """Choosing the epoch on test: the gain in points over all runs, mean, deviation, range; the deviation of its means
-    over seeds, methods x
+    """Choosing the epoch on test: the gain in points.
 
-    splits; pairs of methods on a split that it reorders.
+    Attributes:
+        mean, deviation, extremes: over all runs.
+        of_means: the deviation of its means over seeds, methods x splits.
+        reordered: how many pairs of methods on a split it reorders, of `pairs`.
     """
 
     mean: float
@@ -352,20 +396,24 @@ class Optimism(NamedTuple):
     pairs: int
 
 
-def optimism(of: Splits, column: Column) -> Optimism | None:
-    """By how much the metric's own best epoch on test is better than the epoch that validation chose; None where runs
-    have not both.
+def optimism(grid: Splits, column: Column) -> Optimism | None:
+    """By how much the metric's own best epoch on test is better than the epoch that validation chose; None if runs
+    do not have both.
     """
-    honest, best, gain = (selected_by(column, how) for how in (ON_VALIDATION, BEST_ON_TEST, OPTIMISM))
-    if not of.has(gain):
+    gain = selected_by(column, OPTIMISM)
+    if not grid.has(gain):
         return None
-    gains = np.concatenate([seeds for row in of.values(gain, SELECTED) for seeds in row])
+    gains = np.concatenate([seeds for row in grid.values(gain, SELECTED) for seeds in row])
+    on_validation = grid.means(selected_by(column, ON_VALIDATION), SELECTED)
+    on_test = grid.means(selected_by(column, BEST_ON_TEST), SELECTED)
+    n_reordered, pairs = reordered(on_validation, on_test)
     return Optimism(
         float(gains.mean()),
         float(gains.std(ddof=1)),
         (float(gains.min()), float(gains.max())),
-        float(of.means(gain, SELECTED).std(ddof=1)),
-        *reordered(of.means(honest, SELECTED), of.means(best, SELECTED)),
+        float(grid.means(gain, SELECTED).std(ddof=1)),
+        n_reordered,
+        pairs,
     )
 
 

@@ -20,7 +20,7 @@ def brief_pair(first: str, second: str) -> tuple[str, str]:
         return short
     parts = Path(first).parts, Path(second).parts
     for count in range(2, max(map(len, parts))):
-        tails = tuple("/".join(("…", *own[-count:])) for own in parts)
+        tails = tuple("/".join(("…", *path_parts[-count:])) for path_parts in parts)
         if tails[0] != tails[1]:
             return tails
     return first, second

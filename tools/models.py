@@ -524,7 +524,7 @@ def main(argv: list[str]) -> Table:
     ]
     rows, missing, data = rows_of(models, own, runtime)
     devices = sorted(set().union(*(model.devices for model in models)))
-    measured = Measured(frozen_networks.about(data, opt, list(rows[0].scores)), rows, devices)
+    measured = Measured(frozen_networks.conditions(data, opt, list(rows[0].scores)), rows, devices)
     target = folder / opt.dataset
     target.mkdir(parents=True, exist_ok=True)
     name, measured = frozen_networks.joined(target, f"models_{opt.dataset}", measured)

@@ -198,7 +198,7 @@ def pilot(runs: list, data: Data) -> list[str]:
     shown = [*r_at_1.values(), columns.column("val", "map_r"), columns.column("train", RHO.metric)]
     table = Table(f"{data.name}_pilot", f"{data.name}: the pilot", ["epoch", *map(head, shown)])
     series = pilot_runs[0].series
-    epochs = series.epochs[np.isfinite(series.of("val", "e_recall@1"))]
+    epochs = series.epochs[np.isfinite(series.get("val", "e_recall@1"))]
     values = {c: np.array([[_at(run, c, epoch) for epoch in epochs] for run in pilot_runs]) for c in shown}
     for place, epoch in enumerate(epochs):
         cells = [Cell(values[c][:, place].mean(), digits=c.digits) for c in shown]
@@ -227,7 +227,7 @@ def pilot(runs: list, data: Data) -> list[str]:
 
 def _at(run, column, epoch) -> float:
     """A run's value of a column in one epoch."""
-    values = run.series.of(column.split, column.metric)
+    values = run.series.get(column.split, column.metric)
     return float(values[run.series.epochs == epoch][0]) * column.scale
 
 

@@ -491,9 +491,12 @@ def main(argv=None) -> None:
     paths = [options.script, *(options.script.with_name(comparison.script) for comparison in COMPARISONS)]
     chosen = choices("".join(path.read_text(encoding="utf-8") for path in paths if path.exists()))
     if options.choose:
+        import parameters
         from results import collect
+        from results.roles import FlagRoles
 
-        new, missing = choose(collect.collect(options.choose, [])[0])
+        runs, _ = collect.collect(options.choose, [], FlagRoles(parameters.declared_roles()))
+        new, missing = choose(runs)
         changed = sorted(name for name in new.keys() & chosen.keys() if new[name] != chosen[name])
         if changed:
             raise UserError(

@@ -18,9 +18,10 @@ import numpy as np
 
 import parameters
 from options import composition
-from results import bootstrap, collect, paired, roles
+from results import bootstrap, collect, paired
 from results.groups import Group
 from results.recorded import RecordedRun, Series
+from results.roles import FlagRoles
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.files import write_records
 
@@ -33,18 +34,17 @@ DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def defaults() -> dict:
-    """The default of every flag; the tables learn the flags' roles."""
-    roles.use(parameters.declared_roles())
+    """The default of every flag."""
     return vars(parameters.get_parser().parse_args([]))
 
 
 def row(run: RecordedRun, usual: dict) -> dict[str, str]:
     """One run as texts."""
     series = run.series
-    at_k = np.stack([series.of(*key) for key in series.keys if "@" in key[1]])
+    at_k = np.stack([series.get(*key) for key in series.keys if "@" in key[1]])
     is_evaluated = np.isfinite(at_k).any(0) & np.isfinite(series.values).any(1) & (series.epochs > 0)
-    flags = {name: value for name, value in sorted(roles.compared(run.flags).items()) if value != usual.get(name)}
-    summary = Path(run.where) / "summary.json"
+    flags = {name: value for name, value in sorted(run.roles.compared(run.flags).items()) if value != usual.get(name)}
+    summary = Path(run.location) / "summary.json"
     cells = {
         "dataset": run.dataset,
         "group": run.group,
@@ -55,7 +55,7 @@ def row(run: RecordedRun, usual: dict) -> dict[str, str]:
         "epochs": " ".join(map(str, series.epochs[is_evaluated])),
     }
     for split, metric in series.keys:
-        values = series.of(split, metric)[is_evaluated]
+        values = series.get(split, metric)[is_evaluated]
         if _is_written(split, metric) and np.isfinite(values).all():
             cells[f"{split}/{metric}"] = " ".join(f"{value:.6g}" for value in values)
     queries = paired.of_run(run)
@@ -110,6 +110,7 @@ def _lines(path: Path) -> list[dict[str, str]]:
 def read(path: Path) -> list[RecordedRun]:
     """The runs of a file, as `collect.collect` gives those of folders."""
     usual = defaults()
+    flag_roles = FlagRoles(parameters.declared_roles())
     runs = []
     for line in _lines(path):
         epochs = np.array([int(epoch) for epoch in line["epochs"].split()])
@@ -122,6 +123,7 @@ def read(path: Path) -> list[RecordedRun]:
             line["dataset"],
             line["group"],
             int(line["seed"]),
+            flag_roles,
         )
         run.flags = flags
         run.environment = json.loads(line["environment"])
@@ -161,7 +163,8 @@ def main(argv=None) -> None:
     parser.add_argument("--filter", default="", metavar="TEXT", help="groups whose name holds this regular expression")
     parser.add_argument("--write", type=Path, required=True, metavar="FILE", help="the .csv file that gets a row a run")
     options = parser.parse_args(argv)
-    runs = [run for run in collect.collect(options.runs, [])[0] if re.search(options.filter, run.group)]
+    collected, _ = collect.collect(options.runs, [], FlagRoles(parameters.declared_roles()))
+    runs = [run for run in collected if re.search(options.filter, run.group)]
     added, total = write(options.write, runs)
     print(
         f"{options.write}: {added} runs added, {len(runs) - added} not, as they have a row or did not end; {total} now"

@@ -27,7 +27,8 @@ from experiments.study.comparisons import comparison_part
 from experiments.study.page import MAP_R, R_AT_1, markdown, put
 from experiments.study.protocol import Data
 from experiments.study.union import UNION, union_part
-from results import collect, groups, paired, plots, roles, splits, tables
+from results import collect, groups, paired, plots, splits, tables
+from results.roles import FlagRoles
 from utilities.errors import OneLineParser, one_line_errors
 from utilities.numbers import whole
 
@@ -140,12 +141,11 @@ def main(argv=None) -> None:
     )
     parser.add_argument("--draws", type=whole(100, 10**6), default=10_000, help="of permutations and of the bootstrap")
     options = parser.parse_args(argv)
-    roles.use(parameters.declared_roles())
     files = [Path(name) for name in options.runs if name.endswith(".csv")]
     folders = [name for name in options.runs if not name.endswith(".csv")]
     runs = [run for file in files for run in raw.read(file)]
     if folders:
-        runs += collect.collect(folders, [])[0]
+        runs += collect.collect(folders, [], FlagRoles(parameters.declared_roles()))[0]
     runs = [run for run in runs if script_of(run.group) == options.of]
     results = results_of(runs, files, options)
     names = [WHOLE[options.of][0]] if options.of in WHOLE else [data.name for data in protocol.DATA]

@@ -1,14 +1,20 @@
 """Groups -> tables.
 
-ratings.py    groups x metrics, of one data set and of all; runs that are in no mean; runs.csv; settings
-space.py      the structure of the embedding space, its correlations with the metrics; twins: rho_distance beside distance
-folds.py      cross-validations
-selection.py  the gain of choosing the epoch on test
-seeds.py      how many seeds a difference needs; how stable the order of the groups is
-splits.py     the same methods on several splits of the classes
-progressions.py  out-of-distribution progressions
-beside.py     our values beside published ones
-notes.py      notes below tables, shared by several
+How good is it?
+  ratings.py       groups x metrics, of one data set and of all; runs that are in no mean; runs.csv; settings
+  space.py         the structure of the embedding space and its correlations with the metrics; rho_distance and distance
+  folds.py         cross-validations
+  progressions.py  out-of-distribution progressions
+
+Is it different?
+  seeds.py         how many seeds a difference needs; how stable the order of the groups is
+  selection.py     the gain of choosing the epoch on test
+  splits.py        the same methods on several splits of the classes
+
+Is it the published one?
+  beside.py        our values beside published ones
+
+  notes.py         notes below tables, shared by several
 """
 
 from results.tables.beside import comparison, from_ledger

@@ -17,70 +17,93 @@ from utilities.intervals import t_interval
 KINDS = (SEPARATED, CONCATENATED)
 
 
-def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
-    """The results over folds, separated and concatenated, with 95 % intervals; None where no group is a
+def cross_validation(dataset_groups: list[Group], table_columns: list[Column]) -> Table | None:
+    """The results over folds, separated and concatenated, with 95 % intervals; None if no group is a
     cross-validation.
 
     Separated: each fold's embeddings are measured by themselves, and the results averaged. Concatenated: measured as
     one embedding.
     """
-    everyone = found
-    found = [group for group in found if group.folds]
-    if not found:
+    fold_groups = [group for group in dataset_groups if group.folds]
+    if not fold_groups:
         return None
-    chosen = [
-        columns.column(columns.selection_split(run), columns.selection_metric(run))
-        for run in (g.counted[0] for g in found)
-    ]
-    wanted = [*dict.fromkeys(c for c in chosen if c not in shown), *shown]  # also the metrics that selected the epochs
-    shown = [c for c in wanted if any(np.isfinite(_over_folds(g, kind, c)).any() for g in found for kind in KINDS)]
-    titles = ["group", "embeddings", "cross-validations", "folds", *map(head, shown), "interval over"]
-    table = Table(
-        f"{found[0].dataset}_cross_validation", f"{found[0].dataset}: cross-validations", titles, spread="95 % interval"
-    )
-    parts = groups.pools(found, SELECTED)
+    dataset = fold_groups[0].dataset
+    table_columns = _measured_columns(fold_groups, table_columns)
+    titles = ["group", "embeddings", "cross-validations", "folds", *map(head, table_columns), "interval over"]
+    table = Table(f"{dataset}_cross_validation", f"{dataset}: cross-validations", titles, spread="95 % interval")
+    parts = groups.pools(fold_groups, SELECTED)
     for part, members in parts.items():
-        places = {(kind, c): _places(members, kind, c) for kind in KINDS for c in shown}
+        places = {(kind, c): _places(members, kind, c) for kind in KINDS for c in table_columns}
         for i, group in enumerate(members):
             for kind in KINDS:
-                numbers = [_interval(group, kind, c, places[kind, c][i]) for c in shown]
-                remarks = group.own_remarks if kind == SEPARATED else [*group.about_meta, *_not_measured(group, shown)]
-                begin, end = _about(group, kind, any(math.isfinite(cell.value) for cell in numbers))
-                table.add([text(group.name), *begin, *numbers, end], remarks, part)
+                numbers = [_interval(group, kind, c, places[kind, c][i]) for c in table_columns]
+                if kind == SEPARATED:
+                    remarks = group.own_remarks
+                else:
+                    remarks = [*group.about_meta, *_not_measured(group, table_columns)]
+                is_measured = any(math.isfinite(cell.value) for cell in numbers)
+                before, after = _text_cells(group, kind, is_measured)
+                table.add([text(group.name), *before, *numbers, after], remarks, part)
+    ranked_within = "column and kind of embeddings"
+    if len(parts) > 1:
+        ranked_within += " in a part of the table"
     table.notes = [
-        f"Epochs: {SELECTIONS[SELECTED]} of each fold; selected: {notes.rules(found)}.",
+        f"Epochs: {SELECTIONS[SELECTED]} of each fold; selected: {notes.rules(fold_groups)}.",
         "Separated: mean of the folds, each measured by itself. Concatenated: their embeddings of test, each at unit "
         "length, side by side "
         "as one. A cross-validation has one seed; - where it was not measured.",
-        f"± half of the 95 % interval (Student's t, ddof 1), over {notes.seeds(found)} per group where there are "
+        f"± half of the 95 % interval (Student's t, ddof 1), over {notes.seeds(fold_groups)} per group where there are "
         "several, else over the folds. "
         "Folds share training data, so that over them it is likely too narrow.",
-        *notes.ranking(table, "column and kind of embeddings" + " in a part of the table" * (len(parts) > 1)),
-        *notes.shared_settings(everyone),
+        *notes.ranking(table, ranked_within),
+        *notes.shared_settings(dataset_groups),
     ]
-    notes.mark_noise(table, found, {head(c): c for c in shown})
+    notes.mark_noise(table, fold_groups, {head(c): c for c in table_columns})
     return table
 
 
-def _about(group: Group, kind: str, is_there: bool) -> tuple[list[Cell], Cell]:
+def _measured_columns(fold_groups: list[Group], table_columns: list[Column]) -> list[Column]:
+    """The columns that some group has a number of; before them the metrics that selected the epochs."""
+    candidates = []
+    for group in fold_groups:
+        run = group.counted[0]
+        selecting = columns.column(columns.selection_split(run), columns.selection_metric(run))
+        if selecting not in table_columns and selecting not in candidates:
+            candidates.append(selecting)
+    measured = []
+    for c in [*candidates, *table_columns]:
+        if any(np.isfinite(_over_folds(group, kind, c)).any() for group in fold_groups for kind in KINDS):
+            measured.append(c)
+    return measured
+
+
+def _text_cells(group: Group, kind: str, is_measured: bool) -> tuple[list[Cell], Cell]:
     """The cells before a row's numbers (embeddings, cross-validations, folds), and the one after them (what the
     interval is over).
     """
     count = len(group.seeds)
-    width = (group.counted[0].flags.get("embed_dim") or 0) * (group.n_folds if kind == CONCATENATED else 1)
-    what = f"{kind}, {width} dimensions" if width and is_there else kind
-    over = (
-        f"{count} cross-validations" if count > 1 else count_of(len(group.folds), "fold") if kind == SEPARATED else "-"
-    )
-    return [text(what), Cell(count, digits=0), text(" ".join(map(str, group.folds)))], text(over if is_there else "-")
+    width = group.counted[0].flags.get("embed_dim") or 0
+    if kind == CONCATENATED:
+        width *= group.n_folds
+    embeddings = f"{kind}, {width} dimensions" if width and is_measured else kind
+    interval_over = "-"
+    if is_measured and count > 1:
+        interval_over = f"{count} cross-validations"
+    elif is_measured and kind == SEPARATED:
+        interval_over = count_of(len(group.folds), "fold")
+    before = [text(embeddings), Cell(count, digits=0), text(" ".join(map(str, group.folds)))]
+    return before, text(interval_over)
 
 
 def _places(members: list[Group], kind: str, column: Column) -> list[inference.Place]:
     """Ranks. A group that lacks the number of some cross-validations has no mean (`_interval`), and so no rank."""
-    printed = [
-        values if np.isfinite(values).all() else [] for values in (_over_folds(g, kind, column) for g in members)
-    ]
-    return inference.ranked([inference.estimate(values) for values in printed], column.higher)
+    estimates = []
+    for group in members:
+        values = _over_folds(group, kind, column)
+        if not np.isfinite(values).all():
+            values = []
+        estimates.append(inference.estimate(values))
+    return inference.ranked(estimates, column.higher)
 
 
 def _interval(group: Group, kind: str, column: Column, place: inference.Place) -> Cell:
@@ -97,17 +120,15 @@ def _interval(group: Group, kind: str, column: Column, place: inference.Place) -
     return Cell(result["mean"], half, place.mark, column.digits, interval=place.interval)
 
 
-def _not_measured(group: Group, shown: list[Column]) -> list[str]:
+def _not_measured(group: Group, table_columns: list[Column]) -> list[str]:
     """A remark on the cross-validations whose concatenated embeddings were not measured, and how to measure them."""
-    lacking = np.isnan([group.joined(c) for c in shown]).all(0)
-    names = [runs[0].whole for runs, lacks in zip(group.seeds.values(), lacking, strict=True) if lacks]
+    lacking = np.isnan([group.joined(c) for c in table_columns]).all(0)
+    names = [runs[0].cross_validation for runs, lacks in zip(group.seeds.values(), lacking, strict=True) if lacks]
     if not names:
         return []
-    online = "://" in group.counted[0].where
-    return [
-        f"not measured in {', '.join(names)}: "
-        + ("W&B does not hold it" if online else "main.py --evaluate_ensemble does it")
-    ]
+    is_online = "://" in group.counted[0].location
+    advice = "W&B does not hold it" if is_online else "main.py --evaluate_ensemble does it"
+    return [f"not measured in {', '.join(names)}: {advice}"]
 
 
 def _over_folds(group: Group, kind: str, column: Column) -> np.ndarray:

@@ -6,6 +6,7 @@ from results import columns, groups, inference, settings
 from results.columns import SELECTED, SELECTIONS, Column
 from results.formats import MARKED_NOTE, MARKS_NOTE, SETTINGS_NOTE, Cell, Table
 from results.groups import Group
+from utilities.counts import count_of
 
 CLUSTERING = (
     "† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise. --eval_kmeans_starts "
@@ -15,8 +16,11 @@ AVERAGED = "† the mean over {} k-means starts with the same seeds in every run
 MIXED = "† of one k-means start, seeded as the run, or of several: see --eval_kmeans_starts in the settings."
 
 
-def number(estimate: inference.Estimate, column: Column, place: inference.Place = inference.Place()) -> Cell:  # noqa: B008
-    """A mean with its deviation, and its place among the others."""
+UNPLACED = inference.Place()
+
+
+def number(estimate: inference.Estimate, column: Column, place: inference.Place = UNPLACED) -> Cell:
+    """A mean with its deviation, and its place in the ranking."""
     is_gap = column.how == columns.OPTIMISM
     return Cell(estimate.mean, estimate.deviation, place.mark, column.digits, sign=is_gap, interval=place.interval)
 
@@ -33,31 +37,34 @@ def head(column: Column) -> str:
     return f"{column.title} [%]" if column.percent else column.title
 
 
-def about(found: list[Group], how: str, ddof: int) -> list[str]:
+def of_numbers(table_groups: list[Group], how: str, ddof: int) -> list[str]:
     """Notes on a table's numbers: epochs; seeds and deviation; shared settings."""
-    selection = f"{SELECTIONS[how]}; selected: {rules(found)}" if how == SELECTED else SELECTIONS[how]
-    folded = any(group.folds for group in found)
-    if folded and how != SELECTED:
+    has_folds = any(group.folds for group in table_groups)
+    selection = SELECTIONS[how]
+    if how == SELECTED:
+        selection += f"; selected: {rules(table_groups)}"
+    elif has_folds:
         selection += (
             "; - where test was not measured throughout, as in cross-validations, which measure it at the selected "
             "epoch alone"
         )
-    return [
-        f"Epochs: {selection}.",
-        f"Mean and standard deviation (ddof {ddof}) over {seeds(found)} per group; no deviation of a single seed."
-        + " A cross-validation of several folds counts as one seed." * folded,
-        *shared_settings(found),
-    ]
+    deviation = f"Mean and standard deviation (ddof {ddof}) over {seeds(table_groups)} per group"
+    deviation += "; no deviation of a single seed."
+    if has_folds:
+        deviation += " A cross-validation of several folds counts as one seed."
+    return [f"Epochs: {selection}.", deviation, *shared_settings(table_groups)]
 
 
-def ranking(table: Table, where: str) -> list[str]:
-    """The note on bold and underlined numbers and on intervals, as far as the table has any; `where`: what it ranks
-    within, such as `column`.
+def ranking(table: Table, ranked_within: str) -> list[str]:
+    """The note on bold and underlined numbers and on intervals, as far as the table has any.
+
+    Args:
+        ranked_within: what the numbers are ranked within, such as `column`.
     """
     cells = [cell for row in table.rows for cell in row]
     if not any(cell.mark for cell in cells):
         return []
-    sentences = [f"{MARKS_NOTE}best mean of the {where}. A mean of one seed is never the best."]
+    sentences = [f"{MARKS_NOTE}best mean of the {ranked_within}. A mean of one seed is never the best."]
     if any(cell.interval for cell in cells):
         sentences += [
             "In brackets: interval of the difference to it; all of them hold together with 95 % "
@@ -69,72 +76,78 @@ def ranking(table: Table, where: str) -> list[str]:
     return [" ".join([*sentences, "See docs/statistics.md."])]
 
 
-def least_marked(found: list[Group], c: Column, how: str) -> list[str]:
-    """The difference to the best that so many seeds would mark in a column, in words; nothing where there are too
-    few.
-    """
-    estimates = [group.estimate(c, how) for group in found]
+def least_marked(ranked_groups: list[Group], c: Column, how: str) -> list[str]:
+    """A note on the difference to the best that so many seeds would mark in a column; none for too few seeds."""
+    estimates = [group.estimate(c, how) for group in ranked_groups]
     least = inference.least_marked(estimates)
-    unit = " points" * c.percent
     if math.isnan(least) or c.higher is None:
         return []
+    unit = " points" if c.percent else ""
     seeds = min(e.count for e in estimates if e.count >= inference.SEEDS_TO_COMPARE)
     return [
-        (
-            f"With {seeds} seeds per group a true difference of {least:.{c.digits}f}{unit} in {c.title} to the best "
-            f"is marked with {inference.POWER:.0%} power."
-        )
+        f"With {seeds} seeds per group a true difference of {least:.{c.digits}f}{unit} in {c.title} to the best "
+        f"is marked with {inference.POWER:.0%} power."
     ]
 
 
-def rules(found: list[Group]) -> str:
-    """How the epoch was selected, in words; for each data set where they differ."""
-    of = {}
-    for dataset, there in groups.of_datasets(found).items():
-        of.setdefault(settings.shared([group.settings for group in there]).get("selection", ""), []).append(dataset)
-    return next(iter(of)) if len(of) == 1 else "; ".join(f"{rule} ({', '.join(names)})" for rule, names in of.items())
+def rules(table_groups: list[Group]) -> str:
+    """How the epoch was selected; for each data set if they differ."""
+    datasets_of = {}  # rule -> data sets
+    for dataset, dataset_groups in groups.of_datasets(table_groups).items():
+        common = settings.shared([group.settings for group in dataset_groups])
+        datasets_of.setdefault(common.get("selection", ""), []).append(dataset)
+    if len(datasets_of) == 1:
+        return next(iter(datasets_of))
+    return "; ".join(f"{rule} ({', '.join(names)})" for rule, names in datasets_of.items())
 
 
-def seeds(found: list[Group]) -> str:
+def seeds(table_groups: list[Group]) -> str:
     """`5 seeds`, `2 to 5 seeds`."""
-    counts = sorted({len(group.seeds) for group in found if group.seeds})
-    count = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}" if counts else "no"
-    return f"{count} seed{'' if counts == [1] else 's'}"
+    counts = sorted({len(group.seeds) for group in table_groups if group.seeds})
+    if not counts:
+        return "no seeds"
+    if len(counts) == 1:
+        return count_of(counts[0], "seed")
+    return f"{counts[0]} to {counts[-1]} seeds"
 
 
-def shared_settings(found: list[Group]) -> list[str]:
+def shared_settings(table_groups: list[Group]) -> list[str]:
     """One note per data set: the settings that its groups share."""
-    return [
-        (
-            f"{SETTINGS_NOTE}{name}) of all groups but those marked: "
-            f"{settings.printed([group.settings for group in there])}."
-        )
-        for name, there in groups.of_datasets(found).items()
-    ]
+    lines = []
+    for name, dataset_groups in groups.of_datasets(table_groups).items():
+        shared = settings.printed([group.settings for group in dataset_groups])
+        lines.append(f"{SETTINGS_NOTE}{name}) of all groups but those marked: {shared}.")
+    return lines
 
 
-def mark_noise(table: Table, found: list[Group], heads: dict[str, Column]) -> None:
+def mark_noise(table: Table, table_groups: list[Group], heads: dict[str, Column]) -> None:
     """Mark the columns that measure a k-means clustering, and note how many starts they average.
 
     Args:
         heads: head -> its column.
     """
     table.noisy = {name for name, column in heads.items() if columns.is_clustered(column.metric)}
-    if table.noisy:
-        starts = {run.flags.get("eval_kmeans_starts") for group in found for run in group.counted}
-        one = starts <= {None}
-        table.notes.insert(2, CLUSTERING if one else MIXED if len(starts) > 1 else AVERAGED.format(*starts))
+    if not table.noisy:
+        return
+    starts = {run.flags.get("eval_kmeans_starts") for group in table_groups for run in group.counted}
+    if starts <= {None}:
+        note = CLUSTERING
+    elif len(starts) > 1:
+        note = MIXED
+    else:
+        note = AVERAGED.format(*starts)
+    table.notes.insert(2, note)
 
 
-def fewer(group: Group, shown: list[Column], how: str) -> list[str]:
+def fewer(group: Group, table_columns: list[Column], how: str) -> list[str]:
     """Remarks that name which of a group's means are of fewer seeds than the group counts."""
-    return group.undefined(shown) + group.fewer([(c.title, group.estimate(c, how)) for c in shown])
+    return group.undefined(table_columns) + group.fewer([(c.title, group.estimate(c, how)) for c in table_columns])
 
 
-def marked(found: list[Group], shown: list[Column]) -> list[str]:
+def marked(table_groups: list[Group], table_columns: list[Column]) -> list[str]:
     """The remarks of groups that have no row of their own, one note per remark."""
     holders = {}
-    for group in found:
-        for remark in group.remarks + fewer(group, shown, SELECTED):
+    for group in table_groups:
+        for remark in group.remarks + fewer(group, table_columns, SELECTED):
             holders.setdefault(remark, []).append(group.name)
     return [f"{MARKED_NOTE}{', '.join(names)}: {remark}." for remark, names in holders.items()]

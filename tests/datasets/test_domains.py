@@ -22,7 +22,8 @@ from datasets import uned
 from datasets._layout import Published
 from engine.runtime import Runtime
 from evaluation import checks, from_splits, queries
-from results import collect, columns, groups, roles, tables
+from results import collect, columns, groups, tables
+from results.roles import FlagRoles
 from runs.records import metric_group
 from tests.datasets import layouts
 from tests.kit import tiny
@@ -498,8 +499,7 @@ def test_runs_record_each_domain_and_means_and_tables_show_both(tmp_path):
         written = {path.name for path in run.folder.glob("checkpoint_Test_*")}
         assert written == {f"checkpoint_Test_{evaltype}_map_r.pth.tar" for evaltype in evaltypes}
     assert metric_group("discriminative/birds/map_r", ["discriminative", "other"]) == "discriminative_birds_map_r"
-    roles.use(parameters.declared_roles())
-    found = collect.collect([str(tmp_path / "runs")], [])[0]
+    found = collect.collect([str(tmp_path / "runs")], [], FlagRoles(parameters.declared_roles()))[0]
     available = columns.recorded(found)
     names = ["map_r", *(f"{evaltype}/map_r" for evaltype in evaltypes)]
     assert [column.metric for column in columns.performance(available)] == names

@@ -1,14 +1,17 @@
 """Synthetic run folders, written as runs/records/local.py writes metrics.csv."""
 
 import csv
+import functools
 import json
 
 import numpy as np
 import pytest
 import yaml
 
+import parameters
 import Result_Evaluations
 from results import collect, groups
+from results.roles import FlagRoles
 
 METRICS = ("e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c")
 STRUCTURE = (
@@ -130,9 +133,20 @@ def evaluated(folder, *words, runs="runs", out="out", figures=False):
     return folder / out
 
 
+@functools.cache
+def flag_roles():
+    """The roles of main.py's flags: finding them takes longer than most tests."""
+    return FlagRoles(parameters.declared_roles())
+
+
+def collected(root):
+    """The runs below a folder."""
+    return collect.collect([str(root)], [], flag_roles())[0]
+
+
 def built(root, defaults=None):
     """Name -> group of the runs below a folder."""
-    return {group.name: group for group in groups.build(collect.collect([str(root)], [])[0], defaults)}
+    return {group.name: group for group in groups.build(collected(root), defaults)}
 
 
 def lines(path):

@@ -17,7 +17,7 @@ from results import collect, columns, folders, formats, groups, inference, setti
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from results.recorded import dataset_of
 from tests.kit.refusals import refused
-from tests.kit.run_folders import ENVIRONMENT, built, evaluated, lines, make_run, make_runs, rows
+from tests.kit.run_folders import ENVIRONMENT, built, evaluated, flag_roles, lines, make_run, make_runs, rows
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -99,7 +99,7 @@ def test_failed_and_short_runs_are_shown_and_not_averaged(tmp_path):
     ):
         folder = make_run(tmp_path / "wrong", "A", number, found=GOOD, epochs=2)
         change_flags(folder, text + "\n", ["seed"])
-        run = folders.read_folder(folder)
+        run = folders.read_folder(folder, flag_roles())
         assert run.problem.startswith("failed: parameters.yaml") and said in run.problem and run.seed == number, (
             "by its name"
         )
@@ -132,7 +132,7 @@ def test_what_is_no_problem_of_a_run(tmp_path):
     found = built(tmp_path)
     assert {name: group.left_out for name, group in found.items()} == {name: [] for name in found}
     assert "summary.json names epoch 1" in found["Summary"].counted[0].notes[0]
-    run = folders.read_folder(cut)
+    run = folders.read_folder(cut, flag_roles())
     assert list(run.series.epochs) == [1] and "cut short" in run.notes[0]
     for number, text in enumerate(environments):
         group = found[f"E{number}"]
@@ -219,10 +219,10 @@ def test_searches_are_left_out_unless_named_and_the_same_folder_twice_is_one_run
     make_run(tmp_path)
     for trial in range(2):
         make_run(tmp_path, "S", trial, name=f"S_search/trial_{trial}", lr=10.0**-trial)
-    runs, notes = collect.collect([str(tmp_path)], [])
+    runs, notes = collect.collect([str(tmp_path)], [], flag_roles())
     assert len(runs) == 1 and "S_search" in notes[0]
-    assert len(collect.collect([str(tmp_path / "cub200" / "S_search")], [])[0]) == 2
-    assert len(collect.collect([str(tmp_path), str(tmp_path / "cub200")], [])[0]) == 1
+    assert len(collect.collect([str(tmp_path / "cub200" / "S_search")], [], flag_roles())[0]) == 2
+    assert len(collect.collect([str(tmp_path), str(tmp_path / "cub200")], [], flag_roles())[0]) == 1
 
 
 def test_one_line_errors(tmp_path):
@@ -646,7 +646,7 @@ def test_two_folders_are_two_data_sets(tmp_path):
         make_runs(tmp_path / name, ["Margin"], epochs=2, dataset="folder", **flags)
     make_run(tmp_path / "official", "Margin", epochs=2)
     make_run(tmp_path / "old", "Margin", 0, epochs=2, dataset="folder")
-    found = groups.build(collect.collect([str(tmp_path)], [])[0])
+    found = groups.build(collect.collect([str(tmp_path)], [], flag_roles())[0])
     assert {group.dataset: len(group.seeds) for group in found} == {
         "birds": 2,
         "cars": 2,

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 import parameters
-import Result_Evaluations
-from results import collect, groups, ledger, published, recorded, roles
+from results import groups, ledger, published, recorded, roles
 from results.recorded import RecordedRun
 from tests.kit import run_folders
-from tests.kit.run_folders import ENVIRONMENT, lines, make_run, make_runs, rows
+from tests.kit.run_folders import ENVIRONMENT, collected, flag_roles, lines, make_run, make_runs, rows
 
 TRANSFORMS = {
     "testing": "Resize(size=[256], interpolation=InterpolationMode.BILINEAR, antialias=True); CenterCrop(size=(224, 224))"
@@ -58,8 +57,8 @@ def conditions(flags, defaults):
     """The conditions of a run by its flags: changes of `flags`, or `whole` sets of flags."""
 
     def of(whole=None, **changes):
-        run = RecordedRun("a", "a", "cub200", "a", 0, flags={**(whole or flags), **changes})
-        return ledger.of_run(run, Result_Evaluations.program(), defaults)
+        run = RecordedRun("a", "a", "cub200", "a", 0, flag_roles(), flags={**(whole or flags), **changes})
+        return ledger.of_run(run, defaults)
 
     return of
 
@@ -120,10 +119,17 @@ def test_the_run_that_repeats_a_figure_has_its_conditions(configurations, flags_
         flags = flags_of[p.group]
         val = p.figures[0].column.split == "val"
         run = RecordedRun(
-            "a", "a", p.dataset, "a", 0, flags=flags, environment={"weights": p.figures[0].condition("pretraining")}
+            "a",
+            "a",
+            p.dataset,
+            "a",
+            0,
+            flag_roles(),
+            flags=flags,
+            environment={"weights": p.figures[0].condition("pretraining")},
         )
         run.series = type("Series", (), {"keys": {("val" if val else "test", flags["storage_metrics"][0]): 0}})
-        ours = ledger.of_run(run, Result_Evaluations.program(), defaults)
+        ours = ledger.of_run(run, defaults)
         for figure in p.figures:
             theirs = {
                 name: value for name, value in figure.conditions if name != "seeds" and value != ledger.NOT_STATED
@@ -140,9 +146,9 @@ FEW = {"hyp_dino_inshop", "hier_dino_cub200", "fastretri_inshop", "sbs_market150
 def of_preset(preset, flags, defaults):
     """The conditions of a run of these flags, which found the width of an embedding layer that is left out."""
     environment = {} if flags["embed_dim"] else {"dimensions": 2048}
-    run = RecordedRun("a", "a", preset.dataset, "a", 0, flags=flags, environment=environment)
+    run = RecordedRun("a", "a", preset.dataset, "a", 0, flag_roles(), flags=flags, environment=environment)
     run.series = type("Series", (), {"keys": {("test", flags["storage_metrics"][0]): 0}})
-    return ledger.of_run(run, Result_Evaluations.program(), defaults)
+    return ledger.of_run(run, defaults)
 
 
 @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.long)])
@@ -153,7 +159,7 @@ def test_the_run_of_a_preset_has_the_conditions_of_its_figure(defaults, few):
         if preset.group in NO_REPEAT or few and preset.group not in FEW:
             continue
         flags = preset.flags(parameters.read)
-        trained = ledger.training(flags)
+        trained = ledger.training(flags, flag_roles())
         for figure in preset.figures:
             assert ledger.differences(of_preset(preset, flags, defaults), figure, trained) == [], preset.group
             images_kept = {**flags, "decode_once": True, "image_cache": "images"}
@@ -250,12 +256,12 @@ def test_a_condition_that_differs_is_named_and_nothing_is_compared(tmp_path, fla
             ),
         ),
     ]
-    trained = {group: ledger.training(own) for group, own in flags_of.items()}
+    trained = {group: ledger.training(own, flag_roles()) for group, own in flags_of.items()}
     for number, (changes, told) in enumerate(cases):
         make(tmp_path / str(number), flags, seeds=2, **changes)
-        found = groups.build(collect.collect([str(tmp_path / str(number))], [])[0], defaults)
-        compared = ledger.compare(found, Result_Evaluations.program(), defaults, trained)
-        assert not [silent for *_, silent in compared.beside if not silent], told
+        found = groups.build(collected(tmp_path / str(number)), defaults)
+        compared = ledger.compare(found, defaults, trained)
+        assert not [silent for *_, silent in compared.comparable if not silent], told
         (icml,) = [one for one in compared.refused if one.figures[0].source.startswith("ICML")]
         assert "; ".join(icml.differences) == told and len(icml.figures) == 23 and icml.groups == found
 
@@ -290,16 +296,15 @@ def test_which_flags_are_conditions(configurations, flags_of, defaults):
     rng = random.Random(5)
     actions = {action.dest: action for action in parameters.get_parser()._actions}
     declared = parameters.declared_roles()
-    program = Result_Evaluations.program()
 
     def differs(p, **changes):
         figure = p.figures[0]
         plain = flags_of[p.group]
-        run = RecordedRun("a", "a", p.dataset, "a", 0, flags={**plain, **changes})
+        run = RecordedRun("a", "a", p.dataset, "a", 0, flag_roles(), flags={**plain, **changes})
         run.dataset = recorded.dataset_of({**plain, **changes})
         split = "test" if figure.condition("selection") == ledger.TEST else "val"
         run.series = type("Series", (), {"keys": {(split, run.flags["storage_metrics"][0]): 0}})
-        return ledger.differences(ledger.of_run(run, program, defaults), figure, ledger.training(plain))
+        return ledger.differences(ledger.of_run(run, defaults), figure, ledger.training(plain, flag_roles()))
 
     wrong = []
     for name, role in declared.items():
@@ -330,7 +335,7 @@ def test_what_a_source_does_not_state_is_named_beside_the_comparison(tmp_path, c
         ledger.Figure(**{**vars(figure), "conditions": tuple({**ours, **other}.items())})
         for other in ({"crop": ledger.NOT_STATED, "seeds": ledger.NOT_STATED}, {"selection": ledger.LAST})
     )
-    trained = ledger.training(flags)
+    trained = ledger.training(flags, flag_roles())
     assert (
         ledger.silent(figure, trained) == []
         and ledger.silent(told, trained) == ["crop"]
@@ -395,4 +400,6 @@ def test_leaving_out_queries_without_a_match_is_plain_for_re_identification_alon
         ({"dataset": "market1501", "eval_skip_unmatched": 0}, {"eval_skip_unmatched": 0}),
         ({"dataset": "glyphs", "eval_skip_unmatched": 1}, {"eval_skip_unmatched": 1}),
     ):
-        assert roles.of_evaluation({**defaults, "evaltypes": ["discriminative"], **changes}, defaults) == expected
+        assert (
+            flag_roles().of_evaluation({**defaults, "evaltypes": ["discriminative"], **changes}, defaults) == expected
+        )

@@ -11,6 +11,7 @@ from results import plots
 from results.columns import column
 from results.groups import build
 from results.recorded import RecordedRun, Series
+from tests.kit.run_folders import flag_roles
 
 R1 = column("test", "e_recall@1")
 RHO = column("train", "rho_spectrum@2")
@@ -70,7 +71,9 @@ def groups_of(count):
     def run(i, seed):
         values = np.array([[0.5 + 0.01 * i + 0.001 * seed, 0.3 - 0.02 * i]])
         series = Series(np.array([1]), [("test", "e_recall@1"), ("train", "rho_spectrum@2")], values)
-        return RecordedRun(f"{i}_{seed}", "x", "cub200", f"g{i}", seed, flags={"n_epochs": 1}, series=series)
+        return RecordedRun(
+            f"{i}_{seed}", "x", "cub200", f"g{i}", seed, flag_roles(), flags={"n_epochs": 1}, series=series
+        )
 
     return build([run(i, seed) for i in range(count) for seed in (0, 1)])
 

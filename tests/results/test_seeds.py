@@ -12,9 +12,9 @@ import yaml
 from scipy import special, stats
 
 import Result_Evaluations
-from results import collect, columns, groups, inference, progression, tables
+from results import columns, groups, inference, progression, tables
 from results.inference import Estimate
-from tests.kit.run_folders import built, evaluated, lines, make_run
+from tests.kit.run_folders import built, collected, evaluated, lines, make_run
 
 R1 = columns.column("test", "e_recall@1")
 
@@ -293,10 +293,7 @@ def test_a_progression_has_a_table_an_area_and_a_figure(progressions):
 
 
 def test_areas_follow_the_order_of_a_methods_own_fids_and_methods_without_a_common_split_have_none(progressions):
-    methods = {
-        m.name: m
-        for m in progression.find(groups.build(collect.collect([str(progressions / "runs")], [])[0]))["cub200"]
-    }
+    methods = {m.name: m for m in progression.find(groups.build(collected(progressions / "runs")))["cub200"]}
     margin = methods["Margin"]
     margin.fids = {"1": 40.0, "2": 20.0, "3": 100.0}  # another backbone orders the splits otherwise
     heights = [[70 + seed - 10 * fid / 100 for fid in (40, 20, 100)] for seed in (0, 1)]
@@ -317,7 +314,7 @@ def test_a_methods_name_keeps_its_own_number():
 
 
 def test_a_lone_split_or_one_without_fid_is_no_progression(progressions):
-    found = groups.build(collect.collect([str(progressions / "runs")], [])[0])
+    found = groups.build(collected(progressions / "runs"))
     assert {m.name for m in progression.find(found)["cub200"]} == {"Margin", "Triplet"}
     assert not progression.find([group for group in found if group.dataset == "cub200_oodml_1"])
     for group in found:
@@ -333,7 +330,7 @@ def test_a_progression_ranks_no_epochs_chosen_on_test_beside_those_chosen_on_val
                 make_progressed(
                     tmp_path, loss, split, fid, seed, curves([0.7 + 0.01 * seed - 0.01 * split, 0.6], *validation)
                 )
-    ((name, methods),) = progression.find(groups.build(collect.collect([str(tmp_path)], [])[0])).items()
+    ((name, methods),) = progression.find(groups.build(collected(tmp_path))).items()
     table = tables.progressed(name, methods, R1, 1)
     assert dict(zip([row[0].text for row in table.rows], table.parts, strict=True)) == {
         "Contrastive": "selected on val",

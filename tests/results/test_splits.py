@@ -189,7 +189,7 @@ def test_reversals_are_counted_as_in_a_plain_loop(drawn):
     found = splits.reversals(
         Grid([[row[0], *(seeds[:1] for seeds in row[1:])] for row in drawn]), COLUMN, by_classes=False
     )
-    assert (found.tried, found.followed, found.met) == (15, 4 * found.shown, 0) and math.isnan(found.predicted), (
+    assert (found.tried, found.followed, found.met) == (15, 4 * found.significant, 0) and math.isnan(found.predicted), (
         "single seeds have no interval"
     )
 
@@ -201,7 +201,7 @@ def test_paired_intervals_and_the_draw_of_classes():
         [bootstrap.Outcomes(rng.binomial(4, p, (3, 30)).astype(float), sizes) for _ in range(2)] for p in (0.3, 0.8)
     ]
     found = splits.reversals(Grid([[np.zeros(3)] * 2] * 2, outcomes=outcomes), COLUMN, by_classes=True)
-    assert (found.tried, found.shown, found.followed, found.turned, found.predicted) == (2, 2, 2, 0, 1.0)
+    assert (found.tried, found.significant, found.followed, found.turned, found.predicted) == (2, 2, 2, 0, 1.0)
     errors = [(one.sums[s] / 4).var(ddof=1) / 30 for row in outcomes for one in row for s in range(3)]
     assert splits.of_queries(outcomes) == pytest.approx(100 * math.sqrt(np.mean(errors)))
     assert math.isnan(splits.of_queries([[None]]))

@@ -7,6 +7,7 @@ import Result_Evaluations
 from results import collect, columns, groups
 from results.columns import SELECTED
 from tests.kit.refusals import refused
+from tests.kit.run_folders import flag_roles
 from utilities.errors import UserError
 
 NAMED = "CUB_Triplet_Distance"
@@ -63,7 +64,7 @@ def icml(seed, values, group=NAMED, state="finished", n_epochs=None, name=None, 
 
 
 def read(*runs):
-    found, _ = collect.collect([], ["me/project"], Api(*runs))
+    found, _ = collect.collect([], ["me/project"], flag_roles(), Api(*runs))
     return {group.name: group for group in groups.build(found)}
 
 
@@ -119,7 +120,7 @@ def test_icml_runs_are_read():
     ]
     run.scan_history = lambda: iter(apart)
     (read_back,) = read(run)[NAMED].counted
-    assert list(read_back.series.epochs) == [1, 2] and np.isfinite(read_back.series.of("test", "e_recall@1")).all()
+    assert list(read_back.series.epochs) == [1, 2] and np.isfinite(read_back.series.get("test", "e_recall@1")).all()
 
 
 def test_own_runs_are_read_and_their_map_stays():
@@ -165,7 +166,7 @@ def test_own_runs_are_read_and_their_map_stays():
         ("train", "criterion/active_share"),
         ("val", "other/nmi"),
     }
-    assert run.series.of("test", "e_recall@1").tolist() == [0.1, 0.2]
+    assert run.series.get("test", "e_recall@1").tolist() == [0.1, 0.2]
     assert run.environment == {"commit": "abc", "GPU": "unknown"} and "environment" not in run.flags
 
 
@@ -188,8 +189,8 @@ def test_values_under_both_names_count_once_and_older_epochs_still_count(apart):
     run = mine(rows, evaltypes=["discriminative", "other"])
     assert set(run.series.keys) == {("test", name) for name in [*names, "miner/easy"]}
     for name in ("discriminative/e_recall@1", "other/nmi"):
-        assert run.series.of("test", name) == pytest.approx([0.1, 0.2, 0.3])
-    assert np.isnan(run.series.of("test", "miner/easy")[1:]).all(), "told once, under its exact name"
+        assert run.series.get("test", name) == pytest.approx([0.1, 0.2, 0.3])
+    assert np.isnan(run.series.get("test", "miner/easy")[1:]).all(), "told once, under its exact name"
 
 
 def test_domains_under_the_older_names_stay_apart_from_the_mean():
@@ -203,7 +204,7 @@ def test_domains_under_the_older_names_stay_apart_from_the_mean():
         ],
         evaltypes=["discriminative"],
     )
-    assert {metric: run.series.of("test", metric).tolist() for metric in titles} == {
+    assert {metric: run.series.get("test", metric).tolist() for metric in titles} == {
         "e_recall@1": [0.1],
         "emoji_1008/e_recall@1": [0.2],
     }
@@ -255,9 +256,9 @@ def test_a_project_that_cannot_be_read_is_one_line():
             raise ValueError("could not find\nproject")
 
     with refused("--project me/project: cannot be read"):
-        collect.collect([], ["me/project"], Broken())
+        collect.collect([], ["me/project"], flag_roles(), Broken())
     with pytest.raises(UserError, match="no runs there"):
-        collect.collect([], ["me/project"], Api())
+        collect.collect([], ["me/project"], flag_roles(), Api())
 
 
 def test_folds_are_no_seeds():
@@ -268,7 +269,7 @@ def test_folds_are_no_seeds():
     assert group.values(columns.column("test", "e_recall@1"), SELECTED) == pytest.approx([20])
     history = [{"_step": 0, "Test: discriminative_e_recall: e_recall@1": 0.3}]
     (unnamed,) = read(Online("Other_s4/fold_1", history, {"dataset": "cub200"})).values()
-    assert (unnamed.name, unnamed.runs[0].seed, unnamed.runs[0].fold, unnamed.runs[0].whole) == (
+    assert (unnamed.name, unnamed.runs[0].seed, unnamed.runs[0].fold, unnamed.runs[0].cross_validation) == (
         "Other",
         4,
         1,

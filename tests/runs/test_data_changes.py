@@ -13,6 +13,7 @@ from results import recorded
 from results.folders import read_folder
 from runs.changes import record_changes_of_environment
 from tests.kit.images import write_image
+from tests.kit.run_folders import flag_roles
 from tests.kit.runs import SHORT_RUN
 from utilities.errors import UserError
 
@@ -47,7 +48,7 @@ def test_changed_data_are_named_refused_and_marked(folder_data, tmp_path):
     )
     shutil.rmtree(data / "class_00")
     main.main(parameters.read([*again, "--n_epochs", "2", "--resume_allow_changes"]))
-    assert read_folder(folder).notes == ["its data changed after epoch 1 (files: of class class_2)"]
+    assert read_folder(folder, flag_roles()).notes == ["its data changed after epoch 1 (files: of class class_2)"]
     main.main(parameters.read([*again, "--n_epochs", "3"]))  # allowed once: now these are its data
 
 

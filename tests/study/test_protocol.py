@@ -10,9 +10,8 @@ import main
 import parameters
 from experiments.study import protocol
 from launch import __main__ as launcher
-from results import collect
 from tests.kit.images import write_image
-from tests.kit.run_folders import make_run
+from tests.kit.run_folders import collected, make_run
 from utilities.errors import UserError
 
 RATES = protocol.DATA[0].rates
@@ -84,7 +83,7 @@ def searched(root, values, data="Emoji"):
         curve = (value - 0.1, value, value - 0.05)
         rows = [(epoch, "val", "e_recall@1", recall) for epoch, recall in enumerate(curve, start=1)]
         make_run(root, group, protocol.SEARCH_SEED, found=rows, epochs=3, splits=("val",), dataset=data)
-    return collect.collect([str(root)], [])[0]
+    return collected(root)
 
 
 def test_the_best_on_validation_is_chosen_the_first_of_equal_ones_once_all_are_finished(tmp_path):
@@ -96,7 +95,7 @@ def test_the_best_on_validation_is_chosen_the_first_of_equal_ones_once_all_are_f
     assert {"Rate_Emoji_MS_0.0003", "Rate_Glyphs_MS_0.001"} <= set(missing) and "Rate_Emoji_MS_0.0001" not in missing
     flags = tmp_path / "Emoji" / f"Rate_Emoji_Triplet_0.0003_s{protocol.SEARCH_SEED}" / "parameters.yaml"
     flags.write_text(flags.read_text().replace("n_epochs: 3", "n_epochs: 9"))
-    chosen, missing = protocol.choose(collect.collect([str(tmp_path)], [])[0])
+    chosen, missing = protocol.choose(collected(tmp_path))
     assert chosen == {"cp_emoji_triplet": "0.1"} and "Rate_Emoji_Triplet_0.0003" in missing
 
 

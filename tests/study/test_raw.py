@@ -10,8 +10,8 @@ import pytest
 from experiments.study import protocol, raw, tables
 from experiments.study.page import MARKS
 from experiments.study.union import UNION
-from results import collect, columns, groups, paired, roles, splits
-from tests.kit.run_folders import make_run, rows
+from results import columns, groups, paired, splits
+from tests.kit.run_folders import collected, make_run, rows
 
 
 def make_page(path, name):
@@ -32,9 +32,8 @@ def test_rows_are_added_once_and_hold_what_the_tables_need(tmp_path):
         queries = {"hit": hits, "ap_at_r": hits * 0.5, "labels": np.repeat(np.arange(6), 4), "epoch": -best[1]}
         np.savez(folder / "query_results_test.npz", **queries)
         (folder / "summary.json").write_text('{"seconds": 12.34}')
-    roles.use(raw.parameters.declared_roles())
     path = tmp_path / "runs.csv"
-    runs = collect.collect([str(tmp_path)], [])[0]
+    runs = collected(tmp_path)
     assert [raw.write(path, part) for part in (runs[:5], runs, runs)] == [(5, 5), (3, 8), (0, 8)]
     with open(path, newline="") as file:
         lines = list(csv.DictReader(file))

@@ -7,19 +7,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-import parameters
 from experiments.study import losses, protocol, tables
 from experiments.study.page import MARKS
 from experiments.study.statistics import bootstrap, shuffled_f, sign_flips
-from results import collect, groups, roles
-from tests.kit.run_folders import make_run
+from results import groups
+from tests.kit.run_folders import collected, make_run
 
 EMOJI = protocol.DATA[0]
-
-
-@pytest.fixture(autouse=True)
-def known_roles():
-    roles.use(parameters.declared_roles())
 
 
 def test_sign_flips_against_all_of_them():
@@ -92,7 +86,7 @@ def make_study(root):
                 rows += [(epoch, "val", "e_recall@1", val), (epoch, "test", "e_recall@1", test)]
                 rows += [(epoch, "test", "map_r", test / 2), (epoch, "train", "rho_spectrum@2", rho + 0.002 * seed)]
             make_run(root, group, seed, found=rows, epochs=3, **flags)
-    return collect.collect([str(root)], [])[0]
+    return collected(root)
 
 
 CHOSEN = {protocol.variable("rate", EMOJI, m): "0.0003" for m in protocol.METHODS}
@@ -106,7 +100,7 @@ def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_pat
     assert "has not been run to its end**" not in text and "did not choose" not in text
     values = {group: [] for group in losses.expected(EMOJI)}
     for run in runs:
-        values[run.group].append(run.series.of("test", "e_recall@1")[1] * 100)
+        values[run.group].append(run.series.get("test", "e_recall@1")[1] * 100)
     for group, recalls in values.items():
         deviation = f"± {np.std(recalls, ddof=1):.2f}"
         mean = f"{np.mean(recalls):.2f}"
