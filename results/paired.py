@@ -302,17 +302,14 @@ def _notes(methods: list[Method], is_requested: bool) -> list[str]:
         )
     sentences += [
         f"Paired 95 %: interval of the difference by {bootstrap.DRAWS:,} draws of classes, the same for both methods, "
-        "and of each method's seeds inside "
-        "them; what the seeds add is their variance without that of classes and queries, with Student's t for few of "
-        "them (results/bootstrap.py). "
-        "It speaks of further classes like these and of further seeds. Welch 95 %: of further seeds on these very "
-        "queries, both methods by themselves.",
-        "An interval on one side of 0 is a difference at 5 % for one pair alone: of many pairs some are so by chance.",
+        "and of seeds (results/bootstrap.py); valid for further classes like these and further seeds. Welch 95 %: for "
+        "further seeds on these queries.",
+        "An interval that excludes 0 is a difference at 5 % for a single pair; of many pairs some exclude 0 by chance.",
     ]
     if not is_requested:
         sentences.append(
-            "Of each part that may be ranked, the group with the highest R@1 beside each other one. --paired "
-            "GROUP_A GROUP_B: these two."
+            "Each group is compared with that of the highest R@1 in its part; --paired GROUP_A GROUP_B compares two "
+            "groups of your choice."
         )
     epochs = f"Epochs: selected epoch; {notes.rules(compared_groups)}."
     return [*sentences, epochs, *notes.shared_settings(compared_groups)]
@@ -357,8 +354,7 @@ def _remarks(first: Method, second: Method) -> list[str]:
     single_seed = [method.group.name for method in (first, second) if method.n_seeds < 2]
     if single_seed:
         remarks.append(
-            f"of {' and '.join(single_seed)} there is one seed: the interval does not hold what another seed would "
-            "change"
+            f"a single seed of {' and '.join(single_seed)}: the interval does not cover the variation over seeds"
         )
     roles = first.group.roles
     ours = roles.measured(first.queries.flags)

@@ -24,17 +24,18 @@ PRESETS = "experiments/Frontier_Runs.sh"  # the script of the presets, for the l
 LEDGER = "ledger"
 SOURCES = (*SCRIPTS, LEDGER)
 FOLDED = ("mlrc",)  # splits of the ledger that have folds
-ABOUT = {
-    "published": "published: ICML 2020 (arXiv 2002.08473), R@1 of each run's best epoch on test, mean and deviation with ddof 0 "
-    "over 5 seeds. "
-    "Ours is taken alike: best epoch on test, ddof 0",
-    "mlrc": "published: A Metric Learning Reality Check (arXiv 2003.08505), MAP@R. On validation: mean over 4 folds of the "
-    "best epoch of the best of 50 trials "
-    "of its search (so optimistic), no deviation given; on test: read off a figure, about +-0.03, most likely of the "
-    "four folds' embeddings joined "
-    "(512 dimensions), so higher than one fold's. Ours: the selected epoch, of cross-validations the mean of the "
-    "folds, on test that of their "
-    "concatenated embeddings where these were measured",
+NOTES = {
+    "published": (
+        "published: ICML 2020 (arXiv 2002.08473), R@1 of each run's best epoch on test, mean and deviation with ddof 0 "
+        "over 5 seeds; ours is computed likewise"
+    ),
+    "mlrc": (
+        "published: A Metric Learning Reality Check (arXiv 2003.08505), MAP@R. Validation: mean over 4 folds of the best "
+        "epoch of the best of 50 search trials (optimistic), no deviation. Test: read off a figure, about +-0.03, most "
+        "likely of the four folds' embeddings joined (512 dimensions), so higher than a single fold's. Ours: the "
+        "selected epoch; of cross-validations the mean of the folds, on test that of their concatenated embeddings if "
+        "measured"
+    ),
 }
 
 

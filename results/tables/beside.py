@@ -15,15 +15,11 @@ LEDGER_HEADS = [
     *("conditions that differ", "source"),
 ]
 WELCH = (
-    "t: Welch's, difference / sqrt(s1^2/n1 + s2^2/n2), of df degrees of freedom; the deviations as ddof 1. No test (-) "
-    "where a side has one seed, "
-    "or no deviation is published."
+    "t, df: Welch's t and its degrees of freedom, from deviations with ddof 1; - if a side has one seed, or no "
+    "deviation is published."
 )
-OTHER_CODE = "Where a row's note says that the published code differed, the test compares two different losses."
-RHO = (
-    "rho published is over D - 1 singular values (the paper's CPU code), ours over D: the two differ a little for that "
-    "alone."
-)
+OTHER_CODE = "If a row's note says that the published code differed, the test compares two different losses."
+RHO = "rho published: over D - 1 singular values (the paper's CPU code), ours over D, so the two differ a little."
 
 
 def comparison(matches: list[published.Match], source: str, dataset_groups: list[Group] | None = None) -> Table:
@@ -47,7 +43,7 @@ def comparison(matches: list[published.Match], source: str, dataset_groups: list
     table = Table(f"{dataset}_{source}", f"{dataset}: beside the published values", heads)
     for match in matches:
         _row(table, match, value_columns, with_rho, other_columns)
-    table.notes = [published.ABOUT[source] + ".", WELCH]
+    table.notes = [published.NOTES[source] + ".", WELCH]
     if source == "published":
         table.notes.append(OTHER_CODE)
     if with_rho:
@@ -131,12 +127,11 @@ def from_ledger(comparison: ledger.Comparison, dataset_groups: list[Group]) -> T
     for refused in comparison.refused:
         _refused_row(table, refused, dataset_groups)
     table.notes = [
-        f"A group stands beside figures of the same conditions alone ({', '.join(ledger.CONDITIONS.values())}; flags "
-        "of evaluation and training): that of its own method where there is one, "
-        "else all. Of the other figures it is said what differs, and no difference is given; what a source does not "
-        "state is named with the row. "
-        "Every figure with its conditions: docs/ledger.md.",
-        f"Ours: the epoch selected as the published one was, deviations with ddof 0. {WELCH}",
+        f"A group is compared only with figures of the same conditions ({', '.join(ledger.CONDITIONS.values())}; flags "
+        "of evaluation and training): that of its own method if there is one, else all. For other figures the "
+        "conditions that differ are listed. Conditions that a source does not state are named in the row. All figures: "
+        "docs/ledger.md.",
+        f"Ours: epoch selected as for the published figure, deviations with ddof 0. {WELCH}",
         *notes.shared_settings(dataset_groups),
     ]
     return table

@@ -49,12 +49,10 @@ def cross_validation(dataset_groups: list[Group], table_columns: list[Column]) -
         ranked_within += " in a part of the table"
     table.notes = [
         f"Epochs: {SELECTIONS[SELECTED]} of each fold; selected: {notes.rules(fold_groups)}.",
-        "Separated: mean of the folds, each measured by itself. Concatenated: their embeddings of test, each at unit "
-        "length, side by side "
-        "as one. A cross-validation has one seed; - where it was not measured.",
-        f"± half of the 95 % interval (Student's t, ddof 1), over {notes.seeds(fold_groups)} per group where there are "
-        "several, else over the folds. "
-        "Folds share training data, so that over them it is likely too narrow.",
+        "Separated: mean of the folds, each measured by itself. Concatenated: the folds' test embeddings, each of unit "
+        "length, joined to one; - if not measured. A cross-validation counts as one seed.",
+        f"±: half of the 95 % interval (Student's t, ddof 1) over {notes.seeds(fold_groups)} per group; of a single "
+        "seed over its folds, which share training data, so that it is probably too narrow.",
         *notes.ranking(table, ranked_within),
         *notes.shared_settings(dataset_groups),
     ]

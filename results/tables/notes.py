@@ -9,11 +9,11 @@ from results.groups import Group
 from utilities.counts import count_of
 
 CLUSTERING = (
-    "† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise. --eval_kmeans_starts "
-    "N averages it out."
+    "† computed from a single k-means start: the deviation over seeds includes clustering noise, which "
+    "--eval_kmeans_starts N averages out."
 )
-AVERAGED = "† the mean over {} k-means starts with the same seeds in every run."
-MIXED = "† of one k-means start, seeded as the run, or of several: see --eval_kmeans_starts in the settings."
+AVERAGED = "† mean over {} k-means starts, with the same seeds in every run."
+MIXED = "† computed from one k-means start or several: see --eval_kmeans_starts in the settings."
 
 
 UNPLACED = inference.Place()
@@ -44,12 +44,9 @@ def of_numbers(table_groups: list[Group], how: str, ddof: int) -> list[str]:
     if how == SELECTED:
         selection += f"; selected: {rules(table_groups)}"
     elif has_folds:
-        selection += (
-            "; - where test was not measured throughout, as in cross-validations, which measure it at the selected "
-            "epoch alone"
-        )
+        selection += "; - if test was measured at the selected epoch only, as in cross-validations"
     deviation = f"Mean and standard deviation (ddof {ddof}) over {seeds(table_groups)} per group"
-    deviation += "; no deviation of a single seed."
+    deviation += "; none for a single seed."
     if has_folds:
         deviation += " A cross-validation of several folds counts as one seed."
     return [f"Epochs: {selection}.", deviation, *shared_settings(table_groups)]
@@ -64,12 +61,12 @@ def ranking(table: Table, ranked_within: str) -> list[str]:
     cells = [cell for row in table.rows for cell in row]
     if not any(cell.mark for cell in cells):
         return []
-    sentences = [f"{MARKS_NOTE}best mean of the {ranked_within}. A mean of one seed is never the best."]
+    sentences = [f"{MARKS_NOTE}best mean of the {ranked_within}, never of a single seed."]
     if any(cell.interval for cell in cells):
         sentences += [
-            "In brackets: interval of the difference to it; all of them hold together with 95 % "
-            f"(Dunnett's T3, below {inference.SEEDS_FOR_T3} seeds Bonferroni's).",
-            "Underlined: the interval contains 0, so the group is not shown to be worse.",
+            "In brackets: simultaneous 95 % intervals of the difference to it (Dunnett's T3; Bonferroni below "
+            f"{inference.SEEDS_FOR_T3} seeds).",
+            "Underlined: not shown to be worse, since the interval contains 0.",
         ]
     else:
         sentences.append(f"No intervals: they need {inference.SEEDS_TO_COMPARE} seeds.")
@@ -86,7 +83,7 @@ def least_marked(ranked_groups: list[Group], c: Column, how: str) -> list[str]:
     seeds = min(e.count for e in estimates if e.count >= inference.SEEDS_TO_COMPARE)
     return [
         f"With {seeds} seeds per group a true difference of {least:.{c.digits}f}{unit} in {c.title} to the best "
-        f"is marked with {inference.POWER:.0%} power."
+        f"is detected with {inference.POWER:.0%} power."
     ]
 
 
@@ -116,7 +113,7 @@ def shared_settings(table_groups: list[Group]) -> list[str]:
     lines = []
     for name, dataset_groups in groups.of_datasets(table_groups).items():
         shared = settings.printed([group.settings for group in dataset_groups])
-        lines.append(f"{SETTINGS_NOTE}{name}) of all groups but those marked: {shared}.")
+        lines.append(f"{SETTINGS_NOTE}{name}), unless marked: {shared}.")
     return lines
 
 

@@ -43,10 +43,9 @@ def progressed(name: str, methods: list[Method], c: Column, ddof: int) -> Table:
     if len(parts) > 1:
         ranked_within = "areas in a part of the table; other columns are not ranked"
     table.notes = [
-        "FID: Frechet distance of a split's training and test classes, by their means in the backbone's features; the "
-        "higher, the further from what was trained. Area: the mean "
-        "height of the curve of the metric over the FIDs of these splits (trapezoids), one a seed that all of them "
-        "have.",
+        "FID: Frechet distance of a split's training and test classes, by their means in the backbone's features; "
+        "higher is further from training. Area: mean height of the metric's curve over the FIDs (trapezoids), one per "
+        "seed common to these splits.",
         *notes.ranking(table, ranked_within),
         f"Mean and standard deviation (ddof {ddof}) over {notes.seeds(all_groups)}. Epochs: selected epoch; "
         f"{notes.rules(all_groups)}.",

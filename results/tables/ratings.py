@@ -90,8 +90,8 @@ def reidentification(dataset_groups: list[Group], ddof: int) -> Table | None:
     else:
         unmatched = "count as 0 in Rank-k"
     note = (
-        f"Rank-k is e_recall@k, mAP ap, mINP inp. Queries without a match {unmatched}; their number is given under "
-        "roles."
+        f"Rank-k is e_recall@k, mAP is ap, mINP is inp. Queries without a match {unmatched}; see roles for their "
+        "number."
     )
     table.notes.insert(0, note)
     return table
@@ -182,7 +182,7 @@ def left_out(all_groups: list[Group], table_columns: list[Column]) -> Table | No
         table.add(cells, run.notes)
     refused = [f"{group.dataset}/{group.name}: {group.refused}." for group in all_groups if group.refused]
     epochs, *_ = notes.of_numbers(all_groups, SELECTED, 1)
-    introduction = "Each line is one run with its selected epoch; nothing here is averaged."
+    introduction = "One run per line, at its selected epoch; nothing is averaged."
     table.notes = [introduction, *refused, epochs, *notes.shared_settings(all_groups)]
     return table
 

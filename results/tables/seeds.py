@@ -47,14 +47,11 @@ def power(dataset_groups: list[Group], c: Column, plan: float | None = None) -> 
     fewest = min(estimate.count for estimate in estimates.values())
     low, high = inference.spread_of_deviation(fewest)
     table.notes = [
-        f"Seeds a group: the fewest with which Welch's two-sided t-test at {inference.ALPHA:.0%} shows a true "
-        "difference of this many points between two "
-        f"groups of that deviation with a chance of {inference.POWER:.0%} (noncentral t). Least difference shown: by "
-        "the seeds there, likewise. "
-        "For one comparison: several at once need more.",
-        f"Deviations have ddof 1. One of {fewest} seeds is itself uncertain: the true one lies between {low:.2f} and "
-        f"{high:.2f} times it (95 %). "
-        "Plan by the pooled line.",
+        "Seeds per group with which a true difference of that many points between two groups of this deviation is "
+        f"detected with {inference.POWER:.0%} power (two-sided Welch's t-test at {inference.ALPHA:.0%}); least "
+        "difference shown: the same for the recorded seeds. For one comparison; several at once need more.",
+        f"A deviation (ddof 1) of {fewest} seeds is uncertain: the true one lies between {low:.2f} and {high:.2f} "
+        "times it (95 %). Plan by the pooled line.",
         f"Epochs: {columns.SELECTIONS[SELECTED]}; selected: {notes.rules(dataset_groups)}.",
         *notes.shared_settings(dataset_groups),
     ]
@@ -87,8 +84,8 @@ def plan(dataset_groups: list[Group], c: Column, points: float) -> str:
     pooled = inference.pooled(estimates)
     by_pooled = _words(inference.seeds_needed(points, pooled.deviation))
     return (
-        f"plan, {dataset}: {by_pooled} seeds a group show a difference of {points:g} points of {c.title} "
-        f"with a chance of {inference.POWER:.0%} (deviation {pooled.deviation:.2f}, pooled over "
+        f"plan, {dataset}: {by_pooled} seeds per group detect a difference of {points:g} points in {c.title} "
+        f"with {inference.POWER:.0%} power (deviation {pooled.deviation:.2f}, pooled over "
         f"{count_of(len(estimates), 'group')}; by their own deviations {_words(counts[0])} to {_words(counts[-1])})"
     )
 
@@ -136,15 +133,12 @@ def ranks(dataset_groups: list[Group], c: Column) -> Table | None:
             agreements += agreement(validated, means, part)
     if not table.rows:
         return None
-    over_seeds = (
-        "First over seeds: of the seeds that all groups have, the share at which a group is the best; ties share."
-    )
+    over_seeds = "First over seeds: share of the common seeds at which the group is the best (ties share)"
     if has_other_seeds:
-        over_seeds += " - where the groups have no seeds in common."
+        over_seeds += "; - without common seeds"
     table.notes = [
-        f"{over_seeds} First in the bootstrap: the "
-        f"share of {DRAWS:,} draws, each of as many seeds of every group as it has, with replacement, in which its "
-        "mean is the best.",
+        f"{over_seeds}. First in the bootstrap: share of {DRAWS:,} draws of each group's seeds, with replacement, in "
+        "which its mean is the best.",
         *agreements,
         f"Groups of two seeds or more. Epochs: {columns.SELECTIONS[SELECTED]}; selected: "
         f"{notes.rules(dataset_groups)}.",

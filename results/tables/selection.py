@@ -39,12 +39,10 @@ def optimism(dataset_groups: list[Group], table_columns: list[Column], ddof: int
         title = text(f"mean of {count_of(average.count, 'group')}")
         table.add([title, text(""), Cell(), Cell(), mean, Cell(), Cell()], part=notes.head(c))
     table.notes = [
-        "Chosen on validation: the value of test at the epoch that validation selects. Chosen on test: at each "
-        "metric's own best epoch on the test set, "
-        "the field's habit. Optimism: by how much the second is the better one, paired by seed.",
-        f"Mean and standard deviation (ddof {ddof}), in a group over {notes.seeds(double_groups)}, in the last line "
-        "of a part over the groups. "
-        f"Epochs: means; {notes.rules(double_groups)}.",
+        "Test values at the epoch chosen on validation, and at each metric's own best epoch on test (the field's "
+        "habit). Optimism: by how much the latter are better, paired by seed.",
+        f"Mean and standard deviation (ddof {ddof}) over {notes.seeds(double_groups)}; in the last line of a part over "
+        f"the groups. Epochs: means; {notes.rules(double_groups)}.",
         *notes.shared_settings(double_groups),
     ]
     return table
@@ -79,8 +77,8 @@ def on_average(all_groups: list[Group], first_columns: dict[str, Column | None])
     interval = ""
     if result["interval_95"]:
         low, high = result["interval_95"]
-        interval = f" (95 % interval over the groups {low:+.2f} to {high:+.2f})"
+        interval = f"; 95 % interval over the groups {low:+.2f} to {high:+.2f}"
     return [
-        f"optimism: choosing the epoch on test in place of validation makes {', '.join(titles)} on test better by "
-        f"{result['mean']:.2f} points, the mean of {count_of(len(values), 'group')}{interval}"
+        f"optimism: choosing the epoch on test instead of on validation improves {', '.join(titles)} on test by "
+        f"{result['mean']:.2f} points (mean of {count_of(len(values), 'group')}{interval})"
     ]

@@ -10,7 +10,7 @@ from results.tables import notes
 from results.tables.notes import head, number, text
 
 # in what the pairs of twins differ
-MINERS = "in the miner alone: distance, and rho_distance, which at times pushes a sample of the anchor's own class away"
+MINERS = "in the miner alone: distance, and rho_distance, which sometimes repels a sample of the anchor's class"
 
 
 def structure(dataset_groups: list[Group], table_columns: list[Column], ddof: int) -> Table:
@@ -58,10 +58,9 @@ def correlations(dataset_groups: list[Group], column: Column, quantities: list[C
         table.add(cells)
     epochs, *_ = notes.of_numbers(dataset_groups, SELECTED, 1)
     table.notes = [
-        f"Over the groups' means, each over {notes.seeds(dataset_groups)}; a group and its twin with rho_distance "
-        "count once, with their mean. "
-        f"No coefficient with fewer than {inference.GROUPS_TO_CORRELATE} groups: chance alone gives values near 1. "
-        f"p: of Pearson's coefficient, Holm-corrected over the table's rows. {epochs}",
+        f"Over the groups' means of {notes.seeds(dataset_groups)} each; a group and its twin with rho_distance count "
+        f"once, by their mean. Fewer than {inference.GROUPS_TO_CORRELATE} groups have no coefficient: chance alone "
+        f"gives values near 1. p: of Pearson's coefficient, Holm-corrected over the rows. {epochs}",
         *notes.shared_settings(dataset_groups),
         *notes.marked(dataset_groups, [column, *quantities]),
     ]
@@ -122,10 +121,10 @@ def beside_twins(
         table.add(cells, remarks)
     intervals = ""
     if any(cell.interval for row in table.rows for cell in row):
-        intervals = " In brackets: 95 % interval of the difference (Welch's t)."
+        intervals = " In brackets: its 95 % interval (Welch's t)."
     table.notes = [
-        f"The two of a pair differ {difference}.{intervals} p: two-sided Welch's t-test of the two, Holm-corrected "
-        "over the column's pairs; - of one seed.",
+        f"Pairs differ {difference}. Difference: the second minus the first.{intervals} p: two-sided Welch's t-test, "
+        "Holm-corrected over the pairs; - for a single seed.",
         _all_pairs(table_columns, tests),
         *notes.of_numbers(paired_groups, SELECTED, ddof),
     ]
@@ -138,4 +137,4 @@ def _all_pairs(table_columns: list[Column], tests: dict) -> str:
     for c in table_columns:
         above, below, p = inference.sign_test([second.mean - first.mean for first, second in tests[c]])
         directions.append(f"{c.title} rises in {above} and falls in {below} (p {p:.3g})")
-    return f"Over all pairs, by the sign test: {'; '.join(directions)}."
+    return f"Sign test over all pairs: {'; '.join(directions)}."

@@ -50,13 +50,13 @@ def by_split(grid: Splits, c: Column) -> Table:
             if ranks[m, k] == 1 and not math.isnan(cell.deviation):  # never a single seed
                 cell.mark = "best"
         table.add([text(method), *cells, _cell(means[m], c)])
-    deviations = "Deviations over the seeds of a split; in the last column over the splits' means."
+    deviations = "Deviations over the seeds of a split, in the last column over the splits' means."
     if c.higher is not None:
         listed = []
         for method, places in zip(grid.methods, ranks, strict=True):
             numbers = " ".join([f"{place:g}" for place in places])
             listed.append(f"{method} {numbers}")
-        deviations += f" Bold: the best mean of a split, unless it is of one seed. Ranks: {'; '.join(listed)}."
+        deviations += f" Bold: best mean of a split, never of a single seed. Ranks: {'; '.join(listed)}."
     table.notes = [deviations, f"Seeds: {_seeds(grid)}. Epochs: {_rules(grid)}.", *grid.notes]
     return table
 
@@ -77,14 +77,12 @@ def variance(grid: Splits, table_columns: list[Column]) -> Table:
             cells.append(Cell(error, digits=c.digits))
         table.add(cells)
     table.notes = [
-        "Standard deviations in the columns' units, by a mixed model of the runs' values with random methods, splits, "
-        "method x split and seeds (REML, statsmodels; where it does not converge on a balanced table, "
-        "by the mean squares of the two-way analysis of variance). "
-        f"{len(grid.methods)} methods and {len(grid.splits)} splits know their own deviations badly.",
-        "Split: other training and other test classes, for all methods alike. Method x split: by how much the "
-        "difference of two methods changes with the split (times the root of 2). "
-        "Draw of test classes: the standard error of a single run's R@1 over classes; it is a part of split, and in "
-        "differences of methods it mostly cancels.",
+        "Standard deviations by a mixed model with random methods, splits, method x split and seeds (REML; if it does "
+        "not converge on a balanced table, mean squares of the two-way analysis of variance). With "
+        f"{len(grid.methods)} methods and {len(grid.splits)} splits they are imprecise.",
+        "Split: effect of other classes on all methods. Method x split: times the root of 2, by how much the "
+        "difference of two methods changes with the split. Draw of test classes: standard error of a single run's R@1 "
+        "over classes; it is a part of split and mostly cancels in differences of methods.",
     ]
     return table
 
@@ -108,20 +106,18 @@ def survival(grid: Splits, table_columns: list[Column]) -> Table:
             title = text(f"{c.title}, paired over classes and seeds")
             table.add([title, *empty, *_reversal_cells(grid, c, by_classes=True)])
     table.notes = [
-        "Tau: Kendall's, of the methods' means, mean over the pairs of splits; its interval by bootstrap over splits "
-        "and over seeds inside them. "
-        "Tau of single seeds: between two seeds of one split, the same classes: what noise of training alone leaves "
-        "of a ranking of single runs.",
-        "Shown: pairs of methods whose 95 % interval on a split excludes 0, each pair by itself. Each of these is "
-        "looked up on every other split: turned, the difference has the other sign there; "
-        "turned and shown, the interval there excludes 0 on the other side, out of those with an interval there.",
-        "Predicted: percentage of the differences on another split that lie in the first split's interval, "
-        "widened for the chance in both (95 if the intervals held all that another split changes).",
+        "Tau: Kendall's, of the methods' means, mean over the pairs of splits; interval by bootstrap over splits and "
+        "their seeds. Tau of single seeds: between two seeds of one split, i.e. the same classes: the noise of "
+        "training alone.",
+        "Shown: pairs of methods whose 95 % interval on a split excludes 0, not corrected for their number. On each "
+        "other split, turned: the difference has the other sign; turned and shown: its interval, if there is one, "
+        "excludes 0 on the other side.",
+        "Predicted: percentage of the differences on another split within the first split's interval, widened for the "
+        "chance in both (95 if the intervals covered all that another split changes).",
     ]
     if any(len(group.seeds) == 1 for row in grid.members for group in row):
         table.notes.append(
-            "Where a method has one seed on a split, there is no interval over seeds, and the paired one is over "
-            "its classes alone."
+            "With a single seed on a split there is no interval over seeds, and the paired one covers classes only."
         )
     return table
 
@@ -168,10 +164,9 @@ def chosen_on_test(grid: Splits, table_columns: list[Column]) -> Table | None:
             "differently, epochs chosen on validation."
         )
     table.notes.append(
-        "Optimism: by how much the value at the metric's own best epoch on test is better than that at the epoch that "
-        "validation chose; mean and deviation over all runs. "
-        "Method x split deviation: of its means over seeds; what is the same for all shifts no ranking. Reordered: "
-        "pairs of methods on a split whose means change places.",
+        "Optimism: by how much the value at the metric's own best epoch on test is better than at the epoch chosen on "
+        "validation; mean and deviation over all runs. Method x split deviation: of its means over seeds; a common "
+        "shift changes no ranking. Reordered: pairs of methods on a split whose means change places.",
     )
     return table
 

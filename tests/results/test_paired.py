@@ -99,7 +99,7 @@ def test_pairs_that_are_asked_for(runs, tmp_path):
     written = (tmp_path / "cub200_paired.md").read_text()
     assert (
         "Epochs: selected epoch; epoch with the highest" in written
-        and "- Settings (cub200) of all groups but those marked: " in written
+        and "- Settings (cub200), unless marked: " in written
     )
 
 

@@ -131,7 +131,7 @@ def test_both_selections_stand_side_by_side(written):
     found = lines(out / "cub200_optimism.csv")
     assert [line["optimism"] for line in found] == ["+2.00"] * 5 and found[-1]["group"] == "mean of 4 groups"
     assert [line["epoch (validation)"] + line["epoch (test)"] for line in found[:4]] == ["1.02.0"] * 4
-    assert (out / "index.html").read_text().count("makes R@1 on test better by 2.00 points, the mean of 4 groups") == 1
+    assert (out / "index.html").read_text().count("improves R@1 on test by 2.00 points (mean of 4 groups") == 1
 
 
 def test_without_validation_there_is_one_selection(tmp_path):
@@ -176,7 +176,7 @@ def test_the_power_table_and_the_plan(written):
     counts = sorted(int(found[group]["seeds for 2"]) for group in spread)
     plan = tables.plan(of, R1, 2)
     assert plan.startswith(
-        f"plan, cub200: {total['seeds for 2']} seeds a group show a difference of 2 points of R@1 with a chance of 80%"
+        f"plan, cub200: {total['seeds for 2']} seeds per group detect a difference of 2 points in R@1 with 80% power"
     )
     assert f"by their own deviations {counts[0]} to {counts[-1]})" in plan
 
@@ -188,7 +188,7 @@ def test_the_plan_is_printed(tmp_path, capsys):
     evaluated(tmp_path, "--plan", "1")
     said = capsys.readouterr().out
     assert (
-        "plan, cub200: 9 seeds a group" in said
+        "plan, cub200: 9 seeds per group" in said
         and "plan, cars196: no group has two seeds, so that no deviation is known" in said
     )
     assert by_hand(1, math.sqrt(0.5), 9, math.sqrt(0.5), 9) >= 0.8 > by_hand(1, math.sqrt(0.5), 8, math.sqrt(0.5), 8)

@@ -254,10 +254,10 @@ def test_latex_takes_no_name_for_its_own_and_prints_symbols_without_unicode():
 def test_columns_of_a_clustering_are_marked_with_how_many_starts_they_are_of(results, tmp_path):
     make_runs(tmp_path / "runs", "AB", 1, quality=0.5, epochs=2, eval_kmeans_starts=3)
     for out, told in (
-        (results[1], "† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise"),
+        (results[1], "† computed from a single k-means start: the deviation over seeds includes clustering noise"),
         (
             evaluated(tmp_path, "--metrics", "e_recall@1", "nmi", "train/rho_spectrum@2"),
-            "† the mean over 3 k-means starts",
+            "† mean over 3 k-means starts",
         ),
     ):
         text = (out / "cub200_selected.md").read_text()
