@@ -49,7 +49,7 @@ def make(root: Path, runs: int, epochs: int, is_bare: bool = False) -> int:
             found = rows(quality, epochs, seed, splits)
             changed = {"dataset": dataset, "use_tv_split": "val" in splits, "loss_margin_beta": 1 + group}
             make_run(
-                root, f"Method_{group:02d}", seed, epochs=epochs, found=found, environment=recorded, **flags | changed
+                root, f"Method_{group:02d}", seed, epochs=epochs, records=found, environment=recorded, **flags | changed
             )
     return groups * SEEDS
 

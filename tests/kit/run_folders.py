@@ -66,7 +66,7 @@ def rows(quality, epochs, seed, splits=("train", "test"), metrics=METRICS + STRU
     """(epoch, split, metric, value): curves that rise towards `quality` and fall a little again."""
     rng = np.random.default_rng([int(quality * 1e6), seed])
     steps = np.arange(1, epochs + 1)
-    found = []
+    records = []
     for split in splits:
         for i, metric in enumerate(metrics):
             level = (
@@ -75,18 +75,18 @@ def rows(quality, epochs, seed, splits=("train", "test"), metrics=METRICS + STRU
                 else (1.2 - quality) * (0.5 + 0.1 * i)
             )
             curve = level * (1 - 0.5 * np.exp(-steps / 20) - 1e-4 * steps) + 0.004 * rng.standard_normal(epochs)
-            found += [(int(e), split, metric, v) for e, v in zip(steps, curve, strict=True)]
+            records += [(int(e), split, metric, v) for e, v in zip(steps, curve, strict=True)]
     for metric in training:
-        found += [(int(e), "train", metric, v) for e, v in zip(steps, rng.random(epochs), strict=True)]
-    return sorted(found, key=lambda row: row[0])
+        records += [(int(e), "train", metric, v) for e, v in zip(steps, rng.random(epochs), strict=True)]
+    return sorted(records, key=lambda row: row[0])
 
 
-def write_metrics(path, found):
+def write_metrics(path, records):
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("epoch", "split", "metric", "value"))
-        writer.writerows([epoch, split, metric, repr(float(value))] for epoch, split, metric, value in found)
+        writer.writerows([epoch, split, metric, repr(float(value))] for epoch, split, metric, value in records)
 
 
 def make_run(
@@ -95,7 +95,7 @@ def make_run(
     seed=0,
     quality=0.6,
     epochs=6,
-    found=None,
+    records=None,
     name=None,
     environment=ENVIRONMENT,
     splits=BOTH,
@@ -105,19 +105,20 @@ def make_run(
     flags = {**FLAGS, "n_epochs": epochs, "group": group, "seed": seed, **flags}
     folder = root / flags["dataset"] / (name or f"{group}_s{seed}")
     flags["savename"] = folder.name
-    found = rows(quality, epochs, seed, splits) if found is None else found
-    write_metrics(folder / "CSV_Logs" / "metrics.csv", found)
+    records = rows(quality, epochs, seed, splits) if records is None else records
+    write_metrics(folder / "CSV_Logs" / "metrics.csv", records)
     (folder / "parameters.yaml").write_text(yaml.safe_dump(flags))
     (folder / "environment.yaml").write_text(yaml.safe_dump(environment))
     (folder / "summary.json").write_text(json.dumps({"parameters": flags}))
     return folder
 
 
-def make_runs(root, groups, seeds=2, **about):
+def make_runs(root, groups, seeds=2, **settings):
     """Runs of the seeds 0, 1, ... of each group: names, or name -> arguments of its own."""
     for group in groups:
+        of_group = groups[group] if isinstance(groups, dict) else {}
         for seed in range(seeds):
-            make_run(root, group, seed, **about | (groups[group] if isinstance(groups, dict) else {}))
+            make_run(root, group, seed, **settings | of_group)
 
 
 def evaluated(folder, *words, runs="runs", out="out", figures=False):
@@ -126,7 +127,7 @@ def evaluated(folder, *words, runs="runs", out="out", figures=False):
     """
     with pytest.MonkeyPatch.context() as patch:
         if not figures:
-            patch.setattr(Result_Evaluations, "_figures", lambda *about: [])
+            patch.setattr(Result_Evaluations, "_figures", lambda *args: [])
         Result_Evaluations.main(
             Result_Evaluations.read(["--runs", str(folder / runs), "--out", str(folder / out), *map(str, words)])
         )

@@ -28,13 +28,13 @@ def test_curves_are_those_of_the_file(tmp_path, figures):
     assert [axis.get_title() for axis in figure.axes] == ["e_recall@1", "e_recall@2", "e_recall@10"], (
         "by number, not by letters"
     )
-    drawn = figure.axes[0].lines
-    lines = {line.get_label(): line for line in drawn}
+    curves_drawn = figure.axes[0].lines
+    lines = {line.get_label(): line for line in curves_drawn}
     for number, split in enumerate(("train", "val", "test")):
         assert lines[split].get_xdata().tolist() == [1, 2, 3]
         assert lines[split].get_ydata().tolist() == pytest.approx([0.1 * epoch + 0.03 * number for epoch in (1, 2, 3)])
         assert lines[split].get_color() == text.SPLIT_COLOURS[split]
-    hollow = [line for line in drawn if line.get_label() in ("untrained", "bare backbone")]
+    hollow = [line for line in curves_drawn if line.get_label() in ("untrained", "bare backbone")]
     assert len(hollow) == 6 and {(line.get_markerfacecolor(), line.get_xdata()[0]) for line in hollow} == {
         ("none", -1),
         ("none", 0),
@@ -48,7 +48,7 @@ def test_curves_are_those_of_the_file(tmp_path, figures):
         "untrained",
         "selected epoch, 2",
     ]
-    assert [line.get_xdata()[0] for line in drawn if line.get_marker() == "D"] == [2] * 3
+    assert [line.get_xdata()[0] for line in curves_drawn if line.get_marker() == "D"] == [2] * 3
     curves.draw_curves(made_run(tmp_path / "Cross_s1" / "fold_2", epochs=(1,)))
     assert figures["e_recall"].get_suptitle() == "Cross_s1/fold_2"
     assert "untrained" not in [text.get_text() for text in figures["e_recall"].legends[0].get_texts()]
@@ -70,10 +70,10 @@ def test_names_and_legend_stay_inside_and_apart(tmp_path, figures):
     for figure in figures.values():
         renderer = figure._get_renderer()
         width, height = figure.bbox.size
-        shown = [figure._suptitle, *(axis.title for axis in figure.axes if axis.get_visible()), figure.legends[0]]
-        boxes = [one.get_window_extent(renderer) for one in shown]
+        artists = [figure._suptitle, *(axis.title for axis in figure.axes if axis.get_visible()), figure.legends[0]]
+        boxes = [extent.get_window_extent(renderer) for extent in artists]
         assert all(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height for box in boxes)
-        assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+        assert not any(extent.overlaps(earlier) for i, extent in enumerate(boxes) for earlier in boxes[:i])
 
 
 def test_a_file_where_the_folder_should_be_is_set_aside(tmp_path, capsys):

@@ -51,7 +51,7 @@ def cjk_font(tmp_path):
     return "Squares"
 
 
-def drawn(path, names=NAMES):
+def draw(path, names=NAMES):
     """The texts of a map of classes and of a picture of neighbours."""
     labels = np.repeat(np.arange(4), 6)
     features = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
@@ -62,15 +62,15 @@ def drawn(path, names=NAMES):
 
 
 def test_names_without_a_font_become_numbers(tmp_path):
-    shown = drawn(tmp_path / "a.png")
-    assert [shown[label]["s"] for label in (-1, 0, 1, 2, 3)] == ["distractor", "class 0", "class 1", "cat", "class 3"]
+    texts = draw(tmp_path / "a.png")
+    assert [texts[label]["s"] for label in (-1, 0, 1, 2, 3)] == ["distractor", "class 0", "class 1", "cat", "class 3"]
     assert fonts.drawable("a北b ü") == "a□b ü" and text.printable("a\n北") == "a □"
     assert matplotlib.rcParams["font.family"] == ["sans-serif"] and (tmp_path / "a.png").stat().st_size > 5000
 
 
 def test_a_font_that_has_the_names_draws_them(tmp_path, cjk_font):
-    shown = drawn(tmp_path / "a.png")
-    assert [shown[label]["s"] for label in (0, 1, 2, 3)] == ["東京 犬", "class 1", "cat", "北京"]
+    texts = draw(tmp_path / "a.png")
+    assert [texts[label]["s"] for label in (0, 1, 2, 3)] == ["東京 犬", "class 1", "cat", "北京"]
     assert matplotlib.rcParams["font.family"] == ["sans-serif", cjk_font]
     assert text.text_width("東京", 10) == pytest.approx(16, rel=0.1), "two squares of .8 each"
 

@@ -19,7 +19,7 @@ from tests.kit.splits import options
 PICTURES = True
 
 
-class Things:
+class ImageList:
     def __init__(self, labels, names=True):
         self.labels = labels
         if names:
@@ -37,21 +37,21 @@ def task_of(features, labels, reference=None, reference_labels=None, exclude=Non
     return Task(Rows(features, labels, parents=parents[0]), gallery, exclude)
 
 
-def assert_worst(shown, found):
-    """The worst queries of a space, at most one of a class. `found`: of each query its reference's labels, right or
+def assert_worst(searched, hits):
+    """The worst queries of a space, at most one of a class. `hits`: of each query its reference's labels, right or
     not, nearest first.
     """
     rows = []
-    for query, right in enumerate(found):
+    for query, right in enumerate(hits):
         if any(right):
             rows.append((plain_value("map_r", right, sum(right), None), -(right.index(True) + 1), query))
     expected = []
     seen = set()
     for ap, first, query in sorted(rows):
-        if shown.queries.labels[query] not in seen:
-            seen.add(shown.queries.labels[query])
+        if searched.queries.labels[query] not in seen:
+            seen.add(searched.queries.labels[query])
             expected.append((query, f"AP@R {ap:.2f}\nfirst hit at {-first:,}"))
-    worst, notes = queries.worst_queries(shown, seed=1)
+    worst, notes = queries.worst_queries(searched, seed=1)
     assert len(worst) > 2
     assert [(int(query), note) for query, note in zip(worst, notes, strict=True)] == expected[: queries.SHOWN]
 
@@ -67,36 +67,40 @@ def test_pictures_show_what_the_metrics_count(kind):
         "few points": generator.normal(size=(15, 16))[generator.integers(0, 15, 200)],
         "one point": np.ones((200, 16)),
     }[kind].astype(np.float32)
-    shown = task_of(features, labels)
-    found = queries.nearest(shown, np.arange(200), 7)
-    assert [few.tolist() for few in found] == metrics.EmbeddingSpace(features, labels).neighbours(7).tolist()
-    assert_worst(shown, [[bool(labels[j] == labels[i]) for j in order] for i, order in orders(features)])
-    for few in (3, 1):
-        assert [len(found) for found in queries.nearest(task_of(features[:few], labels[:few]), np.array([0]), 7)] == [
-            few - 1
-        ]
-    alone, notes = queries.worst_queries(task_of(features[:5], np.arange(5)), seed=1)
-    assert len(alone) == len(notes) == 0
+    searched = task_of(features, labels)
+    nearest_rows = queries.nearest(searched, np.arange(200), 7)
+    assert [row.tolist() for row in nearest_rows] == metrics.EmbeddingSpace(features, labels).neighbours(7).tolist()
+    assert_worst(searched, [[bool(labels[j] == labels[i]) for j in order] for i, order in orders(features)])
+    for size in (3, 1):
+        (row,) = queries.nearest(task_of(features[:size], labels[:size]), np.array([0]), 7)
+        assert len(row) == size - 1
+    lone_queries, notes = queries.worst_queries(task_of(features[:5], np.arange(5)), seed=1)
+    assert len(lone_queries) == len(notes) == 0
 
 
 @pytest.mark.parametrize("inside_parents", [False, True])
-@pytest.mark.parametrize("own", ["none", "some"])
-def test_queries_search_in_the_reference_and_in_their_super_class(inside_parents, own):
+@pytest.mark.parametrize("is_own", ["none", "some"])
+def test_queries_search_in_the_reference_and_in_their_super_class(inside_parents, is_own):
     generator = np.random.default_rng(3)
     features, reference = (generator.normal(size=(n, 5)).astype(np.float32) for n in (40, 70))
     labels = generator.integers(0, 9, 40)
     reference_labels = generator.integers(1, 10, 70)
     exclude = np.full(40, -1)
-    if own == "some":
-        reference[10:30], reference_labels[10:30], exclude[:20] = features[:20], labels[:20], np.arange(10, 30)
+    if is_own == "some":
+        reference[10:30] = features[:20]
+        reference_labels[10:30] = labels[:20]
+        exclude[:20] = np.arange(10, 30)
     parents = (labels % 3, reference_labels % 3) if inside_parents else (None, None)
-    shown = task_of(features, labels, reference, reference_labels, exclude, parents)
-    found = [order for _, order in orders(features, reference, exclude)]
+    searched = task_of(features, labels, reference, reference_labels, exclude, parents)
+    expected = [order for _, order in orders(features, reference, exclude)]
     if inside_parents:
-        found = [[j for j in order if parents[1][j] == parents[0][query]] for query, order in enumerate(found)]
-    assert [few.tolist() for few in queries.nearest(shown, np.arange(40), 7)] == [order[:7] for order in found]
+        all_orders = expected
+        expected = []
+        for query, order in enumerate(all_orders):
+            expected.append([j for j in order if parents[1][j] == parents[0][query]])
+    assert [row.tolist() for row in queries.nearest(searched, np.arange(40), 7)] == [order[:7] for order in expected]
     assert_worst(
-        shown, [[bool(reference_labels[j] == labels[query]) for j in order] for query, order in enumerate(found)]
+        searched, [[bool(reference_labels[j] == labels[query]) for j in order] for query, order in enumerate(expected)]
     )
 
 
@@ -105,7 +109,8 @@ def test_queries_search_in_the_reference_and_in_their_super_class(inside_parents
 def test_pairs_are_of_one_class_and_of_two(classes, seed, inside):
     labels = np.array(classes)
     parents = labels % 2 if inside else np.zeros_like(labels)
-    (a, b), (c, d) = space.sample_pairs(labels, seed, *([parents] if inside else []))
+    limits = parents if inside else None
+    (a, b), (c, d) = space.sample_pairs(labels, seed, limits)
     assert (
         (labels[a] == labels[b]).all()
         and (a != b).all()
@@ -133,13 +138,15 @@ def test_samples_of_classes_and_of_queries():
     assert np.array_equal(chosen, space.sample_classes(labels, 20, seed=5))
     assert np.array_equal(space.sample_classes(labels, 1000, seed=5), np.arange(30))
     labels = np.repeat([7, 3, 9], [50, 2, 1])
-    shown = queries.sample_queries(labels, 1)
-    assert len(shown) == 8 and set(labels[shown]) == {3, 7, 9} and (np.diff(shown) > 0).all(), (
+    sampled = queries.sample_queries(labels, 1)
+    assert len(sampled) == 8 and set(labels[sampled]) == {3, 7, 9} and (np.diff(sampled) > 0).all(), (
         "of distinct classes as far as there are"
     )
-    many = np.repeat(np.arange(20), 5)
-    first, again, other = (queries.sample_queries(many, seed) for seed in (3, 3, 4))
-    assert len(set(many[first])) == 8 and np.array_equal(first, again) and not np.array_equal(first, other)
+    repeated = np.repeat(np.arange(20), 5)
+    first, repetition, other_seed = (queries.sample_queries(repeated, seed) for seed in (3, 3, 4))
+    assert (
+        len(set(repeated[first])) == 8 and np.array_equal(first, repetition) and not np.array_equal(first, other_seed)
+    )
     assert queries.sample_queries(np.zeros(1, dtype=int), 3).tolist() == [0]
 
 
@@ -147,36 +154,36 @@ def test_images_are_shown_whole(tmp_path):
     make_folder(tmp_path / "things", n_classes=4, size=(300, 100))
     opt = options("--dataset", "folder", "--dataset_folder_path", str(tmp_path / "things"), "--not_pretrained")
     splits = datasets.select("folder", opt, opt.source_path, 224)
-    both = ConcatDataset([splits["evaluation"], splits["testing"]])
-    first, second = (neighbours.whole_image(both, index) for index in (0, len(splits["evaluation"])))
+    joined = ConcatDataset([splits["evaluation"], splits["testing"]])
+    first, second = (neighbours.whole_image(joined, index) for index in (0, len(splits["evaluation"])))
     assert first.shape == second.shape == (80, 240, 3)
     assert np.abs(first - np.asarray(random_picture((0, 0), (300, 100)).resize((240, 80))).astype(float)).mean() < 4
-    assert np.array_equal(neighbours.whole_image(Things(np.arange(3)), 2), np.full((8, 8, 3), 18)), (
+    assert np.array_equal(neighbours.whole_image(ImageList(np.arange(3)), 2), np.full((8, 8, 3), 18)), (
         "where there is no other, the transformed one"
     )
 
 
-@pytest.mark.parametrize("own", [True, False], ids=["in itself", "in another reference"])
-def test_distances_stand_below_the_neighbours(figures, tmp_path, own):
+@pytest.mark.parametrize("is_own", [True, False], ids=["in itself", "in another reference"])
+def test_distances_stand_below_the_neighbours(figures, tmp_path, is_own):
     generator = np.random.default_rng(0)
     features = generator.normal(size=(30, 4)).astype(np.float32)
     labels = np.arange(30) % 3
-    reference = features if own else generator.normal(size=(40, 4)).astype(np.float32)
-    exclude = np.arange(30) if own else np.full(30, -1)
+    reference = features if is_own else generator.normal(size=(40, 4)).astype(np.float32)
+    exclude = np.arange(30) if is_own else np.full(30, -1)
     reference_labels = np.arange(len(reference)) % 3
-    one = task_of(features, labels, reference, reference_labels, exclude)
-    shown = np.array([4, 9])
-    found = queries.nearest(one, shown, 7)
+    searched = task_of(features, labels, reference, reference_labels, exclude)
+    sampled = np.array([4, 9])
+    neighbour_rows = queries.nearest(searched, sampled, 7)
     neighbours.recoveries(
         tmp_path / "a.png",
-        (Things(labels), Things(reference_labels)),
-        one,
-        neighbours.Rankings(shown, found, queries.judged(one, shown, found)),
+        (ImageList(labels), ImageList(reference_labels)),
+        searched,
+        neighbours.Rankings(sampled, neighbour_rows, queries.judged(searched, sampled, neighbour_rows)),
         "title",
     )
     expected = [
         f"distance {np.linalg.norm(features[query].astype(float) - reference[j].astype(float)):#.3g}"
-        for query, (_, order) in zip(shown, orders(features[shown], reference, exclude[shown]), strict=True)
+        for query, (_, order) in zip(sampled, orders(features[sampled], reference, exclude[sampled]), strict=True)
         for j in order[:7]
     ]
     assert [text for text, _ in boxes(figures["a"]) if text.startswith("distance")] == expected
@@ -217,8 +224,8 @@ def boxes(figure):
 def drawn_of(folder, features, labels, title, size_of_tsne, **of_splits):
     """The paths of all pictures of these embeddings. `of_splits`: the images."""
     embedded = {
-        split: Embedded({"discriminative": features.astype(np.float32)}, labels, 0.0, things)
-        for split, things in of_splits.items()
+        split: Embedded({"discriminative": features.astype(np.float32)}, labels, 0.0, images)
+        for split, images in of_splits.items()
     }
     return outputs.draw_pictures(folder, embedded, "test", options("--eval_size_of_tsne", str(size_of_tsne)), title)
 
@@ -245,26 +252,26 @@ NAMES = {
 )
 def test_no_text_runs_into_another_or_off_the_picture(figures, tmp_path, size, classes, names):
     labels = np.arange(size) % classes
-    things = Things(labels)
-    things.class_names = {label: NAMES[names].format(label) for label in range(classes)}
+    images = ImageList(labels)
+    images.class_names = {label: NAMES[names].format(label) for label in range(classes)}
     drawn_of(
         tmp_path,
         np.random.default_rng(size).normal(size=(size, 6)),
         labels,
         outputs._title("W" * 40, 1000),
         1,
-        test=things,
+        test=images,
     )
     for stem in {"sample_recoveries", "worst_queries", "spectrum", "distances"} & set(figures):
         width, height = figures[stem].bbox.size
-        found = boxes(figures[stem])
-        for shown, box in found:
-            assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, (stem, shown)
+        text_boxes = boxes(figures[stem])
+        for words, box in text_boxes:
+            assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, (stem, words)
         if stem in ("sample_recoveries", "worst_queries"):
-            x, y, right, top = np.array([box.extents for _, box in found]).T
+            x, y, right, top = np.array([box.extents for _, box in text_boxes]).T
             overlap = (x[:, None] <= right) & (x <= right[:, None]) & (y[:, None] <= top) & (y <= top[:, None])
-            assert not [(found[a][0], found[b][0]) for a, b in np.argwhere(np.triu(overlap, 1))], stem
-            assert all("\n" not in shown or shown.startswith("AP@R ") for shown, _ in found)
+            assert not [(text_boxes[a][0], text_boxes[b][0]) for a, b in np.argwhere(np.triu(overlap, 1))], stem
+            assert all("\n" not in words or words.startswith("AP@R ") for words, _ in text_boxes)
 
 
 def test_spectra_count_zeros_and_show_a_single_value(figures, tmp_path):
@@ -294,19 +301,21 @@ def test_coloured_groups_are_large_and_spread():
 def test_tsne_has_colours_by_super_class_where_there_are_some(figures, tmp_path, supers):
     labels = np.repeat(np.arange(30), 4)
     features = np.random.default_rng(0).normal(size=(120, 5)).astype(np.float32)
-    things = Things(labels)
-    things.super_labels = {label: ("first" if label % 2 else "second") if supers else None for label in range(30)}
-    parents = queries.super_classes(Embedded({}, labels, 0.0, things))
+    images = ImageList(labels)
+    images.super_labels = dict.fromkeys(range(30))
+    if supers:
+        images.super_labels = {label: "first" if label % 2 else "second" for label in range(30)}
+    parents = queries.super_classes(Embedded({}, labels, 0.0, images))
     assert (parents is not None) == supers
-    assert space.tsne(tmp_path / "tsne.png", features, labels, 120, 1, "Group", things.class_names, parents)
+    assert space.tsne(tmp_path / "tsne.png", features, labels, 120, 1, "Group", images.class_names, parents)
     figure = figures["tsne"]
     legend = [text.get_text().strip() for text in figure.legends[0].get_texts()]
     assert legend == ["first", "second"] if supers else (len(legend) == 13 and legend[-1] == "18 other classes")
     assert ("by super-class" in figure.axes[0].get_title()) == supers
-    drawn = {
+    points_of = {
         tuple(collection.get_facecolor()[0]): len(collection.get_offsets()) for collection in figure.axes[0].collections
     }
-    assert sum(drawn.values()) == 120 and len(drawn) == len(legend)
+    assert sum(points_of.values()) == 120 and len(points_of) == len(legend)
     assert figure.legends[0].get_window_extent(figure._get_renderer()).x1 <= figure.bbox.width
 
 
@@ -324,7 +333,13 @@ def test_tsne_has_colours_by_super_class_where_there_are_some(figures, tmp_path,
 def test_all_are_drawn_of_any_space(labels, features, tmp_path):
     with np.errstate(all="ignore"):
         paths = drawn_of(
-            tmp_path, features, labels, "$Group, epoch 1", 8, train=Things(labels, names=False), test=Things(labels)
+            tmp_path,
+            features,
+            labels,
+            "$Group, epoch 1",
+            8,
+            train=ImageList(labels, names=False),
+            test=ImageList(labels),
         )
     names = {path.name for path in paths}
     assert {path.name for path in tmp_path.iterdir()} == names

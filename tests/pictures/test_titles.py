@@ -18,20 +18,20 @@ def assert_titles_fit(figure):
     renderer = figure.canvas.get_renderer()
     titles = [title for axis in figure.axes for title in (axis.title, axis._left_title)]
     titles += [figure._suptitle] if figure._suptitle is not None else []
-    shown = [title for title in titles if title.get_text()]
-    assert shown
-    for title in shown:
+    titles_shown = [title for title in titles if title.get_text()]
+    assert titles_shown
+    for title in titles_shown:
         box = title.get_window_extent(renderer)
         assert box.x0 >= 0 and box.x1 <= figure.bbox.width, title.get_text()
 
 
-def dots(count, both=False):
-    return [Dot(f"g{i}", both and i % 2 == 0, False, (Value(i, 0.1), Value(i**0.5, 0.1))) for i in range(count)]
+def dots(count, with_twins=False):
+    return [Dot(f"g{i}", with_twins and i % 2 == 0, False, (Value(i, 0.1), Value(i**0.5, 0.1))) for i in range(count)]
 
 
 def figures():
-    panel = Panel(dots(6, both=True), "x", f"{LONG}: r = +0.5 over 6 groups", True)
-    single = [dot._replace(values=dot.values[:1]) for dot in dots(4, both=True)]
+    panel = Panel(dots(6, with_twins=True), "x", f"{LONG}: r = +0.5 over 6 groups", True)
+    single = [dot._replace(values=dot.values[:1]) for dot in dots(4, with_twins=True)]
     triple = [dot._replace(values=(*dot.values, dot.values[0])) for dot in dots(3)]
     yield pictures.relations([panel], "y", LONG)
     yield pictures.labelled(panel, "y")
@@ -48,8 +48,8 @@ def test_titles_of_figures_of_groups():
 
 
 def test_titles_of_a_run_s_pictures(tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, *args, **more: drawn.append(self))
+    saved = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *args, **options: saved.append(self))
     generator = np.random.default_rng(0)
     features = {"test": generator.normal(size=(40, 4)).astype(np.float32)}
     labels = {"test": np.arange(40) % 5}
@@ -57,13 +57,15 @@ def test_titles_of_a_run_s_pictures(tmp_path, monkeypatch):
     space.distances(tmp_path / "b.png", features, labels, {"test": None}, 0, LONG)
     space.tsne(tmp_path / "c.png", features["test"], labels["test"], 40, 0, LONG)
     space.cmc(tmp_path / "d.png", np.array([1.0, 2.0, np.inf]), LONG)
-    assert len(drawn) == 4
-    for figure in drawn:
+    assert len(saved) == 4
+    for figure in saved:
         assert_titles_fit(figure)
 
 
 @pytest.mark.parametrize("width", [40, 200, 400])
 def test_a_long_title_is_smaller_then_cut(width):
-    found = text.title_that_fits(LONG, width)
-    assert text.text_width(found["text"], found["fontsize"]) <= width and found["fontsize"] == text.LEAST_TITLE_SIZE
+    fitting = text.title_that_fits(LONG, width)
+    assert (
+        text.text_width(fitting["text"], fitting["fontsize"]) <= width and fitting["fontsize"] == text.LEAST_TITLE_SIZE
+    )
     assert text.title_that_fits("short", 200) == {"text": "short", "fontsize": text.TITLE_SIZE}

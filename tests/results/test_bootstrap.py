@@ -12,57 +12,60 @@ from utilities.intervals import t_quantile
 SIZES = [3, 1, 7, 2, 5]
 
 
-def made(seed=0, seeds=3, sizes=SIZES):
+def simulated_values(seed=0, seeds=3, sizes=SIZES):
     generator = np.random.default_rng(seed)
     classes = generator.permutation(np.repeat(np.arange(len(sizes)), sizes))
     return [generator.random(len(classes)) for _ in range(seeds)], classes
 
 
 def test_sums_of_classes_and_queries_that_do_not_count():
-    values, classes = made()
-    for one in values:
-        one[classes == 1] = np.nan  # the class of one query
-        one[np.flatnonzero(classes == 2)[0]] = np.nan
+    values, classes = simulated_values()
+    for run in values:
+        run[classes == 1] = np.nan  # the class of one query
+        run[np.flatnonzero(classes == 2)[0]] = np.nan
     outcomes = bootstrap.class_outcomes(values, classes)
     assert outcomes.sizes.tolist() == [3, 6, 2, 5]
-    for one, sums, mean in zip(values, outcomes.sums, outcomes.means, strict=True):
-        assert sums == pytest.approx([np.nansum(one[classes == c]) for c in (0, 2, 3, 4)])
-        assert mean == pytest.approx(np.nanmean(one))
+    for run, sums, mean in zip(values, outcomes.sums, outcomes.means, strict=True):
+        assert sums == pytest.approx([np.nansum(run[classes == c]) for c in (0, 2, 3, 4)])
+        assert mean == pytest.approx(np.nanmean(run))
 
 
 @pytest.mark.parametrize("block", [3, 250])
 def test_draws_are_means_over_drawn_classes_the_same_for_all(monkeypatch, block):
     monkeypatch.setattr(bootstrap, "BLOCK", block)
-    (values, classes), (others, _) = made(1), made(2, seeds=2)
-    parts = [bootstrap.class_outcomes(values, classes), bootstrap.class_outcomes(others, classes)]
-    drawn = bootstrap.drawn_means(parts, 40, seed=5)
-    assert [one.shape for one in drawn] == [(40, 3), (40, 2)]
+    values, classes = simulated_values(1)
+    other_values, _ = simulated_values(2, seeds=2)
+    parts = [bootstrap.class_outcomes(values, classes), bootstrap.class_outcomes(other_values, classes)]
+    means = bootstrap.drawn_means(parts, 40, seed=5)
+    assert [run.shape for run in means] == [(40, 3), (40, 2)]
     generator = np.random.default_rng(5)
     chosen = np.concatenate([generator.integers(0, 5, (min(block, 40 - start), 5)) for start in range(0, 40, block)])
-    for i, own in enumerate(chosen):
-        rows = np.concatenate([np.flatnonzero(classes == c) for c in own])  # a class drawn twice counts twice
-        assert drawn[0][i] == pytest.approx([one[rows].mean() for one in values])
-        assert drawn[1][i] == pytest.approx([one[rows].mean() for one in others])
+    for i, rows_of_draw in enumerate(chosen):
+        rows = np.concatenate([np.flatnonzero(classes == c) for c in rows_of_draw])  # a class drawn twice counts twice
+        assert means[0][i] == pytest.approx([run[rows].mean() for run in values])
+        assert means[1][i] == pytest.approx([run[rows].mean() for run in other_values])
 
 
 def test_equal_methods_have_no_difference_and_no_width():
-    values, classes = made(3)
-    one = bootstrap.class_outcomes([values[0]] * 4, classes)
-    found = bootstrap.difference(one, one, tuple(bootstrap.drawn_means([one, one], 200)))
-    assert found[:4] == (0.0, 0.0, 0.0, 0.0)
+    values, classes = simulated_values(3)
+    outcomes = bootstrap.class_outcomes([values[0]] * 4, classes)
+    difference = bootstrap.difference(outcomes, outcomes, tuple(bootstrap.drawn_means([outcomes, outcomes], 200)))
+    assert difference[:4] == (0.0, 0.0, 0.0, 0.0)
 
 
 def test_seeds_alone_are_students_t():
     """All classes alike, and no chance in them: what is left is the difference of two means of few seeds (Welch)."""
     levels = [np.array([0.50, 0.53, 0.48, 0.55, 0.51]), np.array([0.40, 0.46, 0.41, 0.44, 0.42])]
     outcomes = [bootstrap.Outcomes(np.outer(level, np.full(50, 4.0)), np.full(50, 4.0)) for level in levels]
-    found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, 20_000)))
+    difference = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, 20_000)))
     a, b = (level.var(ddof=1) / 5 for level in levels)
     freedom = (a + b) ** 2 / (a**2 / 4 + b**2 / 4)
-    assert found.error == pytest.approx(math.sqrt(a + b)) and found.freedom == pytest.approx(freedom)
-    half = t_quantile(freedom) * found.error
-    assert found.value == pytest.approx(levels[0].mean() - levels[1].mean())
-    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.06 * half)
+    assert difference.error == pytest.approx(math.sqrt(a + b)) and difference.freedom == pytest.approx(freedom)
+    half = t_quantile(freedom) * difference.error
+    assert difference.value == pytest.approx(levels[0].mean() - levels[1].mean())
+    assert (difference.low, difference.high) == pytest.approx(
+        (difference.value - half, difference.value + half), abs=0.06 * half
+    )
 
 
 def test_classes_alone_are_the_paired_ratio_estimator():
@@ -73,13 +76,13 @@ def test_classes_alone_are_the_paired_ratio_estimator():
     sizes = generator.integers(2, 40, 400).astype(float)
     hard = generator.random(400)
     sums = [np.array([(0.2 + 0.6 * hard + 0.02 * generator.normal(size=400)) * sizes]) for _ in range(2)]
-    outcomes = [bootstrap.Outcomes(one, sizes) for one in sums]
-    found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, 4000)))
-    apart = (sums[0] - sums[1])[0]
-    residual = apart - apart.sum() / sizes.sum() * sizes
-    assert found.error == pytest.approx(math.sqrt((residual**2).sum()) / sizes.sum(), rel=0.05)
-    alone = sums[0][0] - sums[0].sum() / sizes.sum() * sizes
-    assert found.error < math.sqrt((alone**2).sum()) / sizes.sum() / 5
+    outcomes = [bootstrap.Outcomes(method_sums, sizes) for method_sums in sums]
+    result = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, 4000)))
+    difference_of_sums = (sums[0] - sums[1])[0]
+    residual = difference_of_sums - difference_of_sums.sum() / sizes.sum() * sizes
+    assert result.error == pytest.approx(math.sqrt((residual**2).sum()) / sizes.sum(), rel=0.05)
+    residuals = sums[0][0] - sums[0].sum() / sizes.sum() * sizes
+    assert result.error < math.sqrt((residuals**2).sum()) / sizes.sum() / 5
 
 
 def test_the_chance_of_queries_is_not_counted_twice():
@@ -90,9 +93,9 @@ def test_the_chance_of_queries_is_not_counted_twice():
         outcomes = simulated(
             np.random.default_rng([seed, 1]), classes=40, of_seed=0.0, both=0.0, of_class=0.0, between=0.0
         )
-        found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, 300, seed)), seed)
-        errors.append(found.error)
-        values.append(found.value)
+        difference = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, 300, seed)), seed)
+        errors.append(difference.error)
+        values.append(difference.value)
     assert math.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values, ddof=1), rel=0.2)
 
 
@@ -106,8 +109,8 @@ def test_coverage(flags):
     held = 0
     for seed in range(1000):
         outcomes = simulated(np.random.default_rng([seed, 2]), classes=60, **flags)
-        found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, 1000, seed)), seed)
-        held += found.low <= true <= found.high
+        difference = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, 1000, seed)), seed)
+        held += difference.low <= true <= difference.high
     assert 930 <= held <= 970
 
 
@@ -117,7 +120,7 @@ def test_few_classes_leave_as_much_freedom_as_the_worst_known_part_has():
     for seed in range(40):
         generator = np.random.default_rng(seed)
         first, second = (bootstrap.Outcomes(generator.random((5, 3)) * 8, np.full(3, 8.0)) for _ in range(2))
-        found = bootstrap.difference(first, second, tuple(bootstrap.drawn_means([first, second], 200, seed)), seed)
-        least.append(found.freedom)
-        assert found.freedom >= 2 and found.high - found.low < 1000
+        difference = bootstrap.difference(first, second, tuple(bootstrap.drawn_means([first, second], 200, seed)), seed)
+        least.append(difference.freedom)
+        assert difference.freedom >= 2 and difference.high - difference.low < 1000
     assert min(least) == 2, "in some of them the bound is what counts"

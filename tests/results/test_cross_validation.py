@@ -41,14 +41,16 @@ def make(root, group="Cross", seed=1, folds=range(4), joined=0.4, missing=(), **
     flags = FLAGS | flags
     base = root / "cub200" / f"{group}_s{seed}"
     for fold in folds:
-        found = [(epoch, "val", "map_r", value + 0.01 * fold) for epoch, value in ((1, 0.2), (2, 0.3), (3, 0.25))]
-        found.insert(2, (2, "test", "map_r", on_test(seed, fold)))
+        records = [(epoch, "val", "map_r", value + 0.01 * fold) for epoch, value in ((1, 0.2), (2, 0.3), (3, 0.25))]
+        records.insert(2, (2, "test", "map_r", on_test(seed, fold)))
+        if fold in missing:
+            records = []
         make_run(
             root,
             group,
             seed,
             epochs=3,
-            found=[] if fold in missing else found,
+            records=records,
             name=f"{group}_s{seed}/fold_{fold}",
             **flags,
         )
@@ -154,14 +156,14 @@ def test_a_missing_fold_is_told_and_old_concatenated_results_are_not_used(tmp_pa
 def test_concatenated_results_of_other_epochs_or_another_measurement(tmp_path):
     path = make(tmp_path) / "meta" / "concatenated.json"
     content = json.loads(path.read_text())
-    other = [
+    changes = [
         {"epochs": [2, 2, 2, 3]},
         {"folds": 3},
         {"epochs": "x"},
         {"flags": 3},
         *({"values": value} for value in (3, {"test": None}, {"test": {"map_r": 3}})),
     ]
-    for text in ("{ cut short", *(json.dumps({**content, **one}) for one in other)):
+    for text in ("{ cut short", *(json.dumps({**content, **change}) for change in changes)):
         path.write_text(text)
         assert np.isnan(built(tmp_path)["Cross"].joined(MAP_R)).all(), text
     path.write_text(json.dumps({**content, "flags": {"eval_pca": 64}}))
@@ -173,17 +175,17 @@ def test_concatenated_results_of_other_epochs_or_another_measurement(tmp_path):
 def test_without_cross_validations_there_is_no_such_table(tmp_path):
     make_run(tmp_path, "Plain")
     make_run(tmp_path, "Single", name="Single_s0/fold_0", split_scheme="predefined")
-    found = list(built(tmp_path).values())
-    assert tables.cross_validation(found, [MAP_R]) is None
-    assert [group.seeds_text for group in found] == ["1", "1"] and not any(
-        "fold" in r for group in found for r in group.remarks[:-1]
+    all_groups = list(built(tmp_path).values())
+    assert tables.cross_validation(all_groups, [MAP_R]) is None
+    assert [group.seeds_text for group in all_groups] == ["1", "1"] and not any(
+        "fold" in r for group in all_groups for r in group.remarks[:-1]
     )
 
 
 def test_the_reality_checks_test_value_stands_beside_the_concatenated_one(tmp_path):
     make(tmp_path / "joined")
     make(tmp_path / "apart", joined=None)
-    joined, apart = (built(tmp_path / name)["Cross"] for name in ("joined", "apart"))
+    joined, separate = (built(tmp_path / name)["Cross"] for name in ("joined", "apart"))
     validation, test = next(p for p in published.load("mlrc") if p.group == "MLRC_CUB_Margin").figures
     assert (test.column, validation.column) == (MAP_R, VALIDATED) and published.rule(test) == published.rule(
         validation
@@ -191,7 +193,7 @@ def test_the_reality_checks_test_value_stands_beside_the_concatenated_one(tmp_pa
     assert published.compare(joined, test)[0].mean == pytest.approx(40)
     assert published.compare(joined, validation)[0].mean == pytest.approx(31.5)
     mean = 100 * np.mean([on_test(1, fold) for fold in range(4)])
-    assert not published.joined(apart, test) and published.compare(apart, test)[0].mean == pytest.approx(mean)
+    assert not published.joined(separate, test) and published.compare(separate, test)[0].mean == pytest.approx(mean)
     assert published.is_joined(test) and not published.is_joined(validation)
 
 
@@ -199,7 +201,7 @@ def test_what_is_printed_and_marked_among_several(tmp_path):
     """Concatenated values of seeds, None where they were not measured: the mean of some is not printed, nor is one
     alone the best.
     """
-    for title, values, shown, marks in (
+    for title, values, printed, marks in (
         ("whole", {"A": (0.401, 0.402), "B": (0.701, 0.702)}, ["40.15", "70.15"], ["", "best"]),
         ("some", {"A": (0.9, None), "B": (0.5, 0.6), "C": (0.3, 0.4)}, ["", "55.00", "35.00"], ["", "best", ""]),
         ("one", {"A": (0.9,), "B": (0.5, 0.5), "C": (0.4, 0.4)}, ["90.00", "50.00", "40.00"], ["", "best", ""]),
@@ -207,12 +209,12 @@ def test_what_is_printed_and_marked_among_several(tmp_path):
         for group, of_seeds in values.items():
             for seed, joined in enumerate(of_seeds, 1):
                 make(tmp_path / title, group, seed, joined=joined)
-        found = rows(tmp_path / title)
-        joined = [found[group, "concatenated"] for group in values]
-        assert [row["MAP@R [%]"] for row in joined] == shown and [row["MAP@R [%] mark"] for row in joined] == marks, (
+        table_rows = rows(tmp_path / title)
+        joined = [table_rows[group, "concatenated"] for group in values]
+        assert [row["MAP@R [%]"] for row in joined] == printed and [row["MAP@R [%] mark"] for row in joined] == marks, (
             title
         )
-        separated = [found[group, "separated"]["MAP@R [%] mark"] for group in values]
+        separated = [table_rows[group, "separated"]["MAP@R [%] mark"] for group in values]
         assert separated == ["" if title == "one" and group == "A" else "best" for group in values], "equal means"
         if title == "some":
             assert joined[0]["remarks"] == "not measured in A_s2: main.py --evaluate_ensemble does it"

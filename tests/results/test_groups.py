@@ -36,9 +36,9 @@ def curve(*values, split="test", metric="e_recall@1", first=1):
     return [(first + i, split, metric, value) for i, value in enumerate(values)]
 
 
-def change_flags(folder, text="", without=()):
+def change_flags(folder, text="", removed=()):
     flags = yaml.safe_load((folder / "parameters.yaml").read_text())
-    (folder / "parameters.yaml").write_text(yaml.safe_dump({f: v for f, v in flags.items() if f not in without}) + text)
+    (folder / "parameters.yaml").write_text(yaml.safe_dump({f: v for f, v in flags.items() if f not in removed}) + text)
 
 
 GOOD = curve(0.9, 0.9)
@@ -58,8 +58,8 @@ PROBLEMS = [  # what was recorded; a file that is changed, by what (None: it is 
         for selected in (3, {"epoch": "x"}, [1])
     ),
     *(
-        (GOOD, flag, value, f"failed: parameters.yaml cannot be read ({flag} {value!r} is no {what}")
-        for flag, value, what in (
+        (GOOD, flag, value, f"failed: parameters.yaml cannot be read ({flag} {value!r} is no {expected}")
+        for flag, value, expected in (
             ("n_epochs", "abc", "whole number"),
             ("patience", "x", "whole number"),
             ("embed_dim", [1], "whole number"),
@@ -72,38 +72,37 @@ PROBLEMS = [  # what was recorded; a file that is changed, by what (None: it is 
 
 def test_failed_and_short_runs_are_shown_and_not_averaged(tmp_path):
     for seed in range(3):
-        make_run(tmp_path, seed=seed, found=curve(0.1, 0.2 + seed / 100), epochs=2, patience=None)
-    for seed, (found, file, content, _) in enumerate(PROBLEMS, 3):
-        folder = make_run(
-            tmp_path,
-            seed=seed,
-            found=found,
-            epochs=2,
-            **{"patience": None} | ({file: content} if file in FLAGS_CHANGED else {}),
-        )
+        make_run(tmp_path, seed=seed, records=curve(0.1, 0.2 + seed / 100), epochs=2, patience=None)
+    for seed, (records, file, content, _) in enumerate(PROBLEMS, 3):
+        flags = {"patience": None}
+        if file in FLAGS_CHANGED:
+            flags[file] = content
+        folder = make_run(tmp_path, seed=seed, records=records, epochs=2, **flags)
         if file and content is None:
             (folder / file).unlink()
         elif file and file not in FLAGS_CHANGED:
             (folder / file).write_text(content)
     group = built(tmp_path)[NAME]
-    why = {int(name.rpartition("_s")[2]): reason for name, reason in reasons(group).items()}
-    assert not [(case, why[seed]) for seed, case in enumerate(PROBLEMS, 3) if not why[seed].startswith(case[-1])]
+    reason_of = {int(name.rpartition("_s")[2]): reason for name, reason in reasons(group).items()}
+    assert not [
+        (case, reason_of[seed]) for seed, case in enumerate(PROBLEMS, 3) if not reason_of[seed].startswith(case[-1])
+    ]
     assert group.seeds_text == f"3 of {3 + len(PROBLEMS)}" and len(group.remarks) >= len(PROBLEMS)
     assert group.estimate(R1, SELECTED).mean == pytest.approx(21)
-    for number, (text, said) in enumerate(
+    for number, (text, message) in enumerate(
         (
             ("seed: abc", "seed 'abc' is no whole number"),
             ("seed: .nan", "seed nan"),
             ("seed: 2020-13-45", "month must be in 1..12"),
         )
     ):
-        folder = make_run(tmp_path / "wrong", "A", number, found=GOOD, epochs=2)
+        folder = make_run(tmp_path / "wrong", "A", number, records=GOOD, epochs=2)
         change_flags(folder, text + "\n", ["seed"])
         run = folders.read_folder(folder, flag_roles())
-        assert run.problem.startswith("failed: parameters.yaml") and said in run.problem and run.seed == number, (
+        assert run.problem.startswith("failed: parameters.yaml") and message in run.problem and run.seed == number, (
             "by its name"
         )
-    make_run(tmp_path / "failures", found=[])
+    make_run(tmp_path / "failures", records=[])
     group = built(tmp_path / "failures")[NAME]
     assert np.isnan(group.estimate(R1, SELECTED).mean) and group.seeds_text == "0 of 1"
 
@@ -111,31 +110,33 @@ def test_failed_and_short_runs_are_shown_and_not_averaged(tmp_path):
 def test_patience_ends_a_run_where_it_is_evaluated(tmp_path):
     evaluated = [(epoch, "test", "e_recall@1", 0.5 - epoch / 1000) for epoch in (10, 20)]
     losses = [(epoch, "train", "loss", 1.0) for epoch in range(1, 26)]
-    make_run(tmp_path, "Killed", found=sorted(evaluated[:1] + losses[:17]), epochs=100, patience=5)
-    make_run(tmp_path, "Ended", found=sorted(evaluated + losses[:20]), epochs=100, patience=5)
-    found = built(tmp_path)
-    assert found["Killed"].left_out and not found["Ended"].left_out, "epoch 16 is no evaluation"
+    make_run(tmp_path, "Killed", records=sorted(evaluated[:1] + losses[:17]), epochs=100, patience=5)
+    make_run(tmp_path, "Ended", records=sorted(evaluated + losses[:20]), epochs=100, patience=5)
+    by_name = built(tmp_path)
+    assert by_name["Killed"].left_out and not by_name["Ended"].left_out, "epoch 16 is no evaluation"
 
 
 def test_what_is_no_problem_of_a_run(tmp_path):
-    folder = make_run(tmp_path, "Patient", found=curve(0.1, 0.5, 0.4, 0.4), epochs=100, patience=2)
+    folder = make_run(tmp_path, "Patient", records=curve(0.1, 0.5, 0.4, 0.4), epochs=100, patience=2)
     (folder / "summary.json").write_text(json.dumps({"selected": {"epoch": 2}}))
-    folder = make_run(tmp_path, "Summary", found=curve(0.4, 0.5), epochs=2)
+    folder = make_run(tmp_path, "Summary", records=curve(0.4, 0.5), epochs=2)
     (folder / "summary.json").write_text(json.dumps({"selected": {"epoch": 1}}))
-    cut = make_run(tmp_path, "Cut", found=curve(0.4), epochs=1)
+    cut = make_run(tmp_path, "Cut", records=curve(0.4), epochs=1)
     with open(cut / METRICS_CSV, "a") as file:
         file.write("2,test,e_recall@1,0.9")
     environments = ["packages: 3", "data: {counts: {training: 3}}", "- 1", "{ no yaml", "3: 4"]
     for number, text in enumerate(environments):
-        folder = make_run(tmp_path, f"E{number}", found=curve(0.4, 0.5), epochs=2)
-        (folder / "environment.yaml").write_text(text + "\ngpu: P100\n" * (text[0] in "pd"))
-    found = built(tmp_path)
-    assert {name: group.left_out for name, group in found.items()} == {name: [] for name in found}
-    assert "summary.json names epoch 1" in found["Summary"].counted[0].notes[0]
+        folder = make_run(tmp_path, f"E{number}", records=curve(0.4, 0.5), epochs=2)
+        if text[0] in "pd":
+            text += "\ngpu: P100\n"
+        (folder / "environment.yaml").write_text(text)
+    by_name = built(tmp_path)
+    assert {name: group.left_out for name, group in by_name.items()} == {name: [] for name in by_name}
+    assert "summary.json names epoch 1" in by_name["Summary"].counted[0].notes[0]
     run = folders.read_folder(cut, flag_roles())
     assert list(run.series.epochs) == [1] and "cut short" in run.notes[0]
     for number, text in enumerate(environments):
-        group = found[f"E{number}"]
+        group = by_name[f"E{number}"]
         assert group.seeds_text == "1" and group.settings["bs"] == "112"
         assert any("environment.yaml cannot be read (" in note for note in group.runs[0].notes) == (text != "3: 4"), (
             text
@@ -144,14 +145,15 @@ def test_what_is_no_problem_of_a_run(tmp_path):
 
 def test_differing_flags_and_seeds_that_occur_twice_are_never_averaged(tmp_path):
     for seed in range(3):
-        make_run(tmp_path, seed=seed, lr=1e-4 if seed == 2 else 1e-5, kernels=seed, save_path=f"/x/{seed}", gpu=[seed])
-        make_run(tmp_path, "Twice", seed, found=curve(0.2 + seed / 10), epochs=1)
-    make_run(tmp_path, "Twice", 1, found=curve(0.9), epochs=1, name="Twice_s1_1")
-    found = built(tmp_path)
-    group = found[NAME]
+        lr = 1e-4 if seed == 2 else 1e-5
+        make_run(tmp_path, seed=seed, lr=lr, kernels=seed, save_path=f"/x/{seed}", gpu=[seed])
+        make_run(tmp_path, "Twice", seed, records=curve(0.2 + seed / 10), epochs=1)
+    make_run(tmp_path, "Twice", 1, records=curve(0.9), epochs=1, name="Twice_s1_1")
+    by_name = built(tmp_path)
+    group = by_name[NAME]
     assert group.refused == f"runs of this group differ in lr: 1e-05 ({NAME}_s0, {NAME}_s1), 0.0001 ({NAME}_s2)"
     assert not group.seeds and len(group.left_out) == 3 and np.isnan(group.estimate(R1, SELECTED).mean)
-    twice = found["Twice"]
+    twice = by_name["Twice"]
     assert set(reasons(twice)) == {"Twice_s1", "Twice_s1_1"}
     assert twice.estimate(R1, SELECTED).mean == pytest.approx(30) and twice.seeds_text == "2 of 3"
     assert sum("seed 1 occurs twice" in remark for remark in twice.remarks) == 2
@@ -159,7 +161,7 @@ def test_differing_flags_and_seeds_that_occur_twice_are_never_averaged(tmp_path)
 
 def test_a_run_that_was_changed_on_resume_is_told_apart(tmp_path):
     for seed in range(3):
-        folder = make_run(tmp_path, seed=seed, found=curve(0.1, 0.2), epochs=2)
+        folder = make_run(tmp_path, seed=seed, records=curve(0.1, 0.2), epochs=2)
     flags = yaml.safe_load((folder / "parameters.yaml").read_text())
     change = folder / "configs" / "resume_training_config_diffs_1" / "parameters.yaml"
     change.parent.mkdir(parents=True)
@@ -172,19 +174,19 @@ def test_a_run_that_was_changed_on_resume_is_told_apart(tmp_path):
 
 
 def test_the_selected_the_last_and_the_best_epoch(tmp_path):
-    found = (
+    records = (
         curve(0.9, 0.1, 0.3, 0.2, split="val") + curve(0.10, 0.50, 0.20, 0.30) + curve(0.6, 0.7, 0.9, 0.8, metric="nmi")
     )
-    found += [(0, "val", "e_recall@1", 0.99), (-1, "test", "e_recall@1", 0.99)]  # untrained states are never the best
-    make_run(tmp_path, "All", found=found, epochs=4)
-    make_run(tmp_path, "Equal", found=curve(0.5, 0.7, 0.7, float("inf")), epochs=4)
+    records += [(0, "val", "e_recall@1", 0.99), (-1, "test", "e_recall@1", 0.99)]  # untrained states are never the best
+    make_run(tmp_path, "All", records=records, epochs=4)
+    make_run(tmp_path, "Equal", records=curve(0.5, 0.7, 0.7, float("inf")), epochs=4)
     make_run(
-        tmp_path, "Low", found=curve(0.5, 0.2, 0.2, metric="dists@intra"), epochs=3, storage_metrics=["dists@intra"]
+        tmp_path, "Low", records=curve(0.5, 0.2, 0.2, metric="dists@intra"), epochs=3, storage_metrics=["dists@intra"]
     )
     sparse = [(2, "test", "e_recall@1", 0.4), (4, "test", "e_recall@1", 0.3)] + curve(
         1.0, 1.0, 1.0, 1.0, 1.0, split="train", metric="loss"
     )
-    make_run(tmp_path, "Sparse", found=sparse, epochs=5, save_interval=2)
+    make_run(tmp_path, "Sparse", records=sparse, epochs=5, save_interval=2)
     runs = {name: group.counted[0] for name, group in built(tmp_path).items()}
     run = runs["All"]
     assert [columns.value(run, R1, how) for how in (SELECTED, LAST, BEST_ON_TEST)] == [0.10, 0.30, 0.50]
@@ -203,11 +205,11 @@ def test_folds_are_averaged_within_their_seed(tmp_path):
                 tmp_path,
                 "Folds",
                 seed,
-                found=curve(0.1 * fold + 0.01 * seed),
+                records=curve(0.1 * fold + 0.01 * seed),
                 epochs=1,
                 name=f"Folds_s{seed}/fold_{fold}",
             )
-    make_run(tmp_path, "Folds", 2, found=curve(0.9), epochs=1, name="Folds_s2/fold_0")
+    make_run(tmp_path, "Folds", 2, records=curve(0.9), epochs=1, name="Folds_s2/fold_0")
     (tmp_path / "cub200" / "Folds_s0" / "parameters.yaml").write_text(yaml.safe_dump({"group": "Folds"}))
     (tmp_path / "cub200" / "Folds_s0" / "meta").mkdir()
     group = built(tmp_path)["Folds"]
@@ -226,10 +228,10 @@ def test_searches_are_left_out_unless_named_and_the_same_folder_twice_is_one_run
 
 
 def test_one_line_errors(tmp_path):
-    make_run(tmp_path / "runs", found=rows(0.5, 3, 0, metrics=("e_recall@1", "nmi")), epochs=3, loss="mine")
-    make_run(tmp_path / "bare", found=curve(0.5, metric="loss", split="train"), epochs=1)
+    make_run(tmp_path / "runs", records=rows(0.5, 3, 0, metrics=("e_recall@1", "nmi")), epochs=3, loss="mine")
+    make_run(tmp_path / "bare", records=curve(0.5, metric="loss", split="train"), epochs=1)
     (tmp_path / "empty").mkdir()
-    for runs, words, said in (
+    for runs, words, message in (
         ("nowhere", [], "no such folder"),
         ("empty", [], "no runs there"),
         ("runs", ["--metrics", "e_recal@1"], "Did you mean 'e_recall@1'"),
@@ -238,24 +240,24 @@ def test_one_line_errors(tmp_path):
         ("runs", ["--compare_to", "mlrc", "published"], "--compare_to mlrc: nothing in common"),
         ("bare", ["--metrics", "nmi"], "none of these runs recorded it"),
     ):
-        with refused(None, said):
+        with refused(None, message):
             evaluated(tmp_path, *words, runs=runs)
     assert not (tmp_path / "out").exists(), "nothing is written where there is nothing to say"
 
 
 @pytest.mark.long
 def test_the_command_line_ends_with_one_line_and_needs_no_wandb(tmp_path):
-    make_run(tmp_path / "runs", found=curve(0.5), epochs=1)
+    make_run(tmp_path / "runs", records=curve(0.5), epochs=1)
     program = (
         "import sys; sys.modules['wandb'] = None; sys.argv[0] = 'Result_Evaluations.py'; import runpy; "
         "runpy.run_path('Result_Evaluations.py', run_name='__main__')"
     )
     for words, status in ((["--runs", tmp_path / "runs"], 0), (["--runs", tmp_path / "nothing"], 2), (["--runz"], 2)):
         argv = [sys.executable, "-c", program, *words, "--out", tmp_path / "out"]
-        told = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
-        assert told.returncode == status, told.stderr
+        result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
+        assert result.returncode == status, result.stderr
         assert status == 0 or (
-            len(told.stderr.strip().splitlines()) == 1 and told.stderr.startswith("Result_Evaluations.py: error: ")
+            len(result.stderr.strip().splitlines()) == 1 and result.stderr.startswith("Result_Evaluations.py: error: ")
         )
     assert (tmp_path / "out" / "index.html").exists()
 
@@ -269,15 +271,15 @@ def test_what_differs_between_groups_is_marked(tmp_path):
         "split_file": None,
     }
     half = {"split_scheme": "half", "use_tv_split": True, "tv_split_perc": 0.8, "tv_split_by_samples": False, **folds}
-    whole = {**half, "use_tv_split": False}
+    without_validation = {**half, "use_tv_split": False}
     of_scheme = (("split_test_size", 0.5), ("split_test_start", 0.25), ("split_partitions", 4), ("split_sets", 4))
     cases = {  # flags, GPU, what is unlike the others
         **dict.fromkeys(("A", "A1", "A2"), (half, "V100", [])),
         "B": (half | {"split_sets": 2}, "V100", []),  # which half does not look at
         "C": (half | {"tv_split_perc": 0.7}, "V100", ["tv_split_perc 0.7 (others: 0.8)"]),
-        "D": (whole | {"tv_split_perc": 0.7}, "V100", ["use_tv_split False (others: True)"]),
+        "D": (without_validation | {"tv_split_perc": 0.7}, "V100", ["use_tv_split False (others: True)"]),
         "E": (
-            whole | {"split_scheme": "class_disjoint", "split_test_start": 0.25},
+            without_validation | {"split_scheme": "class_disjoint", "split_test_start": 0.25},
             "V100",
             ["split_scheme class_disjoint (others: half)"]
             + [f"{flag} {value} (others: not used)" for flag, value in of_scheme],
@@ -289,18 +291,20 @@ def test_what_differs_between_groups_is_marked(tmp_path):
     }
     for group, (flags, gpu, _) in cases.items():
         make_run(tmp_path, group, epochs=2, environment={"gpu": gpu}, **flags)
-    found = built(tmp_path)
-    assert {name: group.differs for name, group in found.items()} == {name: told for name, (*_, told) in cases.items()}
-    told = settings.printed([g.settings for g in found.values()])
-    assert "split: split_scheme half, use_tv_split True, tv_split_perc 0.8;" in told and "bs 112" in told
-    alone = settings.printed([found["E"].settings])
+    by_name = built(tmp_path)
+    assert {name: group.differs for name, group in by_name.items()} == {
+        name: printed for name, (*_, printed) in cases.items()
+    }
+    printed = settings.printed([g.settings for g in by_name.values()])
+    assert "split: split_scheme half, use_tv_split True, tv_split_perc 0.8;" in printed and "bs 112" in printed
+    printed_alone = settings.printed([by_name["E"].settings])
     assert (
         "split: split_scheme class_disjoint, split_test_size 0.5, split_test_start 0.25, split_partitions 4, "
         "split_sets 4;"
-    ) in alone
+    ) in printed_alone
     table = {
         line["setting"]: line
-        for line in csv.DictReader(formats.to_csv(tables.settings(list(found.values()))).splitlines())
+        for line in csv.DictReader(formats.to_csv(tables.settings(list(by_name.values()))).splitlines())
     }
     assert (table["bs"]["value"], table["bs"]["groups that differ"]) == ("112", "80: G, I; 64: H")
     assert table["lr"]["groups that differ"] == "none"
@@ -313,31 +317,36 @@ def test_a_flag_that_a_run_was_recorded_without_has_its_default(tmp_path):
     make_run(tmp_path, "New", split_scheme="half", later=7)
     make_run(tmp_path, "Other", split_scheme="half", later=8)
     assert built(tmp_path)[NAME].refused
-    found = built(tmp_path, {"split_scheme": "half", "later": 7, "of_nobody": 1, "brand_new": 7})
-    assert not found[NAME].refused
-    assert found["Old"].differs == found["New"].differs == [] and found["Other"].differs == ["later 8 (others: 7)"]
-    assert "of_nobody" not in found["Old"].settings
+    by_name = built(tmp_path, {"split_scheme": "half", "later": 7, "of_nobody": 1, "brand_new": 7})
+    assert not by_name[NAME].refused
+    assert by_name["Old"].differs == by_name["New"].differs == [] and by_name["Other"].differs == [
+        "later 8 (others: 7)"
+    ]
+    assert "of_nobody" not in by_name["Old"].settings
 
 
 def test_a_missing_flag_and_none_are_alike(tmp_path):
     runs = tmp_path / "cub200"
     make_runs(tmp_path, "ABC", epochs=2, eval_pca=None, of_yore=None)
     for folder in runs.glob("C_s*"):
-        change_flags(folder, without=("patience", "eval_pca", "of_yore"))
-    change_flags(runs / "A_s1", without=("of_yore",))
+        change_flags(folder, removed=("patience", "eval_pca", "of_yore"))
+    change_flags(runs / "A_s1", removed=("of_yore",))
     make_run(tmp_path, "D", 0, epochs=2, patience=7, eval_pca=None)
     declared = vars(parameters.get_parser().parse_args([]))
     assert {"fc_lr", "augmentation", "views"} <= composition.derived_flags(declared)
     for defaults in (None, {**declared, **dict.fromkeys(composition.derived_flags(declared), "unknown")}):
-        found = built(tmp_path, defaults)
-        assert [found[name].differs for name in "ABCD"] == [[], [], [], ["patience 7 (others: None)"]] and not found[
-            "A"
-        ].refused
-        assert settings.shared([g.settings for g in found.values()])["patience"] == "None"
-        assert {row[0].text: row[2].text for row in tables.settings(list(found.values())).rows}["of_yore"] == "none"
+        by_name = built(tmp_path, defaults)
+        assert [by_name[name].differs for name in "ABCD"] == [
+            [],
+            [],
+            [],
+            ["patience 7 (others: None)"],
+        ] and not by_name["A"].refused
+        assert settings.shared([g.settings for g in by_name.values()])["patience"] == "None"
+        assert {row[0].text: row[2].text for row in tables.settings(list(by_name.values())).rows}["of_yore"] == "none"
     (runs / "D_s0" / "parameters.yaml").unlink()
-    alone = built(tmp_path)["D"]
-    assert "bs unknown (others: 112)" in alone.differs and not any("None" in told for told in alone.differs)
+    lone_group = built(tmp_path)["D"]
+    assert "bs unknown (others: 112)" in lone_group.differs and not any("None" in text for text in lone_group.differs)
 
 
 def test_every_table_marks_what_differs_and_the_page_says_what_a_group_is(tmp_path):
@@ -349,7 +358,7 @@ def test_every_table_marks_what_differs_and_the_page_says_what_a_group_is(tmp_pa
     }
     make_runs(
         tmp_path / "runs",
-        {name: {"mine_pairs": False} | own for name, own in flags.items()},
+        {name: {"mine_pairs": False} | changes for name, changes in flags.items()},
         epochs=4,
         clip_grad_norm=None,
     )
@@ -400,7 +409,7 @@ def test_labels_and_names_of_data_sets():
 
 
 def test_twins_differ_in_the_miner_alone(tmp_path):
-    made = {
+    flags_of = {
         "Glyphs_A": {},
         "Glyphsreg_A": {"batch_mining": "rho_distance", "miner_rho_distance_cp": 0.2},
         "Glyphs_B": {"loss": "triplet"},
@@ -409,26 +418,27 @@ def test_twins_differ_in_the_miner_alone(tmp_path):
         "Glyphsreg_Twice": {"batch_mining": "rho_distance"},
     }
     make_runs(
-        tmp_path, {name: {"quality": 0.5 + 0.1 * name.startswith("Glyphsreg"), **flags} for name, flags in made.items()}
+        tmp_path,
+        {name: {"quality": 0.5 + 0.1 * name.startswith("Glyphsreg"), **flags} for name, flags in flags_of.items()},
     )
-    found = list(built(tmp_path).values())
-    twins = groups.twins(found)
-    assert [(plain.name, other.name) for plain, other in twins] == [
+    all_groups = list(built(tmp_path).values())
+    twins = groups.twins(all_groups)
+    assert [(plain.name, regularised.name) for plain, regularised in twins] == [
         ("Glyphs_A", "Glyphsreg_A"),
         ("Glyphs_Twice", "Glyphsreg_Twice"),
     ]
-    table = tables.regularised(found, [R1, columns.column("train", "rho_spectrum@2")], 1)
+    table = tables.regularised(all_groups, [R1, columns.column("train", "rho_spectrum@2")], 1)
     line = next(csv.DictReader(formats.to_csv(table).splitlines()))
-    one, two = (group.estimate(R1, SELECTED) for group in twins[0])
+    first, second = (group.estimate(R1, SELECTED) for group in twins[0])
     assert (
-        line["R@1 [%] distance"] == f"{one.mean:.2f}"
-        and line["R@1 [%] rho_distance deviation"] == f"{two.deviation:.2f}"
+        line["R@1 [%] distance"] == f"{first.mean:.2f}"
+        and line["R@1 [%] rho_distance deviation"] == f"{second.deviation:.2f}"
     )
-    assert line["R@1 [%] difference"] == f"{two.mean - one.mean:+.2f}" and line["rho (train) difference"].startswith(
-        "-0."
-    )
+    assert line["R@1 [%] difference"] == f"{second.mean - first.mean:+.2f}" and line[
+        "rho (train) difference"
+    ].startswith("-0.")
     assert 0 <= float(line["R@1 [%] p"].lstrip("<")) <= 1 and line["method"] == "A"
-    assert tables.regularised(found[:1], [R1], 1) is None
+    assert tables.regularised(all_groups[:1], [R1], 1) is None
 
 
 def test_each_data_set_shows_what_it_recorded_or_that_there_is_nothing(tmp_path, capsys):
@@ -439,7 +449,7 @@ def test_each_data_set_shows_what_it_recorded_or_that_there_is_nothing(tmp_path,
                 root,
                 group,
                 seed,
-                found=rows(0.5, 2, seed, metrics=("e_recall@1", f"e_recall@{k}"), training=()),
+                records=rows(0.5, 2, seed, metrics=("e_recall@1", f"e_recall@{k}"), training=()),
                 epochs=2,
                 dataset=dataset,
             )
@@ -447,15 +457,15 @@ def test_each_data_set_shows_what_it_recorded_or_that_there_is_nothing(tmp_path,
             root,
             "C",
             seed,
-            found=curve(0.5, *[0.5] * (1 - seed), metric="map_r"),
+            records=curve(0.5, *[0.5] * (1 - seed), metric="map_r"),
             epochs=2,
             dataset="inshop",
             storage_metrics=["map_r"],
         )
-        make_run(root, "D", seed, found=curve(0.5), epochs=2, dataset="cars196")  # short
-        make_run(root, "E", seed, found=curve(0.5, split="train", metric="loss"), epochs=2, dataset="glyphs")
+        make_run(root, "D", seed, records=curve(0.5), epochs=2, dataset="cars196")  # short
+        make_run(root, "E", seed, records=curve(0.5, split="train", metric="loss"), epochs=2, dataset="glyphs")
     out = evaluated(tmp_path, "--ddof", 0)
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     page = (out / "index.html").read_text()
     heads = {
         name: (out / f"{name}_selected.csv").read_text().splitlines()[0]
@@ -469,7 +479,7 @@ def test_each_data_set_shows_what_it_recorded_or_that_there_is_nothing(tmp_path,
         "to show with --metrics)"
     )
     for note in (bare, "no numbers on cars196: none of the runs there (2) counts"):
-        assert f"note: {note}" in said and note in page
+        assert f"note: {note}" in output and note in page
     (line,) = lines(out / "cars196_selected.csv")
     assert (line["group"], line["seeds"], line["epoch"], line["R@1 [%]"]) == (
         "D",
@@ -500,10 +510,10 @@ def test_each_data_set_shows_what_it_recorded_or_that_there_is_nothing(tmp_path,
 def test_where_no_run_recorded_anything_the_page_and_what_was_left_out_are_written(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for dataset in ("cub200", "cars196"):
-        make_run(tmp_path / "runs", found=[], dataset=dataset)
+        make_run(tmp_path / "runs", records=[], dataset=dataset)
     out = evaluated(Path(), out="deep/out").resolve()
-    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
-    assert told == [
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert notes == [
         (
             "note: no numbers on cub200, cars196: none of the runs there (2) recorded a metric that rates an "
             "embedding space"
@@ -521,28 +531,31 @@ def test_a_metric_that_some_seeds_lack_is_told_in_every_table(tmp_path):
     """
     lacking = {"nmi": {"nmi": None}, "f1": {"f1": float("nan")}, "rho": {"rho_spectrum@2": None}, "all": {}}
     for group, broken in lacking.items():
-        for miner in ("distance", "rho_distance") if group == "rho" else ("distance",):
+        names = {"distance": f"CUB_{group}"}
+        if group == "rho":
+            names["rho_distance"] = f"CUBreg_{group}"
+        for miner, name in names.items():
             for seed in range(3):
-                found = [
+                records = [
                     (e, s, m, value) if seed else (e, s, m, broken.get(m, value))
                     for e, s, m, value in rows(0.5, 4, seed)
                 ]
-                found = [row for row in found if row[3] is not None]
+                records = [row for row in records if row[3] is not None]
                 if group == "all":  # of the last seed alone, and elsewhere than at its selected epoch, the first
-                    found = [(*row[:3], 0.9) if row[:3] == (1, "test", "e_recall@1") else row for row in found]
-                    found = [row for row in found if seed == 2 or row[:1] + row[2:3] not in ((1, "nmi"), (1, "f1"))]
+                    records = [(*row[:3], 0.9) if row[:3] == (1, "test", "e_recall@1") else row for row in records]
+                    records = [row for row in records if seed == 2 or row[:1] + row[2:3] not in ((1, "nmi"), (1, "f1"))]
                 make_run(
                     tmp_path / "runs",
-                    f"CUB{'reg' * (miner != 'distance')}_{group}",
+                    name,
                     seed,
-                    found=found,
+                    records=records,
                     epochs=4,
                     batch_mining=miner,
                 )
     make_runs(tmp_path / "runs", ["CARS_nmi"], epochs=4, dataset="cars196")
     out = evaluated(tmp_path)
     rho = "rho (train): mean of 2 of 3 seeds"
-    for name, group, said in (
+    for name, group, message in (
         *(
             (name, "CUB_nmi", "NMI: mean of 2 of 3 seeds")
             for name in ("cub200_selected", "cub200_last", "cub200_best_on_test")
@@ -559,7 +572,7 @@ def test_a_metric_that_some_seeds_lack_is_told_in_every_table(tmp_path):
             next(line for line in lines(out / f"{name}.csv") if group in (line.get("group"), line.get("method")))[
                 "remarks"
             ]
-            == said
+            == message
         ), (name, group)
     assert f"Marked: CUB_rho, CUBreg_rho: {rho}." in (out / "cub200_correlations.md").read_text()
     for path in ("cub200_selected.tex", "cub200_selected.md", "index.html"):
@@ -575,28 +588,30 @@ def test_a_mean_of_one_seed_is_never_the_best_and_the_others_are_tested_without_
     )
     make_runs(tmp_path / "runs", ["Only"], 5, epochs=4, dataset="cars196")
     out = evaluated(tmp_path, "--metrics", "e_recall@1", "nmi")
-    found = {line["group"]: line for line in lines(out / "cub200_selected.csv")}
-    marks = {name: line["R@1 [%] mark"] for name, line in found.items()}
+    line_of = {line["group"]: line for line in lines(out / "cub200_selected.csv")}
+    marks = {name: line["R@1 [%] mark"] for name, line in line_of.items()}
     assert marks["One"] == marks["Four"] == "" and sorted((marks["Two"], marks["Three"])) == ["best", "close"]
-    assert found["One"]["R@1 [%] to best low"] == "" and float(found["Four"]["R@1 [%] to best high"]) < -5
-    best, close = (next(name for name in marks if marks[name] == mark) for mark in ("best", "close"))
+    assert line_of["One"]["R@1 [%] to best low"] == "" and float(line_of["Four"]["R@1 [%] to best high"]) < -5
+    named = {mark: name for name, mark in marks.items()}
+    best = named["best"]
+    close = named["close"]
     values = [built(tmp_path / "runs" / "cub200")[name].values(R1, SELECTED) for name in (best, close, "Four")]
     interval = inference.ranked([inference.estimate(group) for group in values], True)[1].interval
-    assert (found[close]["R@1 [%] to best low"], found[close]["R@1 [%] to best high"]) == tuple(
+    assert (line_of[close]["R@1 [%] to best low"], line_of[close]["R@1 [%] to best high"]) == tuple(
         f"{bound:.2f}" for bound in interval
     )
-    shown = f"[{interval[0]:+.2f}, {interval[1]:+.2f}]"
+    printed = f"[{interval[0]:+.2f}, {interval[1]:+.2f}]"
     for ending in ("md", "tex"):
         text = (out / f"cub200_selected.{ending}").read_text()
-        assert shown in text and "never of a single seed" in text
-    assert f"{shown}</small>" in (out / "index.html").read_text()
+        assert printed in text and "never of a single seed" in text
+    assert f"{printed}</small>" in (out / "index.html").read_text()
 
 
 def test_groups_selected_on_validation_and_on_test_are_not_ranked_in_one_order(tmp_path):
     for group, quality in (("A", 0.6), ("B", 0.5)):
         make_runs(tmp_path / "runs", [f"Val_{group}"], quality=quality, epochs=4, splits=("train", "val", "test"))
         make_runs(tmp_path / "runs", [f"Test_{group}"], quality=quality + 0.05, epochs=4)
-    make_run(tmp_path / "runs", "Failed", 0, found=[])
+    make_run(tmp_path / "runs", "Failed", 0, records=[])
     out = evaluated(tmp_path)
     marked = {name: lines(out / f"{name}.csv") for name in ("cub200_selected", "cub200_last", "shared_selected")}
     assert [(line["group"], line["part"], line["R@1 [%] mark"]) for line in marked["cub200_selected"]] == [
@@ -646,8 +661,8 @@ def test_two_folders_are_two_data_sets(tmp_path):
         make_runs(tmp_path / name, ["Margin"], epochs=2, dataset="folder", **flags)
     make_run(tmp_path / "official", "Margin", epochs=2)
     make_run(tmp_path / "old", "Margin", 0, epochs=2, dataset="folder")
-    found = groups.build(collect.collect([str(tmp_path)], [], flag_roles())[0])
-    assert {group.dataset: len(group.seeds) for group in found} == {
+    all_groups = groups.build(collect.collect([str(tmp_path)], [], flag_roles())[0])
+    assert {group.dataset: len(group.seeds) for group in all_groups} == {
         "birds": 2,
         "cars": 2,
         "named": 2,
@@ -655,7 +670,9 @@ def test_two_folders_are_two_data_sets(tmp_path):
         "cub200": 1,
         "folder": 1,
     }
-    assert "data: dataset birds" in settings.printed([group.settings for group in found if group.dataset == "birds"])
+    assert "data: dataset birds" in settings.printed(
+        [group.settings for group in all_groups if group.dataset == "birds"]
+    )
 
 
 def test_untrained_networks_of_other_weights_or_data_are_not_averaged(tmp_path):
@@ -666,12 +683,12 @@ def test_untrained_networks_of_other_weights_or_data_are_not_averaged(tmp_path):
             tmp_path,
             name,
             0,
-            found=[(0, "test", "e_recall@1", 0.1 * value), *curve(0.4, 0.5)],
+            records=[(0, "test", "e_recall@1", 0.1 * value), *curve(0.4, 0.5)],
             epochs=2,
             **{"weights": None, "not_pretrained": False, **flags},
         )
-    found = groups.untrained(list(built(tmp_path).values()))
-    assert [(state.title.partition("dimensions")[2], len(state.runs)) for state in found] == [
+    states = groups.untrained(list(built(tmp_path).values()))
+    assert [(state.title.partition("dimensions")[2], len(state.runs)) for state in states] == [
         (", not_pretrained False, weights x.pth", 2),
         (", not_pretrained True, weights None", 1),
     ]
@@ -681,24 +698,31 @@ def test_untrained_networks_have_a_row_and_neither_rank_nor_optimism(tmp_path):
     for group in "AB":
         for seed in range(2):
             before = [(epoch, "test", "e_recall@1", 0.1 * (epoch + 2) + 0.01 * seed) for epoch in (-1, 0)]
-            make_run(tmp_path / "runs", group, seed, found=before + curve(0.4, 0.5 + 0.1 * (group == "B")), epochs=2)
-            both = [(epoch, split, "e_recall@1", 0.3 + 0.1 * epoch) for epoch in (0, 1, 2) for split in ("val", "test")]
-            make_run(tmp_path / "validated", "A", seed, found=both, epochs=2, use_tv_split=True)
+            make_run(tmp_path / "runs", group, seed, records=before + curve(0.4, 0.5 + 0.1 * (group == "B")), epochs=2)
+            records = [
+                (epoch, split, "e_recall@1", 0.3 + 0.1 * epoch) for epoch in (0, 1, 2) for split in ("val", "test")
+            ]
+            make_run(tmp_path / "validated", "A", seed, records=records, epochs=2, use_tv_split=True)
     make_run(
-        tmp_path / "runs", "C", 0, found=[(0, "test", "e_recall@1", 0.9), *curve(0.4, 0.5)], epochs=2, arch="other"
+        tmp_path / "runs", "C", 0, records=[(0, "test", "e_recall@1", 0.9), *curve(0.4, 0.5)], epochs=2, arch="other"
     )
-    found = lines(evaluated(tmp_path) / "cub200_selected.csv")
+    table_rows = lines(evaluated(tmp_path) / "cub200_selected.csv")
     assert [
-        (line["group"], line["seeds"], line["R@1 [%]"], line["R@1 [%] deviation"], line["epoch"]) for line in found[3:]
+        (line["group"], line["seeds"], line["R@1 [%]"], line["R@1 [%] deviation"], line["epoch"])
+        for line in table_rows[3:]
     ] == [
         ("untrained backbone", "2", "10.50", "0.71", "-1"),
         ("untrained network, other, 128 dimensions", "1", "90.00", "", "0"),
         ("untrained network, resnet50_frozen_normalize, 128 dimensions", "2", "20.50", "0.71", "0"),
     ]
-    assert {line["part"] for line in found[3:]} == {"before training"} and not any(
-        line["R@1 [%] mark"] for line in found[2:]
+    assert {line["part"] for line in table_rows[3:]} == {"before training"} and not any(
+        line["R@1 [%] mark"] for line in table_rows[2:]
     )
     (trained, untrained) = lines(evaluated(tmp_path, runs="validated") / "cub200_selected.csv")
     assert untrained["group"] == "untrained network" and untrained["R@1 [%]"] == "30.00"
-    others = [name for name in untrained if name.startswith("R@1, chosen on test") or "optimism" in name]
-    assert others and any(trained[name] for name in others) and not any(untrained[name] for name in others)
+    selection_columns = [name for name in untrained if name.startswith("R@1, chosen on test") or "optimism" in name]
+    assert (
+        selection_columns
+        and any(trained[name] for name in selection_columns)
+        and not any(untrained[name] for name in selection_columns)
+    )

@@ -23,8 +23,8 @@ def test_estimate():
     )
     assert inference.estimate([1, 2, 4], ddof=0).deviation == pytest.approx(np.std([1, 2, 4]))
     for ddof in (0, 1):
-        one = inference.estimate([5.0], ddof)
-        assert one.mean == 5 and math.isnan(one.deviation) and one.count == 1, (
+        single = inference.estimate([5.0], ddof)
+        assert single.mean == 5 and math.isnan(single.deviation) and single.count == 1, (
             "one seed has no deviation, by either ddof"
         )
     assert inference.estimate([]).count == 0
@@ -40,11 +40,11 @@ def test_welch_is_scipys(a, b):
 
 
 def test_without_spread_or_seeds():
-    same = Estimate(1, 0, 3)
-    other = Estimate(2, 0, 3)
-    assert inference.welch(same, same) == 1 and inference.welch(same, other) == 0
+    first = Estimate(1, 0, 3)
+    second = Estimate(2, 0, 3)
+    assert inference.welch(first, first) == 1 and inference.welch(first, second) == 0
     assert math.isnan(inference.welch(Estimate(1, math.nan, 1), Estimate(2, 0.1, 3)))
-    assert inference.difference(Estimate(1, 0, 2), other) == (-1, -1)
+    assert inference.difference(Estimate(1, 0, 2), second) == (-1, -1)
     assert inference.ranked([Estimate(1, 0, 5), Estimate(2, 0, 5)], True) == [("", (-1, -1)), ("best", None)]
 
 
@@ -52,14 +52,14 @@ def test_without_spread_or_seeds():
 @given(st.lists(st.one_of(st.floats(0, 1), st.just(math.nan)), max_size=9))
 def test_holm_by_its_definition(p_values):
     adjusted = inference.holm(p_values)
-    there = [p for p in p_values if not math.isnan(p)]
+    defined = [p for p in p_values if not math.isnan(p)]
     for p, value in zip(p_values, adjusted, strict=True):
         if math.isnan(p):
             assert math.isnan(value)
             continue
         # The largest (m - j) p_(j) over all p_(j) that come before p, and p itself.
-        ordered = sorted(there)
-        candidates = [(len(there) - j) * q for j, q in enumerate(ordered) if q <= p]
+        ordered = sorted(defined)
+        candidates = [(len(defined) - j) * q for j, q in enumerate(ordered) if q <= p]
         last = max(j for j, q in enumerate(ordered) if q == p)
         first = min(j for j, q in enumerate(ordered) if q == p)
         assert value == pytest.approx(min(1, max(candidates[: first + 1])), abs=1e-12) or first != last
@@ -106,17 +106,18 @@ def test_the_interval_to_the_best_of_two_is_welchs():
 @pytest.mark.parametrize("number, freedom", [(1, 4), (3, 5.5), (36, 8), (300, 4), (300, 2.2), (10, 1e4)])
 def test_the_studentised_maximum_modulus_by_drawing_it(number, freedom):
     rng = np.random.default_rng(0)
-    drawn = np.abs(rng.standard_normal((20_000, number))).max(1) / np.sqrt(rng.chisquare(freedom, 20_000) / freedom)
-    assert (drawn <= intervals.modulus_quantile(number, freedom)).mean() == pytest.approx(0.95, abs=0.005)
+    moduli = np.abs(rng.standard_normal((20_000, number))).max(1) / np.sqrt(rng.chisquare(freedom, 20_000) / freedom)
+    assert (moduli <= intervals.modulus_quantile(number, freedom)).mean() == pytest.approx(0.95, abs=0.005)
 
 
-@pytest.mark.parametrize(
-    ("kind", "groups", "seeds"),
-    [
-        case if case[1:] == (9, 3) else pytest.param(*case, marks=pytest.mark.long)
-        for case in itertools.product(benchmark.KINDS, (2, 9, 25), (3, 5))
-    ],
-)
+def sizes():
+    """The tables that are simulated: those of 9 groups of 3 seeds in every run of the tests, all in the long ones."""
+    for case in itertools.product(benchmark.KINDS, (2, 9, 25), (3, 5)):
+        is_long = case[1:] != (9, 3)
+        yield pytest.param(*case, marks=pytest.mark.long) if is_long else case
+
+
+@pytest.mark.parametrize(("kind", "groups", "seeds"), list(sizes()))
 def test_of_equal_groups_none_is_marked_as_worse_in_95_of_100_tables(kind, groups, seeds):
     error, coverage, _ = benchmark.line(benchmark.present, kind, groups, seeds, tables=2000, seed=1)
     noise = 2.6 * math.sqrt(0.05 * 0.95 / 2000)  # 99 %
@@ -141,8 +142,8 @@ def test_least_marked_is_marked_in_80_of_100_tables():
 
 def test_sign_test():
     for above, below in ((8, 0), (2, 6), (3, 3), (0, 1)):
-        told = inference.sign_test([1.0] * above + [-1.0] * below + [0.0, math.nan])
-        assert told == (above, below, pytest.approx(stats.binomtest(above, above + below).pvalue))
+        result = inference.sign_test([1.0] * above + [-1.0] * below + [0.0, math.nan])
+        assert result == (above, below, pytest.approx(stats.binomtest(above, above + below).pvalue))
     assert inference.sign_test([0.0]) == (0, 0, 1.0)
 
 
@@ -154,11 +155,13 @@ def test_compare():
     expected = stats.ttest_ind_from_stats(64, 0.4, 5, 63.09, theirs.deviation, 5, equal_var=False)
     assert result.difference == pytest.approx(0.91) and result.t == pytest.approx(expected.statistic)
     assert 2 * stats.t.sf(result.t, result.freedom) == pytest.approx(expected.pvalue)
-    for one in (
+    for estimate in (
         inference.compare(Estimate(64, math.nan, 1), theirs),
         inference.compare(ours, Estimate(63, math.nan, 1)),
     ):
-        assert math.isfinite(one.difference) and math.isnan(one.t) and math.isnan(one.freedom), "no test of one seed"
+        assert math.isfinite(estimate.difference) and math.isnan(estimate.t) and math.isnan(estimate.freedom), (
+            "no test of one seed"
+        )
 
 
 @settings(deadline=None, max_examples=60)
@@ -183,6 +186,6 @@ def test_how_many_groups_a_correlation_is_of():
     rng = np.random.default_rng(0)
     x, y = rng.random((2, 7))
     y[6] = math.nan
-    told = inference.correlation(x, y, [0, 0, 2, 3, 4, 5, 5])
-    once = inference.correlation([(x[0] + x[1]) / 2, *x[2:6]], [(y[0] + y[1]) / 2, *y[2:6]])
-    assert told.count == 5 and told == pytest.approx(once), "groups of one unit count once"
+    result = inference.correlation(x, y, [0, 0, 2, 3, 4, 5, 5])
+    expected = inference.correlation([(x[0] + x[1]) / 2, *x[2:6]], [(y[0] + y[1]) / 2, *y[2:6]])
+    assert result.count == 5 and result == pytest.approx(expected), "groups of one unit count once"

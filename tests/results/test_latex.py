@@ -33,7 +33,8 @@ def wide():
     )
     for part in (PART, "selected on test"):
         for name in ("A", LONG_NAME, "B_C"):
-            numbers = [number(10.5 * i, "best" if name == "A" else "close", interval=(-1.25, 0.5)) for i in range(14)]
+            mark = "best" if name == "A" else "close"
+            numbers = [number(10.5 * i, mark, interval=(-1.25, 0.5)) for i in range(14)]
             table.add(
                 [Cell(text=name), Cell(text="3"), *numbers, Cell(text="because of /abs/place/weights.pth " * 4)],
                 ["left out: x", "/abs/y/z.pth"],
@@ -53,9 +54,9 @@ def tabulars(text):
 
 def test_a_wide_table_is_divided_into_blocks_that_fit(wide):
     text = formats.to_tex(wide)
-    found = list(tabulars(text))
-    assert len(found) > 2
-    for columns, rows_of_block in found:
+    drawn_blocks = list(tabulars(text))
+    assert len(drawn_blocks) > 2
+    for columns, rows_of_block in drawn_blocks:
         for row in rows_of_block:
             title = re.match(r"\s*\\multicolumn\{(\d+)\}", row[0])
             assert len(row) == len(columns) or (len(row) == 1 and int(title[1]) == len(columns))
@@ -64,8 +65,8 @@ def test_a_wide_table_is_divided_into_blocks_that_fit(wide):
     assert all(layout.block_width(block) <= latex.TEXT_WIDTH for block in blocks)
     assert all(block[:2] == [0, 1] for block in blocks), "each block repeats the names of the rows"
     assert [column for block in blocks for column in block[2:]] == list(range(2, 17))
-    shown = text.replace(r"\allowbreak{}", "")
-    assert "/abs" not in shown and "weights.pth" in shown and "Settings (" not in shown
+    unbroken = text.replace(r"\allowbreak{}", "")
+    assert "/abs" not in unbroken and "weights.pth" in unbroken and "Settings (" not in unbroken
     assert text.count(r"\multicolumn") == 2 * len(blocks), "each block has the titles of both parts"
 
 
@@ -83,7 +84,7 @@ def test_a_long_table_goes_on_in_further_floats():
         table.add([Cell(text=f"group {i}"), Cell(text="3"), number(float(i))], [f"remark {i}"])
     text = formats.to_tex(table)
     floats = text.split(r"\begin{table*}")[1:]
-    assert len(floats) > 3 and all("(continued)" in one for one in floats[1:])
+    assert len(floats) > 3 and all("(continued)" in page for page in floats[1:])
     assert [int(name) for name in re.findall(r"^group (\d+)", text, re.MULTILINE)] == list(range(130))
     assert all(f"remark {i}." in text for i in range(130))
 
@@ -129,9 +130,9 @@ def test_recorded_weights_and_derived_flags_are_no_differences(tmp_path):
     environment = {**ENVIRONMENT, "weights": "random"}
     for group, lr in {"A": 1e-5, "B": 1e-5, "C": 1e-4}.items():
         for seed in range(2):
-            found = rows(0.5, 3, seed, metrics=("e_recall@1",), training=())
+            records = rows(0.5, 3, seed, metrics=("e_recall@1",), training=())
             flags = {"lr": lr, "fc_lr": lr, "classifier_lr": lr, "trainer": "classifier", "weights": None}
-            make_run(tmp_path / "runs", group, seed, epochs=3, found=found, environment=environment, **flags)
+            make_run(tmp_path / "runs", group, seed, epochs=3, records=records, environment=environment, **flags)
     out = evaluated(tmp_path)
     unlike = {line["group"]: (line["unlike others"], line["remarks"]) for line in lines(out / "cub200_selected.csv")}
     assert unlike == {"A": ("", ""), "B": ("", ""), "C": ("lr 0.0001", "unlike the others: lr 0.0001 (others: 1e-05)")}
@@ -150,7 +151,7 @@ def test_a_derived_flag_that_was_set_is_a_difference(tmp_path):
             0,
             epochs=3,
             fc_lr=fc_lr,
-            found=rows(0.5, 3, 0, metrics=("e_recall@1",), training=()),
+            records=rows(0.5, 3, 0, metrics=("e_recall@1",), training=()),
         )
     out = evaluated(tmp_path)
     assert [line["unlike others"] for line in lines(out / "cub200_selected.csv")] == ["", "", "fc_lr 0.001"]
@@ -161,8 +162,8 @@ def test_paths_and_transforms_are_brief_in_remarks(tmp_path):
         transforms = {split: f"Compose(Resize({size}))" for split in ("training", "testing")}
         environment = {**ENVIRONMENT, "data": {**ENVIRONMENT["data"], "transforms": transforms}}
         path = f"/somewhere/{'else' if group == 'C' else 'here'}/vectors.npz"
-        found = rows(0.5, 3, 0, metrics=("e_recall@1",), training=())
-        make_run(tmp_path / "runs", group, 0, epochs=3, environment=environment, language_vectors=path, found=found)
+        records = rows(0.5, 3, 0, metrics=("e_recall@1",), training=())
+        make_run(tmp_path / "runs", group, 0, epochs=3, environment=environment, language_vectors=path, records=records)
     out = evaluated(tmp_path)
     for path in out.glob("*.tex"):
         assert "/somewhere" not in path.read_text() and "Compose" not in path.read_text(), path.name
@@ -177,8 +178,8 @@ def test_paths_and_transforms_are_brief_in_remarks(tmp_path):
 def test_tables_of_domains_have_the_requested_metrics_alone(tmp_path):
     names = [f"{domain}{metric}" for metric in ("e_recall@1", "map_r", "nmi") for domain in ("", "birds/", "cars/")]
     for seed in range(2):
-        found = rows(0.5, 3, seed, metrics=names, training=())
-        make_run(tmp_path / "runs", "A", seed, epochs=3, found=found)
+        records = rows(0.5, 3, seed, metrics=names, training=())
+        make_run(tmp_path / "runs", "A", seed, epochs=3, records=records)
     out = evaluated(tmp_path, "--metrics", "nmi", "map_r")
     heads = (out / "cub200_birds.md").read_text().splitlines()[2]
     assert heads == "| group | seeds | NMI [birds] [%] † | MAP@R [birds] [%] | epoch |"

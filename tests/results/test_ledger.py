@@ -17,7 +17,8 @@ from tests.kit import run_folders
 from tests.kit.run_folders import ENVIRONMENT, collected, flag_roles, lines, make_run, make_runs, rows
 
 TRANSFORMS = {
-    "testing": "Resize(size=[256], interpolation=InterpolationMode.BILINEAR, antialias=True); CenterCrop(size=(224, 224))"
+    "testing": "Resize(size=[256], interpolation=InterpolationMode.BILINEAR, antialias=True); "
+    "CenterCrop(size=(224, 224))"
 }
 RECORDED = {**ENVIRONMENT, "weights": "IMAGENET1K_V1", "data": {**ENVIRONMENT["data"], "transforms": TRANSFORMS}}
 
@@ -54,13 +55,13 @@ def defaults():
 
 @pytest.fixture(scope="module")
 def conditions(flags, defaults):
-    """The conditions of a run by its flags: changes of `flags`, or `whole` sets of flags."""
+    """The conditions of a run by its flags: changes of `flags`, or whole sets of flags."""
 
-    def of(whole=None, **changes):
-        run = RecordedRun("a", "a", "cub200", "a", 0, flag_roles(), flags={**(whole or flags), **changes})
+    def of_flags(all_flags=None, **changes):
+        run = RecordedRun("a", "a", "cub200", "a", 0, flag_roles(), flags={**(all_flags or flags), **changes})
         return ledger.of_run(run, defaults)
 
-    return of
+    return of_flags
 
 
 def make(root, flags, seeds=5, splits=("train", "test"), quality=0.628, environment=RECORDED, **changes):
@@ -68,11 +69,15 @@ def make(root, flags, seeds=5, splits=("train", "test"), quality=0.628, environm
     plan.
     """
     for seed in range(seeds):
-        own = {**flags, "seed": seed, **changes}
-        own.pop("savename")
-        last = [(own["n_epochs"], *row[1:]) for row in rows(quality, 1, seed, splits, ("e_recall@1", "map_r"), ())]
-        epochs = own.pop("n_epochs")
-        make_run(root, found=[(1, *row[1:]) for row in last] + last, epochs=epochs, environment=environment, **own)
+        run_flags = {**flags, "seed": seed, **changes}
+        run_flags.pop("savename")
+        last = [
+            (run_flags["n_epochs"], *row[1:]) for row in rows(quality, 1, seed, splits, ("e_recall@1", "map_r"), ())
+        ]
+        epochs = run_flags.pop("n_epochs")
+        make_run(
+            root, records=[(1, *row[1:]) for row in last] + last, epochs=epochs, environment=environment, **run_flags
+        )
 
 
 def evaluated(tmp_path):
@@ -81,8 +86,8 @@ def evaluated(tmp_path):
 
 def test_every_row_is_whole_and_has_a_source():
     with open(ledger.FILE, newline="", encoding="utf-8") as file:
-        found = list(csv.DictReader(file))
-    for row in found:
+        table_rows = list(csv.DictReader(file))
+    for row in table_rows:
         assert (
             row["source"]
             and row["method"]
@@ -92,11 +97,11 @@ def test_every_row_is_whole_and_has_a_source():
         assert not row["deviation"] or float(row["deviation"]) > 0
         assert row["selection"] in (ledger.TEST, ledger.BY_CLASSES, ledger.BY_SAMPLES, ledger.LAST, ledger.NOT_STATED)
     sources = ("ICML 2020", "Reality Check", "Proxy-Anchor", "UNICOM")
-    counts = {name: sum(row["source"].startswith(name) for row in found) for name in sources}
-    assert counts == {"ICML 2020": 67, "Reality Check": 98, "Proxy-Anchor": 4, "UNICOM": 4} and len(found) == 269
+    counts = {name: sum(row["source"].startswith(name) for row in table_rows) for name in sources}
+    assert counts == {"ICML 2020": 67, "Reality Check": 98, "Proxy-Anchor": 4, "UNICOM": 4} and len(table_rows) == 269
     values = {
         (row["method"], row["dataset"]): (row["value"], row["boxes"], row["backbone"])
-        for row in found
+        for row in table_rows
         if not row["group"]
     }
     assert values["OML, triplet, hard miner", "cub200"] == ("83.7", "yes", "vit_small_patch16_224")
@@ -114,10 +119,10 @@ def test_the_run_that_repeats_a_figure_has_its_conditions(configurations, flags_
     """Conditions of a run are read from its flags and records; those of the ledger were written by hand. Seeds and
     joined folds aside.
     """
-    told = 0
+    n_compared = 0
     for p in configurations.values():
         flags = flags_of[p.group]
-        val = p.figures[0].column.split == "val"
+        split = "val" if p.figures[0].column.split == "val" else "test"
         run = RecordedRun(
             "a",
             "a",
@@ -128,15 +133,15 @@ def test_the_run_that_repeats_a_figure_has_its_conditions(configurations, flags_
             flags=flags,
             environment={"weights": p.figures[0].condition("pretraining")},
         )
-        run.series = type("Series", (), {"keys": {("val" if val else "test", flags["storage_metrics"][0]): 0}})
+        run.series = type("Series", (), {"keys": {(split, flags["storage_metrics"][0]): 0}})
         ours = ledger.of_run(run, defaults)
         for figure in p.figures:
             theirs = {
                 name: value for name, value in figure.conditions if name != "seeds" and value != ledger.NOT_STATED
             }
             assert {name: ours[name] for name in theirs} == theirs, p.group
-            told += 1
-    assert told == 67 + 98
+            n_compared += 1
+    assert n_compared == 67 + 98
 
 
 NO_REPEAT = ("unicom_sop", "unicom_inshop")  # presets of another network than the figure's, as their headers say
@@ -151,12 +156,12 @@ def of_preset(preset, flags, defaults):
     return ledger.of_run(run, defaults)
 
 
-@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_the_run_of_a_preset_has_the_conditions_of_its_figure(defaults, few):
+@pytest.mark.parametrize("few_presets", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_the_run_of_a_preset_has_the_conditions_of_its_figure(defaults, few_presets):
     presets = published.load_presets({"cub200", "cars196", "online_products", "inshop", "market1501"})
     assert len({preset.group for preset in presets}) == len(presets) == 32
     for preset in presets:
-        if preset.group in NO_REPEAT or few and preset.group not in FEW:
+        if preset.group in NO_REPEAT or few_presets and preset.group not in FEW:
             continue
         flags = preset.flags(parameters.read)
         trained = ledger.training(flags, flag_roles())
@@ -166,10 +171,10 @@ def test_the_run_of_a_preset_has_the_conditions_of_its_figure(defaults, few):
             assert ledger.differences(of_preset(preset, images_kept, defaults), figure, trained) == [], (
                 "decode_once is no condition"
             )
-            other = of_preset(preset, {**flags, "lr": 1.0}, defaults)
-            assert any(difference.startswith("--lr ") for difference in ledger.differences(other, figure, trained)), (
-                "flags are conditions"
-            )
+            changed_conditions = of_preset(preset, {**flags, "lr": 1.0}, defaults)
+            assert any(
+                difference.startswith("--lr ") for difference in ledger.differences(changed_conditions, figure, trained)
+            ), "flags are conditions"
             if flags["eval_space"] == "hyperbolic":
                 euclidean = of_preset(preset, {**flags, "eval_space": "euclidean"}, defaults)
                 assert any(
@@ -201,7 +206,7 @@ def test_figures_of_recipes_have_the_conditions_of_the_authors_code():
 
 def test_the_same_conditions_give_difference_and_t(tmp_path, flags):
     make(tmp_path / "runs", flags)
-    line, *others = evaluated(tmp_path)
+    line, *other_lines = evaluated(tmp_path)
     values = []
     for path in (tmp_path / "runs").rglob("metrics.csv"):
         recalls = [
@@ -217,13 +222,13 @@ def test_the_same_conditions_give_difference_and_t(tmp_path, flags):
         "conditions that differ"
     ] == "none"
     assert "divided by the number of anchors" in line["remarks"], "the published code differed"
-    assert others and all(other["difference"] == other["t"] == other["ours"] == "" for other in others)
-    told = {other["published"]: other["conditions that differ"] for other in others}
-    assert told["Proxy-Anchor 69.9"].startswith(
+    assert other_lines and all(row["difference"] == row["t"] == row["ours"] == "" for row in other_lines)
+    differing = {row["published"]: row["conditions that differ"] for row in other_lines}
+    assert differing["Proxy-Anchor 69.9"].startswith(
         "dimensions 512 (ours: 128); batch 120 (ours: 112); --classifier_lr 0.0001 (ours: 1e-05)"
     )
     begins = "boxes yes (ours: no); pretraining vit_small_patch16_224.dino (ours: IMAGENET1K_V1)"
-    assert told["OML, triplet, hard miner 83.7"].startswith(begins)
+    assert differing["OML, triplet, hard miner 83.7"].startswith(begins)
 
 
 def test_a_condition_that_differs_is_named_and_nothing_is_compared(tmp_path, flags_of, flags, defaults):
@@ -256,14 +261,14 @@ def test_a_condition_that_differs_is_named_and_nothing_is_compared(tmp_path, fla
             ),
         ),
     ]
-    trained = {group: ledger.training(own, flag_roles()) for group, own in flags_of.items()}
-    for number, (changes, told) in enumerate(cases):
+    trained = {group: ledger.training(published_flags, flag_roles()) for group, published_flags in flags_of.items()}
+    for number, (changes, message) in enumerate(cases):
         make(tmp_path / str(number), flags, seeds=2, **changes)
-        found = groups.build(collected(tmp_path / str(number)), defaults)
-        compared = ledger.compare(found, defaults, trained)
-        assert not [silent for *_, silent in compared.comparable if not silent], told
-        (icml,) = [one for one in compared.refused if one.figures[0].source.startswith("ICML")]
-        assert "; ".join(icml.differences) == told and len(icml.figures) == 23 and icml.groups == found
+        all_groups = groups.build(collected(tmp_path / str(number)), defaults)
+        compared = ledger.compare(all_groups, defaults, trained)
+        assert not [silent for *_, silent in compared.comparable if not silent], message
+        (icml,) = [refusal for refusal in compared.refused if refusal.figures[0].source.startswith("ICML")]
+        assert "; ".join(icml.differences) == message and len(icml.figures) == 23 and icml.groups == all_groups
 
 
 def test_flags_of_an_evaluation_that_is_off_are_no_condition(flags, conditions):
@@ -281,10 +286,10 @@ def other_value(action, value):
     tries = ("1", "2", "0.5", "3", "0.25", "other")
     for words in tries:
         with contextlib.suppress(Exception):
-            found = action.type(words) if action.type else words
-            found = [found] if action.nargs else found
-            if found != value:
-                return found
+            parsed = action.type(words) if action.type else words
+            parsed = [parsed] if action.nargs else parsed
+            if parsed != value:
+                return parsed
     return None
 
 
@@ -311,10 +316,10 @@ def test_which_flags_are_conditions(configurations, flags_of, defaults):
         p = rng.choice(list(configurations.values()))
         plain = flags_of[p.group]
         idle = name in roles.without_effect(plain) or any(
-            name.startswith(f"{other}_")
-            and plain[other] == defaults[other]
-            and declared[other].name == role.name == "evaluation"
-            for other in plain
+            name.startswith(f"{owner}_")
+            and plain[owner] == defaults[owner]
+            and declared[owner].name == role.name == "evaluation"
+            for owner in plain
         )
         free = (
             idle
@@ -331,17 +336,17 @@ def test_which_flags_are_conditions(configurations, flags_of, defaults):
 def test_what_a_source_does_not_state_is_named_beside_the_comparison(tmp_path, configurations, flags):
     figure = configurations["CUB_MS"].figures[0]
     ours = dict(figure.conditions)
-    told, last = (
-        ledger.Figure(**{**vars(figure), "conditions": tuple({**ours, **other}.items())})
-        for other in ({"crop": ledger.NOT_STATED, "seeds": ledger.NOT_STATED}, {"selection": ledger.LAST})
+    incomplete, last = (
+        ledger.Figure(**{**vars(figure), "conditions": tuple({**ours, **changes}.items())})
+        for changes in ({"crop": ledger.NOT_STATED, "seeds": ledger.NOT_STATED}, {"selection": ledger.LAST})
     )
     trained = ledger.training(flags, flag_roles())
     assert (
         ledger.silent(figure, trained) == []
-        and ledger.silent(told, trained) == ["crop"]
+        and ledger.silent(incomplete, trained) == ["crop"]
         and ledger.silent(figure) == ["training"]
     )
-    assert ledger.differences(ours, told) == ledger.differences(ours, last) == []
+    assert ledger.differences(ours, incomplete) == ledger.differences(ours, last) == []
     assert published.rule(last) == "last" and published.rule(figure) == "best_on_test"
     make(tmp_path / "runs", flags, seeds=3)
     line = evaluated(tmp_path)[0]
@@ -351,11 +356,11 @@ def test_what_a_source_does_not_state_is_named_beside_the_comparison(tmp_path, c
 def test_a_new_method_stands_beside_all_figures_of_its_conditions(tmp_path, flags):
     make(tmp_path / "runs", flags, group="New", loss="circle", quality=0.7)
     make(tmp_path / "runs", flags, group="Wide", loss="circle", embed_dim=512)
-    found = evaluated(tmp_path)
-    assert sum(line["group"] == "New" and line["difference"] != "" for line in found) == 23
-    assert {line["group"] for line in found if line["published"].startswith("Npair 61.63, GenLifted")} == {"Wide"}
-    assert {line["group"] for line in found if line["published"] == "IBC 70.3"} == {"New"}
-    (wide,) = [line for line in found if line["published"] == "IBC" and line["group"] == "Wide"]
+    table_rows = evaluated(tmp_path)
+    assert sum(line["group"] == "New" and line["difference"] != "" for line in table_rows) == 23
+    assert {line["group"] for line in table_rows if line["published"].startswith("Npair 61.63, GenLifted")} == {"Wide"}
+    assert {line["group"] for line in table_rows if line["published"] == "IBC 70.3"} == {"New"}
+    (wide,) = [line for line in table_rows if line["published"] == "IBC" and line["group"] == "Wide"]
     assert wide["difference"] and "not stated by the source, so perhaps other: boxes" in wide["remarks"], "under a mark"
     page = (tmp_path / "out" / "index.html").read_text()
     assert "other conditions: not to be compared" in page and "docs/ledger.md" in page
@@ -378,8 +383,8 @@ def test_runs_that_recorded_no_weights_and_no_sizes_have_those_that_their_flags_
             {"backbone": "vit_small_patch16_224"},
         ),
     ):
-        found = conditions(**changes)
-        assert {name: found[name] for name in expected} == expected, changes
+        result = conditions(**changes)
+        assert {name: result[name] for name in expected} == expected, changes
 
 
 @pytest.mark.long

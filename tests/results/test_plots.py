@@ -20,9 +20,9 @@ RHO = column("train", "rho_spectrum@2")
 @pytest.fixture
 def figures(monkeypatch):
     """What would be saved."""
-    made = []
-    monkeypatch.setattr(plots, "save", lambda figure, folder, name: made.append(figure) or name)
-    return made
+    saved = []
+    monkeypatch.setattr(plots, "save", lambda figure, folder, name: saved.append(figure) or name)
+    return saved
 
 
 def texts_of(figure):
@@ -40,8 +40,8 @@ def texts_of(figure):
 )
 def test_no_label_touches_another_or_a_point_and_none_is_nearer_to_another_than_its_own(seed, spread, centre):
     rng = np.random.default_rng(seed)
-    drawn = 0.5 + spread * rng.standard_normal((23, 2)) * 0.2 if centre else rng.random((23, 2)) * spread
-    points = [tuple(p) for p in drawn] + [(1.0, 1.0), (0.0, 0.0)]
+    places = 0.5 + spread * rng.standard_normal((23, 2)) * 0.2 if centre else rng.random((23, 2)) * spread
+    points = [tuple(p) for p in places] + [(1.0, 1.0), (0.0, 0.0)]
     figure, axis = plt.subplots(figsize=(8.6, 6))
     axis.plot(*zip(*points, strict=True), "o", markersize=5)
     axis.margins(0.12)
@@ -56,11 +56,11 @@ def test_no_label_touches_another_or_a_point_and_none_is_nearer_to_another_than_
         box = Text.get_window_extent(text, renderer)  # of the words, without the line to the point
         assert room.x0 <= box.x0 and box.x1 <= room.x1 and room.y0 <= box.y0 and box.y1 <= room.y1
         assert not any(box.contains(*centre) for centre in centres)
-        assert not any(box.overlaps(other) for other in boxes)
+        assert not any(box.overlaps(label_box) for label_box in boxes)
         boxes.append(box)
         gaps = np.linalg.norm(np.maximum(np.maximum(box.p0 - centres, centres - box.p1), 0), axis=1)
-        own = int(text.get_text().split()[-1])
-        assert not spread or points[own] in joined or gaps.argmin() == own, (
+        index = int(text.get_text().split()[-1])
+        assert not spread or points[index] in joined or gaps.argmin() == index, (
             "a label without a line is nearest to its own point"
         )
     assert len(boxes) == 25
@@ -81,49 +81,51 @@ def groups_of(count):
 def test_figures_of_few_groups_give_no_r_and_no_line(tmp_path, figures):
     distances = column("train", "dists@intra")  # which nobody recorded
     for count in (1, 4, 5):
-        found = groups_of(count)
-        said = f"{count} group{'s' * (count > 1)}: too few for r" if count < 5 else "r = -1.00 over 5 groups"
+        few_groups = groups_of(count)
+        title = {1: "1 group: too few for r", 4: "4 groups: too few for r", 5: "r = -1.00 over 5 groups"}[count]
         if count == 1:
-            assert plots.relations(found, R1, [RHO], tmp_path) is plots.rho(found, R1, [RHO], tmp_path) is None, (
-                "one point shows no relation"
-            )
-            assert plots.ranked(found, R1, tmp_path) == "cub200_ranked"
+            assert (
+                plots.relations(few_groups, R1, [RHO], tmp_path) is plots.rho(few_groups, R1, [RHO], tmp_path) is None
+            ), "one point shows no relation"
+            assert plots.ranked(few_groups, R1, tmp_path) == "cub200_ranked"
             continue
-        assert plots.relations(found, R1, [RHO, distances], tmp_path) == "cub200_relations"
-        assert plots.rho(found, R1, [RHO], tmp_path) == "cub200_recall_against_rho"
+        assert plots.relations(few_groups, R1, [RHO, distances], tmp_path) == "cub200_relations"
+        assert plots.rho(few_groups, R1, [RHO], tmp_path) == "cub200_recall_against_rho"
         for figure in figures[-2:]:
-            assert any(said in text.get_text() for text in figure.findobj(Text))
+            assert any(title in text.get_text() for text in figure.findobj(Text))
             assert len([line for axis in figure.axes for line in axis.lines if line.get_linestyle() == "--"]) == (
                 count == 5
             )
-        assert plots.ranked(found, R1, tmp_path) == "cub200_ranked"
-        assert (plots.matrix(found, [R1, RHO], tmp_path) is None) == (count < 5), "chance alone gives values near 1"
-    drawn = len(figures)
-    nothing = [
-        plots.relations(found, R1, [distances], tmp_path),
-        plots.ranked(found, column("test", "nmi"), tmp_path),
-        plots.rho(found, R1, [], tmp_path),
+        assert plots.ranked(few_groups, R1, tmp_path) == "cub200_ranked"
+        assert (plots.matrix(few_groups, [R1, RHO], tmp_path) is None) == (count < 5), (
+            "chance alone gives values near 1"
+        )
+    n_drawn = len(figures)
+    names = [
+        plots.relations(few_groups, R1, [distances], tmp_path),
+        plots.ranked(few_groups, column("test", "nmi"), tmp_path),
+        plots.rho(few_groups, R1, [], tmp_path),
     ]
-    assert nothing == [None] * 3 and len(figures) == drawn
-    found = groups_of(6)
-    for i, group in enumerate(found):
+    assert names == [None] * 3 and len(figures) == n_drawn
+    few_groups = groups_of(6)
+    for i, group in enumerate(few_groups):
         for run in group.runs:
             run.flags |= {"batch_mining": "rho_distance" if i == 5 else "distance", "loss": str(min(i, 4))}
-    plots.relations(found, R1, [RHO], tmp_path)
+    plots.relations(few_groups, R1, [RHO], tmp_path)
     assert any("r = -1.00 over 5 groups" in text for text in texts_of(figures[-1])), (
         "the last two are twins, and count once"
     )
 
 
 def test_the_colours_of_the_ranked_bars_are_named_beside_the_title(tmp_path, figures):
-    found = groups_of(3)
-    for group in found:
+    all_groups = groups_of(3)
+    for group in all_groups:
         group.dataset = "online_products"
-    plots.ranked(found, R1, tmp_path)
+    plots.ranked(all_groups, R1, tmp_path)
     assert figures[0].axes[0].get_legend() is None, "one colour needs no name"
-    for run in found[1].runs:
+    for run in all_groups[1].runs:
         run.flags["batch_mining"] = "rho_distance"
-    plots.ranked(found, R1, tmp_path)
+    plots.ranked(all_groups, R1, tmp_path)
     (axis,) = figures[1].axes
     renderer = figures[1].canvas.get_renderer()
     figures[1].draw_without_rendering()
@@ -142,18 +144,18 @@ def test_of_a_matrix_the_first_column_is_on_top(tmp_path, figures):
         1.5,
         -0.5,
     )
-    shown = {text.get_position(): text.get_text() for text in axis.texts}
-    assert shown == {(0, 0): "1.00", (1, 0): "-1.00", (0, 1): "-1.00", (1, 1): "1.00"}
+    text_at = {text.get_position(): text.get_text() for text in axis.texts}
+    assert text_at == {(0, 0): "1.00", (1, 0): "-1.00", (0, 1): "-1.00", (1, 1): "1.00"}
     assert np.abs(np.asarray(axis.collections[0].get_array()).ravel() - [1, -1, -1, 1]).max() < 0.005
 
 
 def test_no_text_of_a_figure_is_a_formula_and_groups_without_a_run_are_named_below(tmp_path, figures):
-    found = groups_of(6)
-    for group in found:
+    all_groups = groups_of(6)
+    for group in all_groups:
         group.dataset = "$data_$set"
         group.name = f"{group.name}$_$"
-    found[5].seeds.clear()
-    captions = dict(Result_Evaluations._figures(found, [R1], [(R1, RHO)], tmp_path))
+    all_groups[5].seeds.clear()
+    captions = dict(Result_Evaluations._figures(all_groups, [R1], [(R1, RHO)], tmp_path))
     assert (
         captions.pop("$data_$set_ranked") == "Groups ranked by R@1; without a run that counts, and so not here: g5$_$"
     )
@@ -162,23 +164,23 @@ def test_no_text_of_a_figure_is_a_formula_and_groups_without_a_run_are_named_bel
 
 
 def test_means_of_fewer_seeds_than_were_run_are_marked_in_figures(tmp_path, figures):
-    found = groups_of(3)
-    found[0].seeds.pop(1)  # one of its two seeds failed
-    plots.ranked(found, R1, tmp_path)
-    plots.rho(found, R1, [RHO], tmp_path)
+    all_groups = groups_of(3)
+    all_groups[0].seeds.pop(1)  # one of its two seeds failed
+    plots.ranked(all_groups, R1, tmp_path)
+    plots.rho(all_groups, R1, [RHO], tmp_path)
     for figure in figures:
         texts = texts_of(figure)
         assert {"g0*", "g1", "g2", "* fewer seeds than were run"} <= texts and not {"g0", "g1*"} & texts
-    plots.ranked(found[1:], R1, tmp_path)
+    plots.ranked(all_groups[1:], R1, tmp_path)
     assert "* fewer seeds than were run" not in texts_of(figures[-1])
 
 
 def test_the_colours_of_the_relations_are_named_outside_of_all_panels(tmp_path, figures):
-    found = groups_of(4)
-    for run in found[1].runs:
+    all_groups = groups_of(4)
+    for run in all_groups[1].runs:
         run.flags["batch_mining"] = "rho_distance"
     for panels in ([RHO], [RHO, R1, RHO]):
-        plots.relations(found, R1, panels, tmp_path)
+        plots.relations(all_groups, R1, panels, tmp_path)
         figure = figures[-1]
         figure.draw_without_rendering()
         renderer = figure.canvas.get_renderer()
@@ -186,18 +188,18 @@ def test_the_colours_of_the_relations_are_named_outside_of_all_panels(tmp_path, 
         box = legend.get_window_extent(renderer)
         assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= 0
         assert not any(box.overlaps(axis.get_window_extent(renderer)) for axis in figure.axes)
-        others = [text for text in figure.findobj(Text) if text.get_text() and text not in legend.findobj(Text)]
-        assert not any(box.overlaps(text.get_window_extent(renderer)) for text in others if text.get_visible())
+        panel_texts = [text for text in figure.findobj(Text) if text.get_text() and text not in legend.findobj(Text)]
+        assert not any(box.overlaps(text.get_window_extent(renderer)) for text in panel_texts if text.get_visible())
 
 
 def test_ranked_groups_are_dots_with_deviations_best_on_top_in_parts(tmp_path, figures):
-    found = groups_of(4)
-    for group in found[:2]:
+    all_groups = groups_of(4)
+    for group in all_groups[:2]:
         for run in group.runs:
             run.series = Series(
                 run.series.epochs, [*run.series.keys, ("val", "e_recall@1")], np.hstack([run.series.values, [[0.5]]])
             )
-    plots.ranked(found, R1, tmp_path)
+    plots.ranked(all_groups, R1, tmp_path)
     (axis,) = figures[0].axes
     assert not axis.patches, "no bars: their axis would have to begin at 0"
     assert [label.get_text() for label in axis.get_yticklabels()] == ["g2", "g3", "g0", "g1"], "from below"

@@ -18,7 +18,7 @@ def matched(root, source):
     return {m.group.name: m for m in published.match(list(built(root).values()), configurations, resolved)}
 
 
-def shown(matches, source):
+def printed_rows(matches, source):
     return {
         row["group"]: row
         for row in csv.DictReader(formats.to_csv(tables.comparison(list(matches.values()), source)).splitlines())
@@ -30,23 +30,26 @@ def run_of(root, configuration, seed=0, value=0.6, **changes):
     flags = {**configuration.flags(resolved), "seed": seed, "n_epochs": 2, **changes}
     flags.pop("savename")
     metrics = rows(value, 2, seed, ("train", "val", "test"), ("e_recall@1", "map_r", "rho_spectrum@2"), ())
-    return make_run(root, found=metrics, epochs=2, **{k: v for k, v in flags.items() if k != "n_epochs"})
+    return make_run(root, records=metrics, epochs=2, **{k: v for k, v in flags.items() if k != "n_epochs"})
 
 
 @pytest.mark.parametrize(("source", "count", "figures"), [("published", 67, 67), ("mlrc", 56, 98)])
 def test_every_published_figure_of_a_run_joins_its_configuration(source, count, figures):
-    found = published.load(source)
+    configurations = published.load(source)
     with open(ledger.FILE, newline="") as file:
         rows_there = [
             row
             for row in csv.DictReader(file)
             if row["group"].startswith("MLRC") == (source == "mlrc") and row["group"]
         ]
-    assert len(found) == len({(p.dataset, p.group) for p in found}) == count and len(rows_there) == figures
-    assert {(p.group, f.column.split, f.value) for p in found for f in p.figures} == {
+    assert (
+        len(configurations) == len({(p.dataset, p.group) for p in configurations}) == count
+        and len(rows_there) == figures
+    )
+    assert {(p.group, f.column.split, f.value) for p in configurations for f in p.figures} == {
         (row["group"], "val" if row["metric"].startswith("val/") else "test", float(row["value"])) for row in rows_there
     }
-    assert all(math.isfinite(p.rho) == (source == "published") for p in found)
+    assert all(math.isfinite(p.rho) == (source == "published") for p in configurations)
 
 
 def test_alike_by_name_or_by_flags_and_what_differs_is_told(tmp_path):
@@ -76,12 +79,12 @@ def test_difference_and_t(tmp_path):
     for seed, value in enumerate(values):
         flags = {**configuration.flags(resolved), "seed": seed}
         flags.pop("savename")
-        found = [
+        records = [
             (1, "test", "e_recall@1", value - 0.1),
             (2, "test", "e_recall@1", value),
             (2, "train", "rho_spectrum@2", 0.2),
         ]
-        make_run(tmp_path, found=found, **{**flags, "n_epochs": 2})
+        make_run(tmp_path, records=records, **{**flags, "n_epochs": 2})
     matches = matched(tmp_path, [configuration])
     (match,) = matches.values()
     ours, against = published.compare(match.group, match.published.figures[0])
@@ -92,7 +95,7 @@ def test_difference_and_t(tmp_path):
     )
     assert against.difference == pytest.approx(mean - 62.80)
     assert against.t == pytest.approx((mean - 62.80) / math.sqrt(spread / 2 / 3 + 0.70**2 * 5 / 4 / 5))
-    (line,) = shown(matches, "published").values()
+    (line,) = printed_rows(matches, "published").values()
     assert (line["R@1 ours [%]"], line["R@1 published [%]"], line["R@1 published [%] deviation"]) == (
         f"{mean:.2f}",
         "62.80",
@@ -123,7 +126,7 @@ def test_reality_check(tmp_path):
     assert matches["Foreign"].published.group == "MLRC_CUB_MarginClass"
     assert matches["MLRC_CUB256_MSMiner"].published.method == "Multi Similarity + Miner"
     assert all(m.differences == ["n_epochs 2 (published: 1000)"] for m in matches.values())
-    table = shown(matches, "mlrc")
+    table = printed_rows(matches, "mlrc")
     margin = table["MLRC_CUB_Margin"]
     miner = table["MLRC_CUB256_MSMiner"]
     assert (margin["MAP@R (val) published [%]"], margin["MAP@R published [%]"]) == ("41.84", "23.09")

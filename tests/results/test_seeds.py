@@ -46,15 +46,16 @@ def test_power_is_that_of_the_definition():
         (3, 0.2, 5, 0.2, 5),
     ]:
         true, s1, n1, s2, n2 = case
-        found = inference.power(true, Estimate(0, s1, n1), Estimate(0, s2, n2))
-        assert found == pytest.approx(by_hand(*case), abs=2e-3), case
-        assert true or found == pytest.approx(0.05, abs=1e-9), "without a difference the test errs in five of a hundred"
-    one = Estimate(0, math.nan, 1)
+        power = inference.power(true, Estimate(0, s1, n1), Estimate(0, s2, n2))
+        assert power == pytest.approx(by_hand(*case), abs=2e-3), case
+        assert true or power == pytest.approx(0.05, abs=1e-9), "without a difference the test errs in five of a hundred"
+    single = Estimate(0, math.nan, 1)
     five = Estimate(0, 0.5, 5)
-    none = Estimate(0, 0.0, 3)
-    assert math.isnan(inference.power(1, one, five)) and math.isnan(inference.least_shown(one, five))
+    constant = Estimate(0, 0.0, 3)
+    assert math.isnan(inference.power(1, single, five)) and math.isnan(inference.least_shown(single, five))
     assert (
-        inference.power(1, none, none) == 1 and inference.power(0, none, none) == inference.least_shown(none, none) == 0
+        inference.power(1, constant, constant) == 1
+        and inference.power(0, constant, constant) == inference.least_shown(constant, constant) == 0
     )
     for shift in np.geomspace(10, 1e6, 60):  # scipy gives NaN for some of these
         for count in (2, 3, 5, 1000):
@@ -70,10 +71,10 @@ def is_fewest(count, points, deviation):
 
 def test_the_needed_seeds_are_the_fewest_that_suffice():
     for points, deviation in itertools.product((0.5, 1.0, 2.0), (0.1, 0.35, 0.8, 2.0)):
-        found = inference.seeds_needed(points, deviation)
-        assert is_fewest(found, points, deviation)
-        least = inference.least_shown(Estimate(0, deviation, found), Estimate(0, deviation, found))
-        assert least <= points and by_hand(least, deviation, found, deviation, found) == pytest.approx(0.8, abs=2e-4)
+        seeds = inference.seeds_needed(points, deviation)
+        assert is_fewest(seeds, points, deviation)
+        least = inference.least_shown(Estimate(0, deviation, seeds), Estimate(0, deviation, seeds))
+        assert least <= points and by_hand(least, deviation, seeds, deviation, seeds) == pytest.approx(0.8, abs=2e-4)
     assert (
         inference.seeds_needed(1, math.nan) is None
         and inference.seeds_needed(1e-6, 1.0) is None
@@ -86,12 +87,12 @@ def test_the_needed_seeds_are_the_fewest_that_suffice():
 
 def curves(test, val=None):
     """Rows of two epochs: (test value, validation value) of each."""
-    found = []
+    records = []
     for epoch, value in enumerate(test, 1):
-        found += [(epoch, "test", "e_recall@1", value)] + (
+        records += [(epoch, "test", "e_recall@1", value)] + (
             [(epoch, "val", "e_recall@1", val[epoch - 1])] if val else []
         )
-    return found
+    return records
 
 
 VALUES = {
@@ -110,8 +111,8 @@ def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("seeds")
     for i, (group, (values, val)) in enumerate(VALUES.items()):
         for seed, value in enumerate(values):
-            found = curves([value, value + 0.01 * (seed + 1)], [val + 0.02, val + 0.001 * seed])
-            make_run(folder / "runs", group, seed, epochs=2, found=found, loss_margin_beta=1 + i, use_tv_split=True)
+            records = curves([value, value + 0.01 * (seed + 1)], [val + 0.02, val + 0.001 * seed])
+            make_run(folder / "runs", group, seed, epochs=2, records=records, loss_margin_beta=1 + i, use_tv_split=True)
     return folder / "runs", evaluated(folder, "--plan", "0.7")
 
 
@@ -128,28 +129,32 @@ def test_both_selections_stand_side_by_side(written):
             assert (line[heads[0]], line[heads[1]]) == (f"{mean:.2f}", f"{mean + 2:.2f}"), name
             gap = "R@1 optimism" if key == "group" else "cub200 R@1 optimism"
             assert (line[gap], line[f"{gap} deviation"]) == ("+2.00", "1.00"), "paired by seed"
-    found = lines(out / "cub200_optimism.csv")
-    assert [line["optimism"] for line in found] == ["+2.00"] * 5 and found[-1]["group"] == "mean of 4 groups"
-    assert [line["epoch (validation)"] + line["epoch (test)"] for line in found[:4]] == ["1.02.0"] * 4
+    table_rows = lines(out / "cub200_optimism.csv")
+    assert [line["optimism"] for line in table_rows] == ["+2.00"] * 5 and table_rows[-1]["group"] == "mean of 4 groups"
+    assert [line["epoch (validation)"] + line["epoch (test)"] for line in table_rows[:4]] == ["1.02.0"] * 4
     assert (out / "index.html").read_text().count("improves R@1 on test by 2.00 points (mean of 4 groups") == 1
 
 
 def test_without_validation_there_is_one_selection(tmp_path):
     for group in "AB":
-        make_run(tmp_path / "runs", group, 0, epochs=2, found=curves([0.5, 0.6]))
-        make_run(tmp_path / "once", group, 0, epochs=2, found=curves([0.5, math.nan], [0.5, 0.6]))
+        make_run(tmp_path / "runs", group, 0, epochs=2, records=curves([0.5, 0.6]))
+        make_run(tmp_path / "once", group, 0, epochs=2, records=curves([0.5, math.nan], [0.5, 0.6]))
     for name in ("runs", "once"):
-        found = list(built(tmp_path / name).values())
-        assert tables.optimism(found, [R1], 1) is None and tables.on_average(found, {"cub200": R1}) == []
-        assert columns.with_both([R1], found[0].counted, "selected") == [R1]
+        all_groups = list(built(tmp_path / name).values())
+        assert tables.optimism(all_groups, [R1], 1) is None and tables.on_average(all_groups, {"cub200": R1}) == []
+        assert columns.with_both([R1], all_groups[0].counted, "selected") == [R1]
 
 
 def test_optimism_of_a_metric_where_lower_is_better(monkeypatch, tmp_path):
     monkeypatch.setattr(columns, "direction", lambda metric: metric != "low")
-    found = []
+    records = []
     for epoch, low, high in ((1, 0.4, 0.6), (2, 0.3, 0.5)):
-        found += [(epoch, "val", "e_recall@1", high), (epoch, "test", "e_recall@1", high), (epoch, "test", "low", low)]
-    make_run(tmp_path, "A", 0, epochs=2, found=found)
+        records += [
+            (epoch, "val", "e_recall@1", high),
+            (epoch, "test", "e_recall@1", high),
+            (epoch, "test", "low", low),
+        ]
+    make_run(tmp_path, "A", 0, epochs=2, records=records)
     run = built(tmp_path)["A"].runs[0]
     low = columns.Column("test", "low", False, True)
     assert columns.value(run, columns.selected_by(low, columns.OPTIMISM), "selected") == pytest.approx(0.1)
@@ -157,24 +162,24 @@ def test_optimism_of_a_metric_where_lower_is_better(monkeypatch, tmp_path):
 
 def test_the_power_table_and_the_plan(written):
     root, out = written
-    found = {line["group"]: line for line in lines(out / "cub200_power.csv")}
+    line_of = {line["group"]: line for line in lines(out / "cub200_power.csv")}
     spread = {group: statistics.stdev([100 * v for v in values]) for group, (values, _) in VALUES.items()}
     pooled = math.sqrt(statistics.mean(s**2 for s in spread.values()))
 
     for group, deviation in spread.items():
-        assert found[group]["deviation of R@1"] == f"{deviation:.2f}" and is_fewest(
-            int(found[group]["seeds for 2"]), 2, deviation
+        assert line_of[group]["deviation of R@1"] == f"{deviation:.2f}" and is_fewest(
+            int(line_of[group]["seeds for 2"]), 2, deviation
         )
-        least = float(found[group]["least difference shown"])
+        least = float(line_of[group]["least difference shown"])
         assert by_hand(least, deviation, 3, deviation, 3) == pytest.approx(0.8, abs=0.005)
-    total = found["all, pooled (4)"]
+    total = line_of["all, pooled (4)"]
     assert all(is_fewest(int(total[f"seeds for {points:g}"]), points, pooled) for points in (0.7, 1, 2))
     low = math.sqrt(2 / stats.chi2.ppf(0.975, 2))
     high = math.sqrt(2 / stats.chi2.ppf(0.025, 2))
     assert f"between {low:.2f} and {high:.2f} times it" in total["notes"]
-    of = list(built(root).values())
-    counts = sorted(int(found[group]["seeds for 2"]) for group in spread)
-    plan = tables.plan(of, R1, 2)
+    all_groups = list(built(root).values())
+    counts = sorted(int(line_of[group]["seeds for 2"]) for group in spread)
+    plan = tables.plan(all_groups, R1, 2)
     assert plan.startswith(
         f"plan, cub200: {total['seeds for 2']} seeds per group detect a difference of 2 points in R@1 with 80% power"
     )
@@ -183,13 +188,13 @@ def test_the_power_table_and_the_plan(written):
 
 def test_the_plan_is_printed(tmp_path, capsys):
     for seed in (0, 1):
-        make_run(tmp_path / "runs", "A", seed, epochs=2, found=curves([0.5 + 0.01 * seed, 0.4]))
-    make_run(tmp_path / "runs", "B", 0, epochs=2, found=curves([0.5, 0.4]), dataset="cars196")
+        make_run(tmp_path / "runs", "A", seed, epochs=2, records=curves([0.5 + 0.01 * seed, 0.4]))
+    make_run(tmp_path / "runs", "B", 0, epochs=2, records=curves([0.5, 0.4]), dataset="cars196")
     evaluated(tmp_path, "--plan", "1")
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
-        "plan, cub200: 9 seeds per group" in said
-        and "plan, cars196: no group has two seeds, so that no deviation is known" in said
+        "plan, cub200: 9 seeds per group" in output
+        and "plan, cars196: no group has two seeds, so that no deviation is known" in output
     )
     assert by_hand(1, math.sqrt(0.5), 9, math.sqrt(0.5), 9) >= 0.8 > by_hand(1, math.sqrt(0.5), 8, math.sqrt(0.5), 8)
     with pytest.raises(SystemExit):
@@ -198,17 +203,17 @@ def test_the_plan_is_printed(tmp_path, capsys):
 
 def test_first_places_and_the_order_on_validation(written):
     _, out = written
-    found = {line["group"]: line for line in lines(out / "cub200_ranks.csv")}
+    line_of = {line["group"]: line for line in lines(out / "cub200_ranks.csv")}
     share = {
         "A": 100 / 2 / 3,
         "B": 100 * 2 / 3,
         "C": 0.0,
         "D": 100 / 2 / 3,
     }  # seed 0: B; seed 1: A and D tie; seed 2: B
-    assert {group: line["first over seeds [%]"] for group, line in found.items()} == {
+    assert {group: line["first over seeds [%]"] for group, line in line_of.items()} == {
         group: f"{value:.1f}" for group, value in share.items()
     }
-    assert [found[g]["rank on test"] + found[g]["rank on validation"] for g in "ABCD"] == ["22", "11", "43", "34"]
+    assert [line_of[g]["rank on test"] + line_of[g]["rank on validation"] for g in "ABCD"] == ["22", "11", "43", "34"]
     exact = {group: 0.0 for group in "ABD"}  # all 27^3 draws of three seeds of three groups; C is never first
     means = {
         group: [sum(draw) / 3 for draw in np.ndindex(3, 3, 3) for draw in [[VALUES[group][0][i] for i in draw]]]
@@ -218,37 +223,37 @@ def test_first_places_and_the_order_on_validation(written):
     best = np.maximum(np.maximum(a, b), d)
     ties = sum((x == best).astype(float) for x in (a, b, d))
     for group, values in zip("ABD", (a, b, d), strict=True):
-        assert float(found[group]["first in the bootstrap [%]"]) == pytest.approx(
+        assert float(line_of[group]["first in the bootstrap [%]"]) == pytest.approx(
             100 * ((values == best) / ties).mean(), abs=1.5
         )
-    assert found["C"]["first in the bootstrap [%]"] == "0.0"
+    assert line_of["C"]["first in the bootstrap [%]"] == "0.0"
     tau = stats.kendalltau([2, 1, 3, 4], [2, 1, 4, 3])
-    told = (
+    sentence = (
         f"Kendall's tau of the order on validation and on test over 4 groups: {tau.statistic:+.2f} (p {tau.pvalue:.3g})"
     )
-    assert told in found["A"]["notes"]
+    assert sentence in line_of["A"]["notes"]
 
 
 def test_ranks_without_common_seeds_and_of_lone_groups(tmp_path):
     for group, seeds in (("A", (0, 1)), ("B", (2, 3)), ("C", (0,))):
         for seed in seeds:
-            make_run(tmp_path, group, seed, epochs=1, found=curves([0.5]))
-    found = list(built(tmp_path).values())
-    table = tables.ranks(found, R1)
+            make_run(tmp_path, group, seed, epochs=1, records=curves([0.5]))
+    all_groups = list(built(tmp_path).values())
+    table = tables.ranks(all_groups, R1)
     assert [row[0].text for row in table.rows] == ["A", "B"] and all(
         math.isnan(row[3].value) and row[4].value == 50 for row in table.rows
     )
-    assert "- where the groups have no seeds in common" in table.notes[0] and tables.ranks(found[:1], R1) is None
+    assert "- where the groups have no seeds in common" in table.notes[0] and tables.ranks(all_groups[:1], R1) is None
 
 
-def make_progressed(root, loss, split, fid, seed, found):
+def make_progressed(root, loss, split, fid, seed, records):
     """A run of a method on one split of a progression."""
     folder = make_run(
         root,
         loss.title(),
         seed,
         epochs=2,
-        found=found,
+        records=records,
         name=f"{loss}_{split}_s{seed}",
         loss=loss,
         split_scheme="oodml",
@@ -273,18 +278,18 @@ def progressions(tmp_path_factory):
 
 def test_a_progression_has_a_table_an_area_and_a_figure(progressions):
     out = evaluated(progressions)
-    found = {line["method"]: line for line in lines(out / "cub200_progression.csv")}
+    line_of = {line["method"]: line for line in lines(out / "cub200_progression.csv")}
     for name, drop in (("Margin", 10), ("Triplet", 20)):
         heights = [70.5 - drop * fid / 100 for fid in (20, 40, 100)]
         area = ((heights[0] + heights[1]) / 2 * 20 + (heights[1] + heights[2]) / 2 * 60) / 80
-        line = found[name]
+        line = line_of[name]
         assert [line[f"split {split}"] for split in (1, 2, 3)] == [
             f"{height:.2f}" for height in heights
         ] and "split 4" not in line
         assert (line["area, R@1 [%]"], line["area, R@1 [%] deviation"]) == (f"{area:.2f}", f"{math.sqrt(0.5):.2f}")
         assert line["area, R@1 chosen on test [%]"] == f"{area + 2:.2f}" and line["area, R@1 optimism"] == "+2.00"
-    assert "not all methods have split 4" in found["Margin"]["remarks"]
-    assert "FID of split 1: 20.0, 2: 40.0, 3: 100.0" in found["Triplet"]["remarks"]
+    assert "not all methods have split 4" in line_of["Margin"]["remarks"]
+    assert "FID of split 1: 20.0, 2: 40.0, 3: 100.0" in line_of["Triplet"]["remarks"]
     assert (out / "cub200_progression.png").read_bytes().startswith(b"\x89PNG")
     assert "cub200, out of distribution" in (out / "index.html").read_text()
     assert {line["group"] for line in lines(out / "cub200_oodml_4_selected.csv")} == {"Margin"}, (
@@ -314,13 +319,13 @@ def test_a_methods_name_keeps_its_own_number():
 
 
 def test_a_lone_split_or_one_without_fid_is_no_progression(progressions):
-    found = groups.build(collected(progressions / "runs"))
-    assert {m.name for m in progression.find(found)["cub200"]} == {"Margin", "Triplet"}
-    assert not progression.find([group for group in found if group.dataset == "cub200_oodml_1"])
-    for group in found:
+    all_groups = groups.build(collected(progressions / "runs"))
+    assert {m.name for m in progression.find(all_groups)["cub200"]} == {"Margin", "Triplet"}
+    assert not progression.find([group for group in all_groups if group.dataset == "cub200_oodml_1"])
+    for group in all_groups:
         for run in group.runs:
             run.fid = None
-    assert not progression.find(found)
+    assert not progression.find(all_groups)
 
 
 def test_a_progression_ranks_no_epochs_chosen_on_test_beside_those_chosen_on_validation(tmp_path):

@@ -67,7 +67,7 @@ def read_markdown(text):
     text = re.sub(r"\\(.)", lambda letter: f"&#{ord(letter[1])};", text)
     assert not re.search(r"[|`*]|(?<!\w)_|_(?!\w)|<(?=\w)|\]\(", text), f"unescaped: {text}"
     entities = {"&lt;": "<", "&amp;": "&"}
-    return re.sub(r"&(#\d+|lt|amp);", lambda found: entities.get(found[0]) or chr(int(found[1][1:])), text)
+    return re.sub(r"&(#\d+|lt|amp);", lambda match: entities.get(match[0]) or chr(int(match[1][1:])), text)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -44,30 +44,32 @@ class Directed(Grid):
 
 
 @pytest.fixture
-def drawn():
+def samples():
     rng = np.random.default_rng(3)
     parts = rng.normal(0, 2, (6, 1, 1)) + rng.normal(0, 3, (1, 5, 1)) + rng.normal(0, 0.8, (6, 5, 1))
     return parts + rng.normal(0, 0.4, (6, 5, 4))
 
 
-def test_the_parts_of_a_balanced_table_are_those_of_the_analysis_of_variance(drawn):
-    m, k, s = drawn.shape
-    cells = drawn.mean(2)
-    within = drawn.var(2, ddof=1).mean()
-    both = s * ((cells - cells.mean(1, keepdims=True) - cells.mean(0) + cells.mean()) ** 2).sum() / ((m - 1) * (k - 1))
+def test_the_parts_of_a_balanced_table_are_those_of_the_analysis_of_variance(samples):
+    m, k, s = samples.shape
+    cells = samples.mean(2)
+    within = samples.var(2, ddof=1).mean()
+    interaction = (
+        s * ((cells - cells.mean(1, keepdims=True) - cells.mean(0) + cells.mean()) ** 2).sum() / ((m - 1) * (k - 1))
+    )
     methods = k * s * cells.mean(1).var(ddof=1)
     of_splits = m * s * cells.mean(0).var(ddof=1)
     expected = {
-        "method": (methods - both) / (k * s),
-        "split": (of_splits - both) / (m * s),
-        "method x split": (both - within) / s,
+        "method": (methods - interaction) / (k * s),
+        "split": (of_splits - interaction) / (m * s),
+        "method x split": (interaction - within) / s,
         "seed": within,
     }
-    found = splits.components([list(row) for row in drawn])
-    assert found == pytest.approx({name: math.sqrt(part) for name, part in expected.items()}, rel=2e-3)
+    parts = splits.components([list(row) for row in samples])
+    assert parts == pytest.approx({name: math.sqrt(part) for name, part in expected.items()}, rel=2e-3)
     values = [[np.array([m + seed, m - seed]) for _ in range(4)] for m, seed in ((0.0, 1.0), (10.0, 1.0), (20.0, 1.0))]
-    found = splits.components(values)
-    assert found["split"] == pytest.approx(0, abs=0.2) and found["method"] == pytest.approx(10, rel=0.01), (
+    parts = splits.components(values)
+    assert parts["split"] == pytest.approx(0, abs=0.2) and parts["method"] == pytest.approx(10, rel=0.01), (
         "a part that is not there is zero"
     )
 
@@ -91,11 +93,18 @@ def slow_mean_squares(table):
     n_s = len(seeds)
     method = n_k * n_s * math.fsum((of_methods[m] - grand) ** 2 for m in methods) / (n_m - 1)
     split = n_m * n_s * math.fsum((of_splits[k] - grand) ** 2 for k in splits) / (n_k - 1)
-    both = n_s * math.fsum((cells[m][k] - of_methods[m] - of_splits[k] + grand) ** 2 for m in methods for k in splits)
-    both /= (n_m - 1) * (n_k - 1)
+    interaction = n_s * math.fsum(
+        (cells[m][k] - of_methods[m] - of_splits[k] + grand) ** 2 for m in methods for k in splits
+    )
+    interaction /= (n_m - 1) * (n_k - 1)
     seed = math.fsum((table[m][k][s] - cells[m][k]) ** 2 for m in methods for k in splits for s in seeds)
     seed /= n_m * n_k * (n_s - 1)
-    variances = ((method - both) / (n_k * n_s), (split - both) / (n_m * n_s), (both - seed) / n_s, seed)
+    variances = (
+        (method - interaction) / (n_k * n_s),
+        (split - interaction) / (n_m * n_s),
+        (interaction - seed) / n_s,
+        seed,
+    )
     return [math.sqrt(max(variance, 0.0)) for variance in variances]
 
 
@@ -104,26 +113,26 @@ def test_mean_squares_are_those_of_plain_loops(shape):
     rng = np.random.default_rng(7)
     for scale in (0.0, 0.1, 5.0):
         table = scale * rng.normal(size=(shape[0], 1, 1)) + rng.normal(size=(1, shape[1], 1)) + rng.normal(size=shape)
-        found = splits.by_mean_squares(table)
-        assert [found[name] for name in splits.COMPONENTS] == pytest.approx(slow_mean_squares(table.tolist()), abs=1e-9)
+        parts = splits.by_mean_squares(table)
+        assert [parts[name] for name in splits.COMPONENTS] == pytest.approx(slow_mean_squares(table.tolist()), abs=1e-9)
 
 
-def test_mean_squares_and_the_mixed_model_agree_where_that_converges(drawn):
-    found = splits._by_mixed_model([list(row) for row in drawn])
-    assert found == pytest.approx(splits.by_mean_squares(drawn), rel=2e-3)
+def test_mean_squares_and_the_mixed_model_agree_where_that_converges(samples):
+    parts = splits._by_mixed_model([list(row) for row in samples])
+    assert parts == pytest.approx(splits.by_mean_squares(samples), rel=2e-3)
 
 
 def test_a_balanced_table_on_which_the_mixed_model_fails_has_mean_squares():
     table = np.array([[[0.1, -0.1], [0.6, 0.1]], [[-0.5, 0.4], [1.3, 0.9]]])
-    found = splits.components([list(row) for row in table])
-    assert [found[name] for name in splits.COMPONENTS] == pytest.approx(slow_mean_squares(table.tolist()))
+    parts = splits.components([list(row) for row in table])
+    assert [parts[name] for name in splits.COMPONENTS] == pytest.approx(slow_mean_squares(table.tolist()))
     constant = splits.components([[np.full(2, 3.0)] * 2] * 3)
     assert constant == dict.fromkeys(splits.COMPONENTS, 0.0)
 
 
-def test_the_estimates_of_a_model_that_does_not_converge_are_not_taken(drawn, monkeypatch):
+def test_the_estimates_of_a_model_that_does_not_converge_are_not_taken(samples, monkeypatch):
     monkeypatch.setattr(splits, "_by_mixed_model", lambda values: None)
-    assert splits.components([list(row) for row in drawn]) == splits.by_mean_squares(drawn)
+    assert splits.components([list(row) for row in samples]) == splits.by_mean_squares(samples)
 
 
 def test_parts_that_cannot_be_told_apart_are_nan(monkeypatch):
@@ -135,50 +144,53 @@ def test_parts_that_cannot_be_told_apart_are_nan(monkeypatch):
     assert all(math.isnan(part) for part in unbalanced.values())
 
 
-def test_tau_is_that_of_scipy_with_ties_and_its_interval_holds_the_mean(drawn):
-    table = drawn.mean(2).round()
+def test_tau_is_that_of_scipy_with_ties_and_its_interval_holds_the_mean(samples):
+    table = samples.mean(2).round()
     expected = [[kendalltau(table[:, a], table[:, b]).statistic for b in range(5)] for a in range(5)]
     np.testing.assert_allclose(splits.taus(table), expected, atol=1e-12)
-    found = splits.agreement([list(row) for row in drawn])
+    agreement = splits.agreement([list(row) for row in samples])
     pairs = [
-        kendalltau(drawn.mean(2)[:, a], drawn.mean(2)[:, b]).statistic for a, b in itertools.combinations(range(5), 2)
+        kendalltau(samples.mean(2)[:, a], samples.mean(2)[:, b]).statistic
+        for a, b in itertools.combinations(range(5), 2)
     ]
-    assert found.mean == pytest.approx(np.mean(pairs)) and found.extremes == pytest.approx((min(pairs), max(pairs)))
-    assert found.interval[0] < found.mean < found.interval[1] + 1e-9
+    assert agreement.mean == pytest.approx(np.mean(pairs)) and agreement.extremes == pytest.approx(
+        (min(pairs), max(pairs))
+    )
+    assert agreement.interval[0] < agreement.mean < agreement.interval[1] + 1e-9
     singles = [
-        kendalltau(drawn[:, k, a], drawn[:, k, b]).statistic
+        kendalltau(samples[:, k, a], samples[:, k, b]).statistic
         for k in range(5)
         for a, b in itertools.combinations(range(4), 2)
     ]
-    assert found.of_seeds == pytest.approx(np.mean(singles))
+    assert agreement.of_seeds == pytest.approx(np.mean(singles))
 
 
-def test_reversals_are_counted_as_in_a_plain_loop(drawn):
-    drawn[:3, 0] += 6  # some turn
-    found = splits.reversals(Grid([list(row) for row in drawn]), COLUMN, by_classes=False)
-    shown = followed = turned = against = within = 0
+def test_reversals_are_counted_as_in_a_plain_loop(samples):
+    samples[:3, 0] += 6  # some turn
+    result = splits.reversals(Grid([list(row) for row in samples]), COLUMN, by_classes=False)
+    significant = followed = turned = against = within = 0
     pairs = list(itertools.combinations(range(6), 2))
 
     def compared(i, j, k):
-        low, high = inference.difference(inference.estimate(drawn[i, k]), inference.estimate(drawn[j, k]))
-        return drawn[i, k].mean() - drawn[j, k].mean(), low, high
+        low, high = inference.difference(inference.estimate(samples[i, k]), inference.estimate(samples[j, k]))
+        return samples[i, k].mean() - samples[j, k].mean(), low, high
 
     for i, j in pairs:
         for a in range(5):
             value, low, high = compared(i, j, a)
-            is_shown = low > 0 or high < 0
-            shown += is_shown
+            is_significant = low > 0 or high < 0
+            significant += is_significant
             for b in set(range(5)) - {a}:
-                other, down, up = compared(i, j, b)
-                followed += is_shown
-                turned += is_shown and other * value < 0
-                against += is_shown and (up < 0 if value > 0 else down > 0)
-                below = math.hypot(value - low, up - other)
-                above = math.hypot(high - value, other - down)
-                within += value - below <= other <= value + above
-    assert found == (
+                other_value, down, up = compared(i, j, b)
+                followed += is_significant
+                turned += is_significant and other_value * value < 0
+                against += is_significant and (up < 0 if value > 0 else down > 0)
+                below = math.hypot(value - low, up - other_value)
+                above = math.hypot(high - value, other_value - down)
+                within += value - below <= other_value <= value + above
+    assert result == (
         len(pairs) * 5,
-        shown,
+        significant,
         followed,
         turned,
         followed,
@@ -186,12 +198,12 @@ def test_reversals_are_counted_as_in_a_plain_loop(drawn):
         pytest.approx(within / len(pairs) / 20),
     )
     assert turned > against > 0
-    found = splits.reversals(
-        Grid([[row[0], *(seeds[:1] for seeds in row[1:])] for row in drawn]), COLUMN, by_classes=False
+    result = splits.reversals(
+        Grid([[row[0], *(seeds[:1] for seeds in row[1:])] for row in samples]), COLUMN, by_classes=False
     )
-    assert (found.tried, found.followed, found.met) == (15, 4 * found.significant, 0) and math.isnan(found.predicted), (
-        "single seeds have no interval"
-    )
+    assert (result.tried, result.followed, result.met) == (15, 4 * result.significant, 0) and math.isnan(
+        result.predicted
+    ), "single seeds have no interval"
 
 
 def test_paired_intervals_and_the_draw_of_classes():
@@ -200,9 +212,9 @@ def test_paired_intervals_and_the_draw_of_classes():
     outcomes = [
         [bootstrap.Outcomes(rng.binomial(4, p, (3, 30)).astype(float), sizes) for _ in range(2)] for p in (0.3, 0.8)
     ]
-    found = splits.reversals(Grid([[np.zeros(3)] * 2] * 2, outcomes=outcomes), COLUMN, by_classes=True)
-    assert (found.tried, found.significant, found.followed, found.turned, found.predicted) == (2, 2, 2, 0, 1.0)
-    errors = [(one.sums[s] / 4).var(ddof=1) / 30 for row in outcomes for one in row for s in range(3)]
+    result = splits.reversals(Grid([[np.zeros(3)] * 2] * 2, outcomes=outcomes), COLUMN, by_classes=True)
+    assert (result.tried, result.significant, result.followed, result.turned, result.predicted) == (2, 2, 2, 0, 1.0)
+    errors = [(outcome.sums[s] / 4).var(ddof=1) / 30 for row in outcomes for outcome in row for s in range(3)]
     assert splits.of_queries(outcomes) == pytest.approx(100 * math.sqrt(np.mean(errors)))
     assert math.isnan(splits.of_queries([[None]]))
 
@@ -210,11 +222,11 @@ def test_paired_intervals_and_the_draw_of_classes():
 def test_optimism_and_reordered_pairs():
     honest = [[np.array([1.0, 2.0])] * 2, [np.array([2.0, 3.0])] * 2]
     best = [[np.array([3.0, 4.0])] * 2, [np.array([2.5, 3.0])] * 2]
-    found = splits.optimism(Grid(honest, best), COLUMN)
+    optimism = splits.optimism(Grid(honest, best), COLUMN)
     gains = [2, 2, 2, 2, 0.5, 0, 0.5, 0]
-    assert (found.mean, found.deviation) == (pytest.approx(np.mean(gains)), pytest.approx(np.std(gains, ddof=1)))
-    assert (found.extremes, found.reordered, found.pairs) == ((0.0, 2.0), 2, 2)
-    assert found.of_means == pytest.approx(np.std([2, 2, 0.25, 0.25], ddof=1))
+    assert (optimism.mean, optimism.deviation) == (pytest.approx(np.mean(gains)), pytest.approx(np.std(gains, ddof=1)))
+    assert (optimism.extremes, optimism.reordered, optimism.pairs) == ((0.0, 2.0), 2, 2)
+    assert optimism.of_means == pytest.approx(np.std([2, 2, 0.25, 0.25], ddof=1))
     same_order = chosen_on_test(Directed(honest, best), [COLUMN, columns.column("test", "opis")]).notes[0]
     assert "order 0 of 2 pairs of methods" in same_order, "though less is better of the second"
 
@@ -222,7 +234,7 @@ def test_optimism_and_reordered_pairs():
 def test_the_tables_of_runs_over_splits(tmp_path):
     cells = set(itertools.product(range(2), (("A", 0.6), ("B", 0.7)), range(2))) - {(1, ("B", 0.7), 1)}
     for split, (loss, quality), seed in sorted(cells):
-        found = rows(
+        grid = rows(
             quality + 0.02 * split + 0.001 * seed, 4, seed, ("train", "val", "test"), ("e_recall@1", "map_r"), ()
         )
         make_run(
@@ -230,7 +242,7 @@ def test_the_tables_of_runs_over_splits(tmp_path):
             f"Split{split}_{loss}",
             seed,
             epochs=4,
-            found=found,
+            records=grid,
             split_shuffle=split,
             use_tv_split=True,
         )
@@ -248,7 +260,7 @@ def test_the_tables_of_runs_over_splits(tmp_path):
     )
     begun = rows(0.5, 4, 0, ("val", "test"), ("e_recall@1", "map_r"), ())
     make_run(
-        tmp_path / "runs", "Split10_B", 0, epochs=4, split_shuffle=10, use_tv_split=True, found=begun
+        tmp_path / "runs", "Split10_B", 0, epochs=4, split_shuffle=10, use_tv_split=True, records=begun
     )  # the split has no other method yet
     make_run(
         tmp_path / "runs",
@@ -257,7 +269,7 @@ def test_the_tables_of_runs_over_splits(tmp_path):
         epochs=4,
         split_shuffle=2,
         use_tv_split=True,
-        found=rows(0.5, 4, 0, ("val", "test"), ("e_recall@1",), ()),
+        records=rows(0.5, 4, 0, ("val", "test"), ("e_recall@1",), ()),
     )
     make_run(
         tmp_path / "runs",
@@ -266,35 +278,33 @@ def test_the_tables_of_runs_over_splits(tmp_path):
         epochs=4,
         split_shuffle=2,
         use_tv_split=True,
-        found=rows(0.6, 4, 0, ("val", "test"), ("e_recall@1",), ()),
+        records=rows(0.6, 4, 0, ("val", "test"), ("e_recall@1",), ()),
     )
-    of = groups.of_datasets(list(built(tmp_path / "runs").values()))
+    by_dataset = groups.of_datasets(list(built(tmp_path / "runs").values()))
     for pattern, names in (
         (r"Split\d+_", ["Split0", "Split1", "Split2"]),
         (r"Split(\d+)_", ["0", "1", "2"]),
         (r"(Fold\d+)_|(Split\d+)_", ["Split0", "Split1", "Split2"]),
     ):
-        (found,) = splits.find(of, pattern, paired.of_groups)
-        assert (found.methods, found.splits) == (["A", "B"], names) and "10 does not have all 2 methods" in found.notes[
-            0
-        ]
-    made = {table.name: table for table in tables.of_splits(found, [COLUMN, columns.column("test", "map_r")])}
-    assert made.keys() == {f"cub200_splits_{name}" for name in ("e_recall1", "variance", "survival", "optimism")}, (
+        (grid,) = splits.find(by_dataset, pattern, paired.of_groups)
+        assert (grid.methods, grid.splits) == (["A", "B"], names) and "10 does not have all 2 methods" in grid.notes[0]
+    table_of = {table.name: table for table in tables.of_splits(grid, [COLUMN, columns.column("test", "map_r")])}
+    assert table_of.keys() == {f"cub200_splits_{name}" for name in ("e_recall1", "variance", "survival", "optimism")}, (
         "Split2 has no map_r"
     )
     undirected = columns.column("test", "rho_spectrum@2")
-    found.values = lambda column, how: Grid([[np.array([1.0])] * 3, [np.array([2.0])] * 3]).values(
+    grid.values = lambda column, how: Grid([[np.array([1.0])] * 3, [np.array([2.0])] * 3]).values(
         column, columns.SELECTED
     )
-    table = tables.of_splits(found, [undirected])[0]
+    table = tables.of_splits(grid, [undirected])[0]
     assert not any(cell.mark for row in table.rows for cell in row) and "Ranks" not in table.notes[0]
-    make_run(tmp_path / "runs", "Split0_C", 0, epochs=4, found=rows(0.5, 4, 0, ("test",), ("e_recall@1",), ()))
-    (found,) = splits.find(groups.of_datasets(list(built(tmp_path / "runs").values())), r"Split\d+", paired.of_groups)
-    assert found.methods == ["A", "B"] and any(
-        "Split0_C is not selected on val as most are" in note for note in found.notes
+    make_run(tmp_path / "runs", "Split0_C", 0, epochs=4, records=rows(0.5, 4, 0, ("test",), ("e_recall@1",), ()))
+    (grid,) = splits.find(groups.of_datasets(list(built(tmp_path / "runs").values())), r"Split\d+", paired.of_groups)
+    assert grid.methods == ["A", "B"] and any(
+        "Split0_C is not selected on val as most are" in note for note in grid.notes
     )
     with refused("are both 'B' on 'Split'"):
-        splits.find(of, r"(Split)\d+", paired.of_groups)
-    for pattern, told in (("Fold", "no data set has two methods"), ("(", "no regular expression")):
-        with refused(told):
-            splits.find(of, pattern, paired.of_groups)
+        splits.find(by_dataset, r"(Split)\d+", paired.of_groups)
+    for pattern, message in (("Fold", "no data set has two methods"), ("(", "no regular expression")):
+        with refused(message):
+            splits.find(by_dataset, pattern, paired.of_groups)

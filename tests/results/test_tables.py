@@ -65,30 +65,33 @@ def recomputed(root, dataset, group, split, metric, how):
     for folder in (root / dataset).glob(f"{group}_s*"):
         curves = curves_of(folder)
         chosen = curves[DATASETS[dataset][0], "e_recall@1"]
-        own = curves["test", metric if split == "test" else "e_recall@1"]
-        epoch = {"selected": max(chosen, key=chosen.get), "last": 9, "best_on_test": max(own, key=own.get)}[how]
+        curve = curves["test", metric if split == "test" else "e_recall@1"]
+        epoch = {"selected": max(chosen, key=chosen.get), "last": 9, "best_on_test": max(curve, key=curve.get)}[how]
         numbers.append(curves[split, metric][epoch])
         epochs.append(epoch)
     assert len(numbers) == 4
     return statistics.mean(numbers), statistics.stdev(numbers), statistics.mean(epochs)
 
 
+def rows_with(name, text):
+    """The rows of a written table that name a group."""
+    return [row for row in text.splitlines() if name in row.replace("\\", "")]
+
+
 @pytest.mark.parametrize(("dataset", "how"), list(itertools.product(DATASETS, ["selected", "last", "best_on_test"])))
 def test_single_tables(results, dataset, how):
     root, out = results
     texts = [(out / f"{dataset}_{how}.{ending}").read_text() for ending in ("md", "tex")]
-    found = lines(out / f"{dataset}_{how}.csv")
-    assert [line["group"] for line in found] == list(DATASETS[dataset][1])
-    for line in found:
+    table_rows = lines(out / f"{dataset}_{how}.csv")
+    assert [line["group"] for line in table_rows] == list(DATASETS[dataset][1])
+    for line in table_rows:
         assert line["seeds"] == "4"
         for title in ("R@1 [%]", "R@2 [%]", "NMI [%]", "F1 [%]", "mAP_c [%]"):
             mean, deviation, _ = recomputed(root, dataset, line["group"], "test", TITLES[title], how)
             mean = f"{100 * mean:.2f}"
             deviation = f"{100 * deviation:.2f}"
             assert (line[title], line[f"{title} deviation"]) == (mean, deviation)
-            of_md, of_tex = (
-                [row for row in text.splitlines() if line["group"] in row.replace("\\", "")] for text in texts
-            )
+            of_md, of_tex = (rows_with(line["group"], text) for text in texts)
             assert mean in of_md[0] and f"± {deviation}" in of_md[0]
             assert any(re.search(rf"{re.escape(mean)}\}}?\\pm{re.escape(deviation)}", row) for row in of_tex), (
                 "in one of its blocks of columns"
@@ -104,10 +107,10 @@ def test_structure_and_shared_tables(results):
                 mean, deviation, _ = recomputed(root, dataset, line["group"], "train", TITLES[title], "selected")
                 assert (line[title], line[f"{title} deviation"]) == (f"{mean:.3f}", f"{deviation:.3f}")
     for how in ("selected", "last", "best_on_test"):
-        found = {line["method"]: line for line in lines(out / f"shared_{how}.csv")}
-        assert set(found) == set("ABCDE"), "groups of the same method share a row"
-        assert found["C"]["cars196 R@1 [%]"] == ""
-        for method, line in found.items():
+        line_of = {line["method"]: line for line in lines(out / f"shared_{how}.csv")}
+        assert set(line_of) == set("ABCDE"), "groups of the same method share a row"
+        assert line_of["C"]["cars196 R@1 [%]"] == ""
+        for method, line in line_of.items():
             for dataset, prefix in (("cub200", "CUB_"), ("cars196", "CARS_")):
                 for title in ("R@1 [%]", "NMI [%]"):
                     if prefix + method in DATASETS[dataset][1]:
@@ -150,7 +153,7 @@ def test_the_best_is_marked_and_every_table_states_its_rules(results):
     for dataset, rule in (("cub200", of_test), ("cars196", "e_recall@1 on val")):
         for ending in ("md", "csv"):
             text = (out / f"{dataset}_selected.{ending}").read_text()
-            assert not [said for said in (rule, *rules) if said not in text]
+            assert not [sentence for sentence in (rule, *rules) if sentence not in text]
     (line,) = [line for line in (out / "shared_selected.md").read_text().splitlines() if line.startswith("- Epochs")]
     assert f"{of_test.removeprefix('e_recall@1 ')} (cub200); epoch with the highest e_recall@1 on val (cars196)" in line
     for name in ("cub200_best_on_test", "shared_best_on_test"):
@@ -202,13 +205,13 @@ def test_figures_and_page(results):
 
 def test_awkward_names_survive(tmp_path):
     for number, group in enumerate(("a|b & <c>", "100%_{x}^~\\", "*a* `b` [x](http://y) R50_b256 &amp;")):
-        found = rows(0.5, 6, 0, metrics=("e_recall@1",), training=())
+        records = rows(0.5, 6, 0, metrics=("e_recall@1",), training=())
         make_run(
             tmp_path / "runs",
             group,
             0,
             name=f"run{number}",
-            found=found,
+            records=records,
             dataset="folder",
             dataset_name="my birds/2: è",
         )
@@ -253,7 +256,7 @@ def test_latex_takes_no_name_for_its_own_and_prints_symbols_without_unicode():
 
 def test_columns_of_a_clustering_are_marked_with_how_many_starts_they_are_of(results, tmp_path):
     make_runs(tmp_path / "runs", "AB", 1, quality=0.5, epochs=2, eval_kmeans_starts=3)
-    for out, told in (
+    for out, note in (
         (results[1], "† computed from a single k-means start: the deviation over seeds includes clustering noise"),
         (
             evaluated(tmp_path, "--metrics", "e_recall@1", "nmi", "train/rho_spectrum@2"),
@@ -261,7 +264,7 @@ def test_columns_of_a_clustering_are_marked_with_how_many_starts_they_are_of(res
         ),
     ):
         text = (out / "cub200_selected.md").read_text()
-        assert "| NMI [%] † |" in text and "R@1 [%] †" not in text and told in text
+        assert "| NMI [%] † |" in text and "R@1 [%] †" not in text and note in text
         assert (
             r"NMI [\%]$^\dagger$" in (out / "cub200_selected.tex").read_text()
             and "NMI [%]<sup>†</sup>" in (out / "index.html").read_text()
@@ -274,8 +277,10 @@ def test_correlations_are_corrected_and_count_twins_once(tmp_path):
     plain = {f"CUB_{i}": {"quality": 0.5 + 0.02 * i**2, "lr": 1e-5 * (i + 1)} for i in range(5)}
     make_runs(tmp_path / "runs", plain | {"CUBreg_0": {"quality": 0.7, "batch_mining": "rho_distance"}}, epochs=3)
     out = evaluated(tmp_path)
-    found = lines(out / "cub200_correlations.csv")
-    assert {line["groups"] for line in found} == {"5"} and "Holm-corrected over the table's rows" in found[0]["notes"]
+    table_rows = lines(out / "cub200_correlations.csv")
+    assert {line["groups"] for line in table_rows} == {"5"} and "Holm-corrected over the table's rows" in table_rows[0][
+        "notes"
+    ]
     groups = {(line["group"], line["seeds"]): line for line in lines(out / "cub200_selected.csv")}
     assert len(groups) == 6
     values = {}
@@ -285,17 +290,19 @@ def test_correlations_are_corrected_and_count_twins_once(tmp_path):
                 float(line["value"])
             )
     means = {
-        key: {group: statistics.mean(those) for group, those in by_group.items()} for key, by_group in values.items()
+        key: {group: statistics.mean(seeds) for group, seeds in by_group.items()} for key, by_group in values.items()
     }
-    once = {key: [(m["CUB_0"] + m["CUBreg_0"]) / 2, *(m[f"CUB_{i}"] for i in range(1, 5))] for key, m in means.items()}
+    counted_once = {
+        key: [(m["CUB_0"] + m["CUBreg_0"]) / 2, *(m[f"CUB_{i}"] for i in range(1, 5))] for key, m in means.items()
+    }
     quantities = [("train", m) for m in ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@2")]
     quantities += [("test", m) for m in METRICS[1:]]
-    told = [scipy.stats.pearsonr(once["test", "e_recall@1"], once[key]) for key in quantities]
-    assert [line["Pearson"] for line in found] == [f"{result.statistic:+.2f}" for result in told]
-    p_values = sorted(result.pvalue for result in told)
+    correlations = [scipy.stats.pearsonr(counted_once["test", "e_recall@1"], counted_once[key]) for key in quantities]
+    assert [line["Pearson"] for line in table_rows] == [f"{result.statistic:+.2f}" for result in correlations]
+    p_values = sorted(result.pvalue for result in correlations)
     corrected = max((len(p_values) - i) * p for i, p in enumerate(p_values))
-    shown = max(float(line["p"].lstrip("<")) for line in found)
-    assert shown == pytest.approx(min(1, corrected), abs=6e-5) or corrected < 1e-4
+    largest = max(float(line["p"].lstrip("<")) for line in table_rows)
+    assert largest == pytest.approx(min(1, corrected), abs=6e-5) or corrected < 1e-4
     (line,) = lines(out / "cub200_rho_distance.csv")
     assert "R@1 rises in 1 and falls in 0 (p 1)" in line["notes"] and float(line["R@1 [%] difference to best low"]) > 0
 
@@ -309,14 +316,18 @@ def test_re_identification_has_a_table_of_its_own(tmp_path):
     for dataset, (of_groups, _) in skips.items():
         for (group, quality), skip in zip({"A": 0.5, "B": 0.6}.items(), of_groups, strict=True):
             for seed in range(2):
-                found = rows(quality, 6, seed, metrics=("e_recall@1", "e_recall@5", "e_recall@10", "ap", "inp"))
-                make_run(tmp_path / "runs", group, seed, found=found, dataset=dataset, eval_skip_unmatched=skip)
+                re_identification = rows(
+                    quality, 6, seed, metrics=("e_recall@1", "e_recall@5", "e_recall@10", "ap", "inp")
+                )
+                make_run(
+                    tmp_path / "runs", group, seed, records=re_identification, dataset=dataset, eval_skip_unmatched=skip
+                )
     make_run(tmp_path / "runs", "C", 0)
     out = evaluated(tmp_path)
     published = {"Rank-1 [%]": "R@1 [%]", "Rank-5 [%]": "R@5 [%]", "mAP [%]": "ap [%]", "mINP [%]": "mINP [%]"}
     for dataset, (_, words) in skips.items():
-        plain, found = (lines(out / f"{dataset}_{name}.csv") for name in ("selected", "reidentification"))
-        assert [[line[name] for name in published] for line in found] == [
+        plain, re_identification = (lines(out / f"{dataset}_{name}.csv") for name in ("selected", "reidentification"))
+        assert [[line[name] for name in published] for line in re_identification] == [
             [line[name] for name in published.values()] for line in plain
         ]
         text = (out / f"{dataset}_reidentification.md").read_text()
@@ -334,30 +345,34 @@ def test_a_metric_beyond_0_to_1_is_no_percentage(monkeypatch):
         RANGE = (1.0, float("inf"))
         HIGHER_IS_BETTER = False
 
-    known = metrics._declared()
-    monkeypatch.setattr(metrics, "_declared", lambda: {**known, "first_rank": Rank})
+    declared = metrics._declared()
+    monkeypatch.setattr(metrics, "_declared", lambda: {**declared, "first_rank": Rank})
     for cache in (columns.direction, columns._is_share):
         cache.cache_clear()
     try:
-        found = {
+        line_of = {
             name: columns.column("test", name)
             for name in ("first_rank", "ami", "nmi", "c_map_r", "fnmr@.1", "opis", "birds/e_recall@1@d8")
         }
     finally:
         for cache in (columns.direction, columns._is_share):
             cache.cache_clear()
-    assert [name for name, c in found.items() if not c.percent] == ["first_rank", "ami"]
-    assert (found["first_rank"].scale, found["first_rank"].unit, found["nmi"].unit) == (1.0, "first_rank", "NMI in %")
+    assert [name for name, c in line_of.items() if not c.percent] == ["first_rank", "ami"]
+    assert (line_of["first_rank"].scale, line_of["first_rank"].unit, line_of["nmi"].unit) == (
+        1.0,
+        "first_rank",
+        "NMI in %",
+    )
 
 
 def test_a_metric_that_is_nan_in_all_runs_is_named_in_a_remark(tmp_path):
     for seed in range(2):
-        found = rows(0.5, 3, seed, metrics=("e_recall@1", "map_r"), training=())
-        found = [
+        records = rows(0.5, 3, seed, metrics=("e_recall@1", "map_r"), training=())
+        records = [
             (epoch, split, metric, float("nan") if metric == "map_r" and split == "test" else value)
-            for epoch, split, metric, value in found
+            for epoch, split, metric, value in records
         ]
-        make_run(tmp_path / "runs", "A", seed, epochs=3, found=found)
+        make_run(tmp_path / "runs", "A", seed, epochs=3, records=records)
     out = evaluated(tmp_path)
     (line,) = lines(out / "cub200_selected.csv")
     assert line["MAP@R [%]"] == "" and line["remarks"] == "MAP@R: NaN in all runs, not defined (no query counts)"

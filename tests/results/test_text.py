@@ -13,8 +13,8 @@ def wide_table():
         noisy={"metric@3 [%]"},
     )
     for number, name in enumerate(["Triplet", "MultiSimilarity_with_a_name"]):
-        mark = "best" if number else "close"
-        values = [Cell(10.5 * i + number, 0.25, mark=mark if i == 1 else "") for i in range(9)]
+        values = [Cell(10.5 * i + number, 0.25) for i in range(9)]
+        values[1].mark = "best" if number else "close"
         remarks = ["fewer than 3 seeds"] if number else []
         table.add([Cell(text=name), Cell(5, digits=0), *values, Cell(text="conv4")], remarks, part="distance")
     table.notes.append("Bold: as the files say it.")
@@ -34,7 +34,7 @@ def test_a_table_fits_the_terminal_and_its_columns_stand_below_each_other(monkey
     for number in heads:
         rule = lines[number + 1]
         block = lines[number : number + 5]
-        starts = [found.start() for found in re.finditer("(?<= )-|^-", rule)]
+        starts = [match.start() for match in re.finditer("(?<= )-|^-", rule)]
         for line in block:
             assert all(line.ljust(100)[start - 1] == " " for start in starts[1:]), (
                 "no cell reaches into the next column"

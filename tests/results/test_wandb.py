@@ -32,7 +32,7 @@ class Api:
         return iter(self._runs)
 
 
-def icml(seed, values, group=NAMED, state="finished", n_epochs=None, name=None, **more):
+def icml(seed, values, group=NAMED, state="finished", n_epochs=None, name=None, **flags):
     """As the ICML pipeline logged: one row a step, steps from 0, the older mAP, a key in the config."""
     history = [
         {
@@ -58,26 +58,26 @@ def icml(seed, values, group=NAMED, state="finished", n_epochs=None, name=None, 
         "storage_metrics": ["e_recall@1"],
         "_wandb": {},
         "lr": 1e-5,
-        **more,
+        **flags,
     }
     return Online(name or f"{group}_s{seed}", history, config, state)
 
 
 def read(*runs):
-    found, _ = collect.collect([], ["me/project"], flag_roles(), Api(*runs))
-    return {group.name: group for group in groups.build(found)}
+    recorded_runs, _ = collect.collect([], ["me/project"], flag_roles(), Api(*runs))
+    return {group.name: group for group in groups.build(recorded_runs)}
 
 
 def mine(rows, **config):
     """The run of the group `Mine` that logged these rows."""
-    own = {
+    run_values = {
         "dataset": "cub200",
         "seed": 3,
         "n_epochs": max(row["epoch"] for row in rows),
         "save_interval": 1,
         "storage_metrics": ["e_recall@1"],
     }
-    (group,) = read(Online("Mine_s3", rows, own | config, group="Mine")).values()
+    (group,) = read(Online("Mine_s3", rows, run_values | config, group="Mine")).values()
     (run,) = group.counted
     assert group.name == "Mine" and run.seed == 3
     return run
@@ -85,9 +85,9 @@ def mine(rows, **config):
 
 def test_columns_are_in_the_order_of_the_flags():
     """W&B returns the values of an epoch in an order of its own."""
-    wanted = ["nmi", "map_r", "e_recall@2", "e_recall@1", "f1"]
-    rows = [{"epoch": epoch, **{f"test/{name}": 0.5 for name in sorted(wanted)}} for epoch in (1, 2)]
-    run = mine(rows, evaluation_metrics=wanted)
+    names = ["nmi", "map_r", "e_recall@2", "e_recall@1", "f1"]
+    rows = [{"epoch": epoch, **{f"test/{name}": 0.5 for name in sorted(names)}} for epoch in (1, 2)]
+    run = mine(rows, evaluation_metrics=names)
     assert [c.metric for c in columns.performance(columns.recorded([run]))] == [
         "e_recall@1",
         "e_recall@2",
@@ -95,7 +95,7 @@ def test_columns_are_in_the_order_of_the_flags():
         "map_r",
         "f1",
     ]
-    assert [metric for _, metric in run.series.keys] == wanted
+    assert [metric for _, metric in run.series.keys] == names
     rows = [{"epoch": 1, **{f"test/{head}/{name}": 0.5 for head in "ab" for name in ("map_r", "nmi")}}]
     run = mine(rows, evaluation_metrics=["nmi", "map_r"], evaltypes=["b", "a"], storage_metrics=["nmi"])
     assert [metric for _, metric in run.series.keys] == ["b/nmi", "b/map_r", "a/nmi", "a/map_r"]
@@ -112,13 +112,13 @@ def test_icml_runs_are_read():
     assert [columns.epoch(run, SELECTED) for run in group.counted] == [2, 3]
     assert "older name of mAP_c" in group.counted[0].notes[0]
     run = icml(0, [0.1, 0.2])  # values of one epoch in several rows are joined
-    apart = [
+    groups_read = [
         {"_step": row["_step"], key: value}
         for row in run.scan_history()
         for key, value in row.items()
         if key != "_step"
     ]
-    run.scan_history = lambda: iter(apart)
+    run.scan_history = lambda: iter(groups_read)
     (read_back,) = read(run)[NAMED].counted
     assert list(read_back.series.epochs) == [1, 2] and np.isfinite(read_back.series.get("test", "e_recall@1")).all()
 
@@ -170,8 +170,8 @@ def test_own_runs_are_read_and_their_map_stays():
     assert run.environment == {"commit": "abc", "GPU": "unknown"} and "environment" not in run.flags
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_values_under_both_names_count_once_and_older_epochs_still_count(apart):
+@pytest.mark.parametrize("separate", [False, True])
+def test_values_under_both_names_count_once_and_older_epochs_still_count(separate):
     """A run that was logged under the ICML pipeline's names, then resumed with both: `miner/parts/easy` has no exact
     name there.
     """
@@ -184,7 +184,7 @@ def test_values_under_both_names_count_once_and_older_epochs_still_count(apart):
     for epoch in (1, 2, 3):
         row = {f"Test: {title}": 0.1 * epoch for title in names.values()}
         row |= {f"test/{metric}": 0.1 * epoch for metric in names} if epoch > 1 else {}
-        parts = [{key: value} for key, value in row.items()] if apart else [row]
+        parts = [{key: value} for key, value in row.items()] if separate else [row]
         rows += [{"epoch": epoch, "_step": epoch, **part} for part in parts]
     run = mine(rows, evaltypes=["discriminative", "other"])
     assert set(run.series.keys) == {("test", name) for name in [*names, "miner/easy"]}
@@ -219,7 +219,7 @@ def test_domains_under_the_older_names_stay_apart_from_the_mean():
 
 def test_crashed_runs_do_not_count_nor_those_with_a_config_of_a_wrong_type():
     short = icml(1, [0.3], state="crashed", n_epochs=2)
-    none = icml(3, [], state="failed", n_epochs=2)
+    empty = icml(3, [], state="failed", n_epochs=2)
     broken = icml(4, [0.1, 0.2], evaltypes=3)
     broken.config["seed"] = "abc"
     # --patience 3 would end the second alone
@@ -228,10 +228,10 @@ def test_crashed_runs_do_not_count_nor_those_with_a_config_of_a_wrong_type():
     patient = [
         icml(seed, values, state="crashed", n_epochs=100, patience=3) for seed, values in ((5, rising), (6, resting))
     ]
-    group = read(icml(0, [0.1, 0.2]), short, icml(2, [0.3, 0.4], state="crashed"), none, broken)[NAMED]
+    group = read(icml(0, [0.1, 0.2]), short, icml(2, [0.3, 0.4], state="crashed"), empty, broken)[NAMED]
     assert sorted(group.seeds) == [0, 2]
     (patient,) = read(*patient).values()
-    assert patient.seeds.keys() == {6} and [why for _, why in patient.left_out] == [
+    assert patient.seeds.keys() == {6} and [cause for _, cause in patient.left_out] == [
         "short: 4 of 100 epochs (W&B says crashed)"
     ]
     assert {run.name: reason for run, reason in group.left_out} == {

@@ -82,7 +82,7 @@ def searched(root, values, data="Emoji"):
     for group, value in values.items():
         curve = (value - 0.1, value, value - 0.05)
         rows = [(epoch, "val", "e_recall@1", recall) for epoch, recall in enumerate(curve, start=1)]
-        make_run(root, group, protocol.SEARCH_SEED, found=rows, epochs=3, splits=("val",), dataset=data)
+        make_run(root, group, protocol.SEARCH_SEED, records=rows, epochs=3, splits=("val",), dataset=data)
     return collected(root)
 
 

@@ -26,7 +26,7 @@ def test_rows_are_added_once_and_hold_what_the_tables_need(tmp_path):
     for split, (quality, loss), seed in itertools.product(range(2), ((0.6, "Margin"), (0.7, "MS")), range(2)):
         curves = rows(quality + 0.03 * split, 4, seed, ("train", "val", "test"), ("e_recall@1", "map_r"))
         flags = {"dataset": "glyphs", "split_shuffle": split, "use_tv_split": True}
-        folder = make_run(tmp_path, f"Split{split}_Glyphs_{loss}", seed, epochs=4, found=curves, **flags)
+        folder = make_run(tmp_path, f"Split{split}_Glyphs_{loss}", seed, epochs=4, records=curves, **flags)
         best = max((value, -epoch) for epoch, part, metric, value in curves if (part, metric) == ("val", "e_recall@1"))
         hits = rng.random(24) < quality
         queries = {"hit": hits, "ap_at_r": hits * 0.5, "labels": np.repeat(np.arange(6), 4), "epoch": -best[1]}
@@ -66,7 +66,7 @@ def test_a_comparison_is_shown_whole_or_not(comparison, tmp_path):
         value = level[name, seed] = 0.3 + 0.005 * place + 0.002 * (place * 7 % 5)
         curves = {(2, "val"): value - 0.01, (2, "test"): value + 0.01, (4, "val"): value, (4, "test"): value}
         points = [(*key, metric, point) for key, point in curves.items() for metric in ("c_recall@1", "c_map_r")]
-        make_run(tmp_path, name, seed, found=points, epochs=4, **flags)
+        make_run(tmp_path, name, seed, records=points, epochs=4, **flags)
     page = make_page(tmp_path / "page.md", comparison.name)
     command = ["--of", comparison.name.lower(), "--runs", str(tmp_path), "--write", str(page)]
     tables.main(command)
@@ -100,7 +100,7 @@ def test_one_embedding_for_many_domains(tmp_path):
             points.append((1, "test", metric, float(np.mean(values))))
             for domain, value in zip(protocol.DOMAINS, values, strict=True):
                 points.append((1, "test", f"{domain}/{metric}", value))
-        folder = make_run(tmp_path / "runs", f"Union_{name}", seed, found=points, epochs=1, dataset="union")
+        folder = make_run(tmp_path / "runs", f"Union_{name}", seed, records=points, epochs=1, dataset="union")
         (folder / "summary.json").write_text('{"seconds": 12.34}')
     page = make_page(tmp_path / "page.md", UNION)
     raw.main(["--runs", str(tmp_path / "runs"), "--filter", "^Union", "--write", str(tmp_path / "runs.csv")])

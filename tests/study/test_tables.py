@@ -85,7 +85,7 @@ def make_study(root):
                 rho = test if epoch == 3 else 1 - test
                 rows += [(epoch, "val", "e_recall@1", val), (epoch, "test", "e_recall@1", test)]
                 rows += [(epoch, "test", "map_r", test / 2), (epoch, "train", "rho_spectrum@2", rho + 0.002 * seed)]
-            make_run(root, group, seed, found=rows, epochs=3, **flags)
+            make_run(root, group, seed, records=rows, epochs=3, **flags)
     return collected(root)
 
 
