@@ -116,6 +116,8 @@ class Report:
         columns: data set -> its columns; none if no run recorded one.
         defaults: flag -> default of main.py, for flags that a run was recorded without.
         notes: warnings, printed and at the top of the page.
+        progressions: name of an out-of-distribution progression -> its methods.
+        grids: the data sets whose methods were trained on several splits, with --splits.
         tables: part of the page -> its tables.
         figures: part of the page -> (file name, caption).
     """
@@ -126,6 +128,8 @@ class Report:
     columns: dict[str, list[Column]]
     defaults: dict
     notes: list[str]
+    progressions: dict[str, list[Method]] = field(default_factory=dict)
+    grids: list[Splits] = field(default_factory=list)
     tables: dict[str, list[Table]] = field(default_factory=dict)
     figures: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
@@ -158,48 +162,63 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     available = columns.recorded(runs)
     requested = [columns.parse(name, available) for name in opt.metrics]
     relations = [(columns.parse(x, available), columns.parse(y, available)) for x, y in opt.relation]
-
     report = _group(opt, runs, declared, requested, notes)
     report.notes += _without_numbers(report, requested)
     counterparts = _counterparts(report, flag_roles)
     out = make_folder(opt.out, f"--out {opt.out}")
-
-    report.tables[ALL] = _shared_tables(report)
-    for dataset in report.of_dataset:
-        report.tables[dataset] = _tables(report, dataset, counterparts)
-    first_on_test = {
-        dataset: columns.first_on_test(dataset_columns) for dataset, dataset_columns in report.columns.items()
-    }
-    report.notes += tables.on_average(report.groups, first_on_test)
-    progressions = progression.find(report.groups)
-    _add_progression_tables(report, progressions)
-    report.notes += paired.add(report.tables, report.of_dataset, opt.paired)
-    grids = splits.find(report.of_dataset, opt.splits, paired.of_groups) if opt.splits else []
-    for grid in grids:
-        report.tables[grid.dataset] += tables.of_splits(grid, report.columns[grid.dataset])
-    left_out = tables.left_out(
-        report.groups, _together(*(dataset_columns[:3] for dataset_columns in report.columns.values()))
-    )
-    if left_out:
-        report.tables[LEFT_OUT] = [left_out]
-    for part_tables in report.tables.values():
-        for table in part_tables:
-            table.write(out, opt.plain)
-    all_columns = {}
-    for dataset, members in report.of_dataset.items():
-        all_columns[dataset] = _together(report.columns[dataset], _structure(members))
-    tables.values(report.groups, all_columns, out)
-
-    for dataset, members in report.of_dataset.items():
-        report.figures[dataset] = _figures(members, report.columns[dataset], relations, out, report.notes)
-    _add_split_figures(report, grids, out)
-    _add_progression_figures(report, progressions, out)
+    _make_tables(report, counterparts)
+    _write_tables(report, out)
+    _make_figures(report, relations, out)
     for group in report.groups:
         if group.refused:
             report.notes.append(f"{group.dataset}/{group.name} is not averaged: {group.refused}")
     _write_page(report, out)
     _print_report(report, out)
     return out / "index.html"
+
+
+def _make_tables(report: Report, counterparts: Counterparts) -> None:
+    """All tables, and the notes that come with them."""
+    opt = report.opt
+    report.tables[ALL] = _shared_tables(report)
+    first_on_test = {}
+    for dataset, dataset_columns in report.columns.items():
+        report.tables[dataset] = _tables(report, dataset, counterparts)
+        first_on_test[dataset] = columns.first_on_test(dataset_columns)
+    report.notes += tables.on_average(report.groups, first_on_test)
+    report.progressions = progression.find(report.groups)
+    for name, methods in report.progressions.items():
+        report.tables[name + PROGRESSION] = [
+            tables.progressed(name, methods, c, opt.ddof) for c in _first_columns(report, methods)
+        ]
+    report.notes += paired.add(report.tables, report.of_dataset, opt.paired)
+    if opt.splits:
+        report.grids = splits.find(report.of_dataset, opt.splits, paired.of_groups)
+    for grid in report.grids:
+        report.tables[grid.dataset] += tables.of_splits(grid, report.columns[grid.dataset])
+    first_columns = _together(*(dataset_columns[:3] for dataset_columns in report.columns.values()))
+    left_out = tables.left_out(report.groups, first_columns)
+    if left_out:
+        report.tables[LEFT_OUT] = [left_out]
+
+
+def _make_figures(report: Report, relations: list[tuple[Column, Column]], out: Path) -> None:
+    """Draw all figures into the folder; `relations`: of --relation."""
+    for dataset, members in report.of_dataset.items():
+        report.figures[dataset] = _figures(members, report.columns[dataset], relations, out, report.notes)
+    for grid in report.grids:
+        for c in report.columns[grid.dataset]:
+            if c.split == "test" and grid.has(c):
+                caption = (
+                    f"{c.title} on each split, less the mean of all methods there; bars: one deviation of the seeds"
+                )
+                report.figures[grid.dataset].append((plots.by_split(grid, c, out), caption))
+    for name, methods in report.progressions.items():
+        figures = []
+        for c in _first_columns(report, methods):
+            caption = f"{c.title} against the FID of the splits of a progression"
+            figures.append((plots.progressed(name, methods, c, out), caption))
+        report.figures[name + PROGRESSION] = figures
 
 
 def _group(
@@ -377,34 +396,6 @@ def _first_columns(report: Report, methods: list[Method]) -> list[Column]:
     return report.columns[group.dataset][:1]
 
 
-def _add_progression_tables(report: Report, progressions: dict[str, list[Method]]) -> None:
-    for name, methods in progressions.items():
-        report.tables[name + PROGRESSION] = [
-            tables.progressed(name, methods, c, report.opt.ddof) for c in _first_columns(report, methods)
-        ]
-
-
-def _add_progression_figures(report: Report, progressions: dict[str, list[Method]], out: Path) -> None:
-    for name, methods in progressions.items():
-        report.figures[name + PROGRESSION] = [
-            (
-                plots.progressed(name, methods, c, out),
-                f"{c.title} against the FID of the splits of a progression",
-            )
-            for c in _first_columns(report, methods)
-        ]
-
-
-def _add_split_figures(report: Report, grids: list[Splits], out: Path) -> None:
-    for grid in grids:
-        for c in report.columns[grid.dataset]:
-            if c.split == "test" and grid.has(c):
-                caption = (
-                    f"{c.title} on each split, less the mean of all methods there; bars: one deviation of the seeds"
-                )
-                report.figures[grid.dataset].append((plots.by_split(grid, c, out), caption))
-
-
 def _figures(
     dataset_groups: list[Group],
     dataset_columns: list[Column],
@@ -446,6 +437,17 @@ def _figures(
     absent = [group.name for group in dataset_groups if not group.counted]
     addition = f"; without a run that counts, and so not here: {', '.join(absent)}" if absent else ""
     return [(name, caption + addition) for name, caption in figures if name]
+
+
+def _write_tables(report: Report, out: Path) -> None:
+    """Write all tables, and runs.csv."""
+    for part_tables in report.tables.values():
+        for table in part_tables:
+            table.write(out, report.opt.plain)
+    all_columns = {}
+    for dataset, members in report.of_dataset.items():
+        all_columns[dataset] = _together(report.columns[dataset], _structure(members))
+    tables.values(report.groups, all_columns, out)
 
 
 def _write_page(report: Report, out: Path) -> None:

@@ -110,18 +110,8 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
         supers = None
         if opt.label_hierarchy_level == 0:
             supers = taken(queries.super_classes(embedded[name]), tasks[name].classified.ids)
-        drawn = space.tsne(
-            path,
-            of_split.features,
-            of_split.labels,
-            opt.eval_size_of_tsne,
-            opt.seed,
-            f"{title}: t-SNE of {name}",
-            class_names[name],
-            supers,
-            ball,
-        )
-        if drawn:
+        points = space.Points(of_split.features, of_split.labels, class_names[name], supers, ball)
+        if space.tsne(path, points, opt.eval_size_of_tsne, opt.seed, f"{title}: t-SNE of {name}"):
             paths.append(path)
     return paths
 

@@ -29,8 +29,13 @@ NOTE = 8
 
 
 class Rankings(NamedTuple):
-    """What a picture shows: `(Q,)` indices of queries; for each the indices of its neighbours in the gallery, nearest
-    first; what these are to it, places in `COLOURS`; and the text beside it, two short lines.
+    """Queries and their neighbours in the gallery.
+
+    Attributes:
+        queries: `(Q,)` indices.
+        neighbours: for each query the indices of its neighbours, nearest first.
+        judged: for each query what these are to it, places in `COLOURS`.
+        notes: for each query the text beside it, two short lines; empty: there is none.
     """
 
     queries: np.ndarray
@@ -48,20 +53,20 @@ def recoveries(
     class_names: dict | None = None,
     ball=None,
 ) -> None:
-    """One row a query: the query, then what it finds in the reference, nearest first: images of its class framed green,
-    others red.
+    """One row per query: the query, then what it finds in the reference, nearest first: images of its class framed
+    green, others red.
 
-    Where lists say what it is to find, its positives are framed green, its junk grey.
+    Where lists give the ground truth, relevant images are framed green, ignored ones grey.
 
-    Below each stand its class and how far it is from the query. Images are shown whole, not as the transform crops
+    Below each image are its class and its distance to the query. Images are shown whole, not as the transform crops
     them.
 
     Args:
-        images: the data sets of queries and reference: `(label, image (3, H, W), index)` by index; `original`, where
-        there is such a
-            method, is the image before the transform.
+        images: the data sets of queries and reference: `(label, image (3, H, W), index)` by index; the method
+            `original`, if there is one, gives the image before the transform.
         task: an `evaluation.task.Task`: features and labels of queries and gallery.
-        class_names: label -> name. ball: in which distances are measured; None: Euclidean ones.
+        class_names: label -> name.
+        ball: in which distances are measured; None: Euclidean ones.
     """
     from matplotlib.figure import Figure
 
@@ -69,11 +74,11 @@ def recoveries(
     labels = task.queries.labels
     reference = task.searched.features
     reference_labels = task.searched.labels
-    lines = [line for note in rankings.notes for line in note.split("\n")]
-    left = 0.2 + max((text_width(line, NOTE) for line in lines), default=0) / TILE
     keys = KEYS if task.relevance is None else LISTED_KEYS
+    lines = [line for note in rankings.notes for line in note.split("\n")]
+    margin = 0.2 + max((text_width(line, NOTE) for line in lines), default=0) / TILE
     heading = [text_width(title, HEADING), *(text_width(text, LEGEND) for text in keys)]
-    content = left + 1.35 + max(len(few) for few in rankings.neighbours) * WIDTH
+    content = margin + 1.35 + max(map(len, rankings.neighbours)) * WIDTH
     size = (max(content, (sum(heading) + (1 + len(keys)) * LEGEND) / TILE + 0.3), len(rankings.queries) * HEIGHT + 0.45)
     figure = Figure(figsize=(TILE / 72 * size[0], TILE / 72 * size[1]))
     axis = figure.add_axes((0, 0, 1, 1), xlim=(0, size[0]), ylim=(size[1], 0), aspect="equal")
@@ -83,24 +88,21 @@ def recoveries(
     for text, colour, points in zip(keys, COLOURS, heading[1:], strict=False):
         axis.text(end, 0.22, text, color=colour, fontsize=LEGEND, ha="right", va="center")
         end -= (points + LEGEND) / TILE
-    shown = {*labels[rankings.queries].tolist(), *reference_labels[np.concatenate(rankings.neighbours)].tolist()}
-    names = _names(shown, class_names, "distractor" if keys == KEYS else "")
-    for row, (query, few, kinds) in enumerate(zip(*rankings[:3], strict=True)):
+    drawn_labels = {*labels[rankings.queries].tolist(), *reference_labels[np.concatenate(rankings.neighbours)].tolist()}
+    name_of_none = "distractor" if keys == KEYS else ""
+    names = _names(drawn_labels, class_names, name_of_none)
+    for row, (query, neighbours, kinds) in enumerate(zip(*rankings[:3], strict=True)):
         top = 0.5 + row * HEIGHT
         if rankings.notes:
-            axis.text(
-                left - 0.08, top + 0.5, rankings.notes[row], fontsize=NOTE, ha="right", va="center", linespacing=1.5
-            )
-        _tile(axis, left, top, whole_image(images[0], int(query)), names[int(labels[query])], "query", QUERY)
-        for position, (index, kind) in enumerate(zip(few, kinds, strict=True), start=1):
-            distance = distances_of(
-                *(rows.astype(np.float64) for rows in (features[[query]], reference[[index]])), ball
-            )[0]
-            start = left + position * WIDTH + 0.2
+            note = rankings.notes[row]
+            axis.text(margin - 0.08, top + 0.5, note, fontsize=NOTE, ha="right", va="center", linespacing=1.5)
+        _tile(axis, margin, top, whole_image(images[0], int(query)), names[int(labels[query])], "query", QUERY)
+        for position, (index, kind) in enumerate(zip(neighbours, kinds, strict=True), start=1):
+            pair = (features[[query]].astype(np.float64), reference[[index]].astype(np.float64))
+            note = f"distance {distances_of(*pair, ball)[0]:#.3g}"
+            start = margin + position * WIDTH + 0.2
             name = names[int(reference_labels[index])]
-            _tile(
-                axis, start, top, whole_image(images[1], int(index)), name, f"distance {distance:#.3g}", COLOURS[kind]
-            )
+            _tile(axis, start, top, whole_image(images[1], int(index)), name, note, COLOURS[kind])
     axis.set(xlim=(0, size[0]), ylim=(size[1], 0))
     save_figure(figure, path, dpi=100, pil_kwargs={"compress_level": 3})
 

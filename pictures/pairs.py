@@ -12,7 +12,7 @@ ACROSS = 3
 TILE = 1.6
 
 
-class Shown(NamedTuple):
+class PairImage(NamedTuple):
     """One image of a pair: its data set and index, what stands above it, and the name below."""
 
     dataset: object
@@ -21,7 +21,7 @@ class Shown(NamedTuple):
     name: str
 
 
-def draw_pairs(path: Path, pairs: list[tuple[Shown, Shown]]) -> None:
+def draw_pairs(path: Path, pairs: list[tuple[PairImage, PairImage]]) -> None:
     """Draw the pairs, the first image left, the other right."""
     from matplotlib.figure import Figure
 

@@ -1,6 +1,7 @@
 """Charts of an embedding space: singular values, distances of pairs, t-SNE."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -237,36 +238,39 @@ def sample_pairs(
     return [same_class, (first[different], second[different])]
 
 
-def tsne(
-    path: Path,
-    features: np.ndarray,
-    labels: np.ndarray,
-    size: int,
-    seed: int,
-    title: str,
-    names=None,
-    parents=None,
-    ball=None,
-) -> bool:
-    """t-SNE of whole classes drawn at random, about `size` samples in all. Returns whether there were enough samples.
+class Points(NamedTuple):
+    """The points of a t-SNE.
 
-    Args:
-        features: `(N, D)`. labels: `(N,)`.
-        names: label -> name of the class.
+    Attributes:
+        features: `(N, D)`.
+        labels: `(N,)`.
+        names: label -> name of the class; None: they have numbers.
         parents: `(N,)` names of super-classes, which are then coloured; None: classes are.
         ball: gives the distances; None: Euclidean ones.
     """
+
+    features: np.ndarray
+    labels: np.ndarray
+    names: dict | None = None
+    parents: np.ndarray | None = None
+    ball: object = None
+
+
+def tsne(path: Path, points: Points, size: int, seed: int, title: str) -> bool:
+    """t-SNE of whole classes drawn at random, about `size` samples in all. Returns whether there were enough."""
     from matplotlib.figure import Figure
 
-    chosen = sample_classes(labels, size, seed)
+    chosen = sample_classes(points.labels, size, seed)
     if len(chosen) < 4:
         return False
-    places = tsne_places(features[chosen], seed, ball)  # (n, 2)
-    if parents is None:
-        kind, kinds, codes = "class", *np.unique(labels[chosen], return_inverse=True)
-        texts = {label: names[label] if names else f"class {label}" for label in kinds.tolist()}
+    places = tsne_places(points.features[chosen], seed, points.ball)  # (n, 2)
+    if points.parents is None:
+        kind = "class"
+        kinds, codes = np.unique(points.labels[chosen], return_inverse=True)
+        texts = {label: points.names[label] if points.names else f"class {label}" for label in kinds.tolist()}
     else:
-        kind, kinds, codes = "super-class", *np.unique(parents[chosen], return_inverse=True)
+        kind = "super-class"
+        kinds, codes = np.unique(points.parents[chosen], return_inverse=True)
         texts = dict(enumerate(kinds.tolist()))
     texts = list(names_or_numbers(texts, lambda label: f"{kind} {label}").values())
     coloured_codes = coloured(places, codes, len(PALETTE))

@@ -30,11 +30,11 @@ NOTES = {
         "over 5 seeds; ours is computed likewise"
     ),
     "mlrc": (
-        "published: A Metric Learning Reality Check (arXiv 2003.08505), MAP@R. Validation: mean over 4 folds of the best "
-        "epoch of the best of 50 search trials (optimistic), no deviation. Test: read off a figure, about +-0.03, most "
-        "likely of the four folds' embeddings joined (512 dimensions), so higher than a single fold's. Ours: the "
-        "selected epoch; of cross-validations the mean of the folds, on test that of their concatenated embeddings if "
-        "measured"
+        "published: A Metric Learning Reality Check (arXiv 2003.08505), MAP@R. Validation: mean over 4 folds of the "
+        "best epoch of the best of 50 search trials (optimistic), no deviation. Test: read off a figure, about "
+        "+-0.03, most likely of the four folds' embeddings joined (512 dimensions), so higher than a single fold's. "
+        "Ours: the selected epoch; of cross-validations the mean of the folds, on test that of their concatenated "
+        "embeddings if measured"
     ),
 }
 

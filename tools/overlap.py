@@ -29,7 +29,7 @@ from engine.runtime import Runtime
 from evaluation import ensemble, from_files, from_splits, galleries, outputs
 from evaluation.task import Rows
 from evaluation.task import Task as RetrievalTask
-from pictures.pairs import Shown, draw_pairs
+from pictures.pairs import PairImage, draw_pairs
 from runs import reports
 from runs.folder import PARAMETERS, RunFolder, data_of
 from utilities.console import propose, propose_view, say, without_flags
@@ -343,7 +343,7 @@ def draw_found(path: Path, found: Found, test, others: dict, count: int) -> None
         found.test, found.other, found.split.tolist(), found.similarity, strict=True
     ):
         both = (test, int(first), "test"), (others[split], int(second), f"{split}, {similarity:.4f}")
-        pairs.append(tuple(Shown(*one, _named(*one[:2])[1]) for one in both))
+        pairs.append(tuple(PairImage(*one, _named(*one[:2])[1]) for one in both))
         if len(pairs) == count:
             break
     draw_pairs(path, pairs)

@@ -146,12 +146,8 @@ def shared(all_groups: list[Group], columns_by_dataset: dict[str, list[Column]],
         group_of = rows[label]
         cells = []
         for dataset in groups_by_dataset:
-            for c in columns_by_dataset[dataset]:
-                if dataset in group_of:
-                    group = group_of[dataset]
-                    cells.append(number(group.estimate(c, how, ddof), c, places.get((group, c), notes.UNPLACED)))
-                else:
-                    cells.append(Cell())
+            group = group_of.get(dataset)
+            cells += _number_cells(group, columns_by_dataset[dataset], how, ddof, places)
         remarks = []
         for dataset, group in group_of.items():
             of_group = group.remarks + notes.fewer(group, columns_by_dataset[dataset], how)
@@ -164,6 +160,16 @@ def shared(all_groups: list[Group], columns_by_dataset: dict[str, list[Column]],
     table.notes = [selection, seeds, *notes.ranking(table, "column"), *shared_settings]
     notes.mark_noise(table, all_groups, heads)
     return table
+
+
+def _number_cells(group: Group | None, table_columns: list[Column], how: str, ddof: int, places: dict) -> list[Cell]:
+    """The numbers of a group, marked by their places; empty cells without a group."""
+    if group is None:
+        return [Cell() for _ in table_columns]
+    cells = []
+    for c in table_columns:
+        cells.append(number(group.estimate(c, how, ddof), c, places.get((group, c), notes.UNPLACED)))
+    return cells
 
 
 def left_out(all_groups: list[Group], table_columns: list[Column]) -> Table | None:

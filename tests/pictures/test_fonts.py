@@ -57,7 +57,7 @@ def draw(path, names=NAMES):
     features = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert space.tsne(path, features, labels, 24, 1, "Gruppe 北 ü", names)
+        assert space.tsne(path, space.Points(features, labels, names), 24, 1, "Gruppe 北 ü")
     return neighbours._names({0, 1, 2, 3, -1}, names, "distractor")
 
 

@@ -307,7 +307,8 @@ def test_tsne_has_colours_by_super_class_where_there_are_some(figures, tmp_path,
         images.super_labels = {label: "first" if label % 2 else "second" for label in range(30)}
     parents = queries.super_classes(Embedded({}, labels, 0.0, images))
     assert (parents is not None) == supers
-    assert space.tsne(tmp_path / "tsne.png", features, labels, 120, 1, "Group", images.class_names, parents)
+    points = space.Points(features, labels, images.class_names, parents)
+    assert space.tsne(tmp_path / "tsne.png", points, 120, 1, "Group")
     figure = figures["tsne"]
     legend = [text.get_text().strip() for text in figure.legends[0].get_texts()]
     assert legend == ["first", "second"] if supers else (len(legend) == 13 and legend[-1] == "18 other classes")

@@ -55,7 +55,7 @@ def test_titles_of_a_run_s_pictures(tmp_path, monkeypatch):
     labels = {"test": np.arange(40) % 5}
     space.spectra(tmp_path / "a.png", features, 0, LONG)
     space.distances(tmp_path / "b.png", features, labels, {"test": None}, 0, LONG)
-    space.tsne(tmp_path / "c.png", features["test"], labels["test"], 40, 0, LONG)
+    space.tsne(tmp_path / "c.png", space.Points(features["test"], labels["test"]), 40, 0, LONG)
     space.cmc(tmp_path / "d.png", np.array([1.0, 2.0, np.inf]), LONG)
     assert len(saved) == 4
     for figure in saved:

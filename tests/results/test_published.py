@@ -104,7 +104,7 @@ def test_difference_and_t(tmp_path):
     assert (line["R@1 difference"], line["R@1 t"]) == (f"{mean - 62.80:+.2f}", f"{against.t:+.2f}")
     assert (line["rho ours"], line["rho published"]) == ("0.200", "0.155")
     text = formats.to_markdown(tables.comparison([match], "published"))
-    assert "rho published is over D - 1 singular values" in text
+    assert "rho published: over D - 1 singular values" in text
     assert (
         "divided by the number of anchors that kept pairs" in text and "the test compares two different losses" in text
     )

@@ -253,7 +253,7 @@ def test_the_tables_of_runs_over_splits(tmp_path):
     for name in ("variance", "survival", "optimism", "map_r"):
         assert lines(out / f"cub200_splits_{name}.csv")
     assert (out / "cub200_splits_e_recall-1.png").stat().st_size > 5000
-    assert "has one seed on a split" in "".join(path.read_text() for path in out.glob("*.md"))
+    assert "With a single seed on a split" in "".join(path.read_text() for path in out.glob("*.md"))
     survival = lines(out / "cub200_splits_survival.csv")
     assert survival[0]["shown"] == "1 of 1" and not survival[0]["turned and shown"], (
         "no interval on the other split, so nothing could be shown there"
