@@ -79,7 +79,7 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
         "conditions"
     )
     add("--compare_to", nargs="+", default=[], choices=published.SOURCES, help=help_compare)
-    help_metrics = "columns, as e_recall@1 (on test) or train/nmi (default: all that rate a space)"
+    help_metrics = "columns, such as e_recall@1 (on test) or train/nmi (default: all that rate a space)"
     add("--metrics", nargs="+", default=[], metavar="METRIC", help=help_metrics)
     help_relation = "also plot metric Y against X; may be given several times"
     add("--relation", nargs=2, action="append", default=[], metavar=("X", "Y"), help=help_relation)
@@ -90,10 +90,10 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     add("--paired", nargs=2, action="append", default=[], metavar=("GROUP_A", "GROUP_B"), help=help_paired)
     help_splits = (
         "the same methods trained on several splits of the classes: whether their ranking survives another split; the "
-        "part of a group's name that names the split, as 'Split[0-9]+_'"
+        "part of a group's name that names the split, such as 'Split[0-9]+_'"
     )
     add("--splits", default=None, metavar="PATTERN", help=help_splits)
-    help_ddof = "deviations divide by seeds - ddof, 0 or 1 (default: 1); beside published values always 0, as theirs"
+    help_ddof = "deviations divide by seeds - ddof, 0 or 1 (default: 1); beside published values always 0, like theirs"
     add("--ddof", type=whole(0, 1), default=1, help=help_ddof)
     help_plan = (
         "print how many seeds per group show a difference of DELTA points in the first metric, given the deviations "

@@ -19,7 +19,7 @@ COLUMNS = 3  # of plots on a sheet, at most
 
 
 def draw_curves(folder: Path) -> list[Path]:
-    """Draw `Progression_Plots/<group>.svg`: a line a split, the selected epoch marked. Raises ValueError where
+    """Draw `Progression_Plots/<group>.svg`: a line per split, the selected epoch marked. Raises ValueError if
     metrics.csv is damaged.
     """
     import matplotlib

@@ -1,4 +1,4 @@
-"""Characters that the default font of matplotlib does not have, as Chinese ones: another font, or a sign.
+"""Characters that the default font of matplotlib does not have, such as Chinese ones: another font, or a sign.
 
 `drawable` is called for every text that users choose. An installed font that has the missing characters is added behind
 the default one, and matplotlib takes it for these alone. Without one, characters are replaced, or names by numbers.
@@ -35,7 +35,7 @@ def _characters_of(families: tuple[str, ...]) -> frozenset[int]:
 
 @functools.lru_cache(maxsize=1024)
 def _family_with(characters: frozenset[int], fonts: int) -> str | None:
-    """The installed upright font that has the most of the characters; None where none has any.
+    """The installed upright font that has the most of the characters; None if none has any.
 
     `fonts`: their number.
     """
@@ -95,7 +95,7 @@ def _is_in_first_font(text: str) -> bool:
 
 
 def save_figure(figure, path, **how) -> None:
-    """`figure.savefig(path, **how)` with all its texts `drawable`. Raises UserError where `path` is a link."""
+    """`figure.savefig(path, **how)` with all its texts `drawable`. Raises UserError if `path` is a link."""
     refuse_link(path)
     import matplotlib
     from matplotlib.text import Text

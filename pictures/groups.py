@@ -33,7 +33,7 @@ STYLE = {
 
 
 class Value(NamedTuple):
-    """A mean over seeds with its standard deviation, NaN where there is none."""
+    """A mean over seeds with its standard deviation, NaN if there is none."""
 
     mean: float
     deviation: float
@@ -198,7 +198,7 @@ def relations(panels: list[Panel], ylabel: str, title: str):
 
 
 def matrix(values: np.ndarray, names: list[str], title: str):
-    """The figure of coefficients `(n, n)` in [-1, 1], NaN where there is none."""
+    """The figure of coefficients `(n, n)` in [-1, 1], NaN if there is none."""
     side = 0.62 * len(names)
     around = _width(names, 10)
     figure = _figure(side + around + 1.6, side + 0.75 * around + 0.7)
@@ -304,7 +304,7 @@ def optimism(dots: list[Dot], digits: int, xlabel: str, title: str):
 def by_split(
     means: np.ndarray, spreads: list[list[float]], methods: list[str], splits: list[str], ylabel: str, title: str
 ):
-    """The figure of a line a method over the splits: `means` `(M, K)` with one deviation, the best method first in the
+    """The figure of a line per method over the splits: `means` `(M, K)` with one deviation, the best method first in the
     legend.
     """
     import matplotlib

@@ -12,7 +12,7 @@ START = 1e-4  # standard deviation of t-SNE's start, as in scikit-learn
 
 
 def places(features: np.ndarray, how: str, size: int, seed: int) -> tuple[np.ndarray, str]:
-    """Places `(N, 2)` of `features` `(N, D)`, and in words how they were found.
+    """Places `(N, 2)` of `features` `(N, D)`, and how they were found, as text.
 
     Args:
         how: `tsne` (van der Maaten & Hinton, JMLR 2008) or `pca`. size: the most images that t-SNE arranges.

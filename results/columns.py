@@ -63,7 +63,7 @@ RULES = {ON_VALIDATION: " chosen on validation", BEST_ON_TEST: " chosen on test"
 
 @dataclass(frozen=True)
 class Column:
-    """One metric on one split. `higher` is None where neither direction is better; `how` overrides the table's
+    """One metric on one split. `higher` is None if neither direction is better; `how` overrides the table's
     selection rule.
     """
 
@@ -358,7 +358,7 @@ def epoch(run: RecordedRun, how: str, target: Column | None = None) -> float:
 
 
 def value(run: RecordedRun, target: Column, how: str) -> float:
-    """A run's recorded value in a column, by the column's own rule, else by `how`; NaN where there is none."""
+    """A run's recorded value in a column, by the column's own rule, else by `how`; NaN if there is none."""
     how = target.how or how
     if how == OPTIMISM:
         gap = value(run, selected_by(target, BEST_ON_TEST), how) - value(run, selected_by(target, ON_VALIDATION), how)

@@ -38,7 +38,7 @@ def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Pat
     """All run folders below `root`, itself included. Folds are runs of their own; folders of searches are left out, and
     go into `skipped`.
 
-    Raises UserError where `root` is no folder.
+    Raises UserError if `root` is no folder.
     """
     root = Path(root)
     if not root.is_dir():

@@ -101,7 +101,7 @@ def write(folder: Path, table: Table, measured: Measured) -> None:
 
 
 def _read(path: Path) -> Measured | None:
-    """What `write` wrote; None where there is no such file, or it is damaged."""
+    """What `write` wrote; None if there is no such file, or it is damaged."""
     with contextlib.suppress(Unreadable), parsing(path):
         content = read_json(path)
         rows = [Row(**row) for row in content["rows"]]
@@ -121,7 +121,7 @@ def _numbers(scores: dict) -> dict:
 
 
 def _together(earlier: list[Row], rows: list[Row]) -> list[Row] | None:
-    """The rows of both, with the metrics of both. None where two rows of one name differ in source or in a value."""
+    """The rows of both, with the metrics of both. None if two rows of one name differ in source or in a value."""
     by_name = {row.name: row for row in earlier}
     for row in rows:
         scores = _numbers(row.scores)
@@ -200,7 +200,7 @@ def _is_share(name: str) -> bool:
 
 
 def _best(name: str, values: list[float]) -> float | None:
-    """The best of the values of a metric; None where none is defined."""
+    """The best of the values of a metric; None if none is defined."""
     if np.isnan(values).all():
         return None
     rises = name.startswith("k-NN") or metrics.higher_is_better(plain(name))

@@ -19,7 +19,7 @@ MOST_SEEDS = 10**6
 
 
 class Estimate(NamedTuple):
-    """Mean, standard deviation and number of seeds; the deviation is NaN where there are too few."""
+    """Mean, standard deviation and number of seeds; the deviation is NaN if there are too few."""
 
     mean: float
     deviation: float
@@ -48,7 +48,7 @@ def _welch(first: Estimate, second: Estimate) -> tuple[float, float]:
 
 
 def welch(first: Estimate, second: Estimate) -> float:
-    """Two-sided p of Welch's t-test of two means, from estimates with ddof 1; NaN where one has fewer than two
+    """Two-sided p of Welch's t-test of two means, from estimates with ddof 1; NaN if one has fewer than two
     seeds.
     """
     if min(first.count, second.count) < 2:
@@ -58,7 +58,7 @@ def welch(first: Estimate, second: Estimate) -> float:
 
 
 def difference(first: Estimate, second: Estimate) -> tuple[float, float] | None:
-    """Welch's 95 % interval of first - second, from estimates with ddof 1; None where one has fewer than two seeds."""
+    """Welch's 95 % interval of first - second, from estimates with ddof 1; None if one has fewer than two seeds."""
     if min(first.count, second.count) < 2:
         return None
     error, freedom = _welch(first, second)
@@ -68,7 +68,7 @@ def difference(first: Estimate, second: Estimate) -> tuple[float, float] | None:
 
 
 def power(true: float, first: Estimate, second: Estimate) -> float:
-    """Chance that Welch's test shows a true difference of two means, from estimates with ddof 1; NaN where one has
+    """Chance that Welch's test shows a true difference of two means, from estimates with ddof 1; NaN if one has
     fewer than two seeds.
 
     By the noncentral t distribution: exact for groups of equal size and deviation, else with Welch's degrees of
@@ -84,7 +84,7 @@ def seeds_needed(true: float, deviation: float) -> int | None:
     """The least number of seeds per group that shows a true difference of two groups of that deviation with a power of
     `POWER`.
 
-    None where the deviation is not known, or more than `MOST_SEEDS` would be needed.
+    None if the deviation is not known, or more than `MOST_SEEDS` would be needed.
     """
 
     def is_enough(count: int) -> bool:
@@ -97,7 +97,7 @@ def seeds_needed(true: float, deviation: float) -> int | None:
 
 
 def least_shown(first: Estimate, second: Estimate) -> float:
-    """The true difference of two means that Welch's test shows with a power of `POWER`; NaN where one has fewer than
+    """The true difference of two means that Welch's test shows with a power of `POWER`; NaN if one has fewer than
     two seeds.
     """
     if min(first.count, second.count) < 2:
@@ -191,7 +191,7 @@ def ranked(estimates: list[Estimate], higher: bool | None) -> list[Place]:
 
 
 def least_marked(estimates: list[Estimate]) -> float:
-    """The true difference to the best that a table of such groups marks with a chance of `POWER`; NaN where no
+    """The true difference to the best that a table of such groups marks with a chance of `POWER`; NaN if no
     deviation is known.
 
     For the fewest seeds there, and the upper end of the 95 % interval of the pooled deviation, which few seeds know
@@ -218,7 +218,7 @@ def spread_of_deviation(count: int) -> tuple[float, float]:
 
 
 class Comparison(NamedTuple):
-    """Our mean against a published one: Welch's t and its degrees of freedom are NaN where one side has a single seed,
+    """Our mean against a published one: Welch's t and its degrees of freedom are NaN if one side has a single seed,
     or no deviation.
     """
 
@@ -244,7 +244,7 @@ def with_ddof_1(mean: float, deviation: float, count: int, ddof: int) -> Estimat
 
 
 class Correlation(NamedTuple):
-    """Pearson's and Spearman's coefficients over `count` points, with Pearson's p; NaN where they do not exist or there
+    """Pearson's and Spearman's coefficients over `count` points, with Pearson's p; NaN if they do not exist or there
     are too few.
     """
 

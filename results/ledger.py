@@ -76,8 +76,8 @@ class Figure:
 
     Args:
         conditions: as `CONDITIONS` names them, texts.
-        group: group of the run in Revisit_Runs.sh or MLRC_Runs.sh that reproduces it; empty where there is none.
-        preset: preset of configs/, run by Frontier_Runs.sh, that reproduces it; empty where there is none.
+        group: group of the run in Revisit_Runs.sh or MLRC_Runs.sh that reproduces it; empty if there is none.
+        preset: preset of configs/, run by Frontier_Runs.sh, that reproduces it; empty if there is none.
         text: the value with as many digits as its source gives.
     """
 
@@ -99,7 +99,7 @@ class Figure:
 
     @property
     def configuration(self) -> str:
-        """The group or the preset that reproduces it; empty where there is none."""
+        """The group or the preset that reproduces it; empty if there is none."""
         return self.group or self.preset
 
     @property

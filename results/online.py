@@ -30,7 +30,7 @@ PLAIN_KEY = re.compile(r"(train|val|test)/(.+)$")  # `test/e_recall@1`, unless -
 
 
 def wandb_api():
-    """W&B's public API. Raises UserError where the package or the network is missing."""
+    """W&B's public API. Raises UserError if the package or the network is missing."""
     try:
         import wandb
 

@@ -42,7 +42,7 @@ def _dots(dataset_groups: list[Group], rows: list[tuple]) -> list[Dot]:
 def _panel(dataset_groups: list[Group], x: Column, y: Column, prefix: str = "") -> Panel | None:
     """The groups that have both metrics, titled by Pearson's coefficient, after `prefix`.
 
-    None where fewer than two have both.
+    None if fewer than two have both.
     """
     pairs = [(g, g.estimate(x, SELECTED), g.estimate(y, SELECTED)) for g in dataset_groups]
     points = [(g, a, b) for g, a, b in pairs if math.isfinite(a.mean) and math.isfinite(b.mean)]
@@ -100,7 +100,7 @@ def matrix(dataset_groups: list[Group], table_columns: list[Column], folder: Pat
 
 
 def labelled(dataset_groups: list[Group], x: Column, y: Column, folder: Path, name: str) -> str | None:
-    """`y` against `x` with every group's label. None where fewer than two groups have both."""
+    """`y` against `x` with every group's label. None if fewer than two groups have both."""
     panel = _panel(dataset_groups, x, y, f"{dataset_groups[0].dataset}: ")
     return save(pictures.labelled(panel, y.unit), folder, name) if panel else None
 

@@ -77,7 +77,7 @@ def areas(method: Method, splits: list[str], c: Column) -> np.ndarray:
     """Areas `(n,)`, one per seed common to all splits: mean height of its curve over the FIDs (trapezoids), in the
     metric's printed unit.
 
-    Empty for fewer than two splits; NaN where all have one FID.
+    Empty for fewer than two splits; NaN if all have one FID.
     """
     if len(splits) < 2:
         return np.empty(0)

@@ -32,7 +32,7 @@ class Series:
         self.values = values
 
     def get(self, split: str, metric: str) -> np.ndarray:
-        """Values `(E,)` of one metric, all NaN where it was never recorded."""
+        """Values `(E,)` of one metric, all NaN if it was never recorded."""
         column = self.keys.get((split, metric))
         return np.full(len(self.epochs), np.nan) if column is None else self.values[:, column]
 
@@ -62,7 +62,7 @@ class OverFolds:
     folds: list[int]
     epochs: list[int]
     flags: dict
-    means: dict[tuple[str, str], float]  # (split, metric) -> mean, NaN where it is not defined
+    means: dict[tuple[str, str], float]  # (split, metric) -> mean, NaN if it is not defined
 
 
 @dataclass(eq=False)

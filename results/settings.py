@@ -99,7 +99,7 @@ def shared(settings_list: list[dict[str, str]]) -> dict[str, str]:
 
 
 def value_of(settings: dict[str, str], name: str, common: str) -> str:
-    """A group's value of a setting; if unrecorded `unknown`, or None where the others have None (a missing flag means
+    """A group's value of a setting; if unrecorded `unknown`, or None if the others have None (a missing flag means
     None too).
     """
     missing = "None" if common == "None" else UNKNOWN

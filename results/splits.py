@@ -173,7 +173,7 @@ def components(values: list[list[np.ndarray]]) -> dict[str, float]:
 
 
 def _by_mixed_model(values: list[list[np.ndarray]]) -> dict[str, float] | None:
-    """The estimates of REML (statsmodels); None where it does not converge."""
+    """The estimates of REML (statsmodels); None if it does not converge."""
     import warnings
 
     import pandas as pd

@@ -105,7 +105,7 @@ def _places(members: list[Group], kind: str, column: Column) -> list[inference.P
 
 
 def _interval(group: Group, kind: str, column: Column, place: inference.Place) -> Cell:
-    """Mean and half the 95 % interval over the cross-validations, for a single one over its folds; empty where one was
+    """Mean and half the 95 % interval over the cross-validations, for a single one over its folds; empty if one was
     not measured.
     """
     values = _over_folds(group, kind, column)

@@ -12,7 +12,7 @@ from results.tables import notes
 from results.tables.notes import head, text
 from utilities.counts import count_of
 
-POINTS = (0.5, 1.0, 2.0)  # differences for which the needed seeds are always said, in the column's printed unit
+POINTS = (0.5, 1.0, 2.0)  # differences for which the needed seeds are always printed, in the column's printed unit
 # of the bootstrap of the seeds
 DRAWS = 10_000
 SEED = 0

@@ -278,9 +278,7 @@ def test_correlations_are_corrected_and_count_twins_once(tmp_path):
     make_runs(tmp_path / "runs", plain | {"CUBreg_0": {"quality": 0.7, "batch_mining": "rho_distance"}}, epochs=3)
     out = evaluated(tmp_path)
     table_rows = lines(out / "cub200_correlations.csv")
-    assert {line["groups"] for line in table_rows} == {"5"} and "Holm-corrected over the rows" in table_rows[0][
-        "notes"
-    ]
+    assert {line["groups"] for line in table_rows} == {"5"} and "Holm-corrected over the rows" in table_rows[0]["notes"]
     groups = {(line["group"], line["seeds"]): line for line in lines(out / "cub200_selected.csv")}
     assert len(groups) == 6
     values = {}
