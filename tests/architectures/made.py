@@ -25,7 +25,7 @@ def saved(content, path):
     return str(path)
 
 
-def same(first, second):
+def assert_same(first, second):
     assert first.keys() == second.keys()
     assert all(torch.equal(value, second[key]) for key, value in first.items())
 

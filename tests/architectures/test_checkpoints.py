@@ -15,7 +15,7 @@ import torchvision
 from architectures import _checkpoints, _weights
 from runs import checkpoint
 from tests.architectures import made
-from tests.architectures.made import refused, same, saved
+from tests.architectures.made import assert_same, refused, saved
 from utilities import pickles
 
 NAME = "shufflenet_v2_x0_5"
@@ -32,12 +32,12 @@ def select(path, name=NAME, **flags):
 @pytest.fixture(scope="module")
 def states():
     """Two state dicts without a classifier: of the weights that are to be taken, and of others."""
-    found = []
+    state_dicts = []
     for seed in (1, 2):
         torch.manual_seed(seed)
         state = torchvision.models.shufflenet_v2_x0_5().state_dict()
-        found.append({key: value for key, value in state.items() if not key.startswith("fc.")})
-    return found
+        state_dicts.append({key: value for key, value in state.items() if not key.startswith("fc.")})
+    return state_dicts
 
 
 def put(prefix, state):
@@ -151,43 +151,45 @@ LAYOUTS = {
 def test_the_backbone_is_found_in_each_layout_and_the_rest_is_listed(layout, states, tmp_path, capsys):
     content, prefix, words = LAYOUTS[layout]
     path = saved(content(*states), tmp_path / "checkpoint.pth")
-    same(select(path).backbone.state_dict(), states[0])
-    said = capsys.readouterr().out
+    assert_same(select(path).backbone.state_dict(), states[0])
+    output = capsys.readouterr().out
     if words:
-        assert f"weights under {prefix};" in said and said.count("\n") == 1
-    assert all(word in said for word in words), said
-    same(select(path, weights_prefix=f"{prefix}.").backbone.state_dict(), states[0])
-    if "--weights_prefix: " in said:
-        other = said.rpartition("--weights_prefix: ")[2].strip().partition(",")[0]
-        same(select(path, weights_prefix=other).backbone.state_dict(), states[1])
+        assert f"weights under {prefix};" in output and output.count("\n") == 1
+    assert all(word in output for word in words), output
+    assert_same(select(path, weights_prefix=f"{prefix}.").backbone.state_dict(), states[0])
+    if "--weights_prefix: " in output:
+        second_prefix = output.rpartition("--weights_prefix: ")[2].strip().partition(",")[0]
+        assert_same(select(path, weights_prefix=second_prefix).backbone.state_dict(), states[1])
 
 
 def test_files_without_a_prefix_say_nothing(states, tmp_path, capsys):
     for content in (states[0], {"state_dict": states[0], "epoch": 3}, {"model": put("module.", states[0])}):
-        same(select(saved(content, tmp_path / "plain.pth")).backbone.state_dict(), states[0])
+        assert_same(select(saved(content, tmp_path / "plain.pth")).backbone.state_dict(), states[0])
     np.savez(tmp_path / "arrays.npz", **{key: value.numpy() for key, value in states[0].items()})
-    same(select(str(tmp_path / "arrays.npz")).backbone.state_dict(), states[0])
+    assert_same(select(str(tmp_path / "arrays.npz")).backbone.state_dict(), states[0])
     assert capsys.readouterr().out == ""
 
 
 def test_a_backbone_with_nothing_behind_it_is_no_whole_network(tmp_path, capsys):
     state = made.select("conv4").backbone.state_dict()
     content = {"student": put("backbone.", state), "teacher": put("backbone.", state) | HEAD}
-    same(select(saved(content, tmp_path / "dino.pth"), "conv4", weights_prefix="student").backbone.state_dict(), state)
+    assert_same(
+        select(saved(content, tmp_path / "dino.pth"), "conv4", weights_prefix="student").backbone.state_dict(), state
+    )
     assert "only the backbone fits" not in capsys.readouterr().out
 
 
 def test_a_prefix_that_is_not_there_or_is_ambiguous(states, tmp_path):
-    both = saved({"a": put("net.", states[0]), "b": put("net.", states[1])}, tmp_path / "both.pth")
+    path = saved({"a": put("net.", states[0]), "b": put("net.", states[1])}, tmp_path / "both.pth")
     with refused("in several places: choose one by --weights_prefix: a.net, b.net"):
-        select(both)
+        select(path)
     with refused("--weights_prefix net: .* has a.net. and b.net.: give one of them in full"):
-        select(both, weights_prefix="net")
-    same(select(both, weights_prefix="b").backbone.state_dict(), states[1])
+        select(path, weights_prefix="net")
+    assert_same(select(path, weights_prefix="b").backbone.state_dict(), states[1])
     with refused("--weights_prefix c: no key of .* begins so; there are a, b, a.net, b.net"):
-        select(both, weights_prefix="c")
+        select(path, weights_prefix="c")
     with refused("does not fit conv4: missing .*say by --weights_prefix where they lie"):
-        select(both, name="conv4")
+        select(path, name="conv4")
 
 
 def test_sequential_children_and_chunks_of_blocks_have_the_backbones_names(tmp_path):
@@ -198,20 +200,20 @@ def test_sequential_children_and_chunks_of_blocks_have_the_backbones_names(tmp_p
         {"state_dict": put("backbone.", children.state_dict()) | put("projection_head.", HEAD)},
         tmp_path / "lightly.ckpt",
     )
-    same(
+    assert_same(
         select(path, "resnet18").backbone.state_dict(),
         {key: value for key, value in resnet.state_dict().items() if not key.startswith("fc.")},
     )
-    own = made.select("timm:test_vit").backbone.state_dict()
+    expected = made.select("timm:test_vit").backbone.state_dict()
     chunked = {
         key.replace("blocks.", f"blocks.{int(key.split('.')[1]) // 2}.") if key.startswith("blocks.") else key: value
-        for key, value in own.items()
+        for key, value in expected.items()
     }
-    assert chunked.keys() != own.keys()
+    assert chunked.keys() != expected.keys()
     path = saved(
         {"teacher": put("backbone.", chunked) | {"dino_head.mlp.0.weight": torch.ones(2)}}, tmp_path / "chunks.pth"
     )
-    same(select(path, "timm:test_vit").backbone.state_dict(), own)
+    assert_same(select(path, "timm:test_vit").backbone.state_dict(), expected)
 
 
 RAN = []
@@ -244,16 +246,12 @@ def test_nothing_that_a_file_names_is_run(states, tmp_path):
             path = tmp_path / "file.pth"
             torch.save(content, path, _use_new_zipfile_serialization=not legacy)
             RAN.clear()
-            same(select(str(path)).backbone.state_dict(), states[0])
+            assert_same(select(str(path)).backbone.state_dict(), states[0])
             assert RAN == []
-    found = _checkpoints.content_of(
-        saved(
-            {"args": FLAGS, "settings": Settings(lr=1), "a": np.arange(3), "b": OrderedDict(c=torch.ones(2))},
-            tmp_path / "mixed.pth",
-        )
-    )
-    assert isinstance(found["args"], pickles.Unread) and not vars(found["args"]) and found["settings"] == {"lr": 1}
-    assert _checkpoints.flattened(found).keys() == {"a", "b.c"}
+    mixed = {"args": FLAGS, "settings": Settings(lr=1), "a": np.arange(3), "b": OrderedDict(c=torch.ones(2))}
+    loaded = _checkpoints.content_of(saved(mixed, tmp_path / "mixed.pth"))
+    assert isinstance(loaded["args"], pickles.Unread) and not vars(loaded["args"])
+    assert loaded["settings"] == {"lr": 1} and _checkpoints.flattened(loaded).keys() == {"a", "b.c"}
     with refused("it holds calls of functions, and tensors alone are read"):
         select(saved([Method()], tmp_path / "method.pth"))
     with refused("holds no state dict"):
@@ -262,7 +260,7 @@ def test_nothing_that_a_file_names_is_run(states, tmp_path):
 
 def test_values_that_are_no_weights_are_refused_with_file_and_keys(states, tmp_path):
     key = "conv1.0.weight"
-    for value, said in (
+    for value, message in (
         (
             lambda x: (x * 100).to(torch.int8),
             r"--weights .*broken.pth holds int8 where weights are floating-point numbers: a\.conv1\.0\.weight: give",
@@ -273,20 +271,18 @@ def test_values_that_are_no_weights_are_refused_with_file_and_keys(states, tmp_p
         ),
         (lambda x: x / 0, r"holds NaN or infinity in a\.conv1\.0\.weight"),
     ):
-        with refused(said):
+        with refused(message):
             select(saved(put("a.", states[0] | {key: value(states[0][key])}), tmp_path / "broken.pth"))
+    broken = {}
+    for name, value in states[0].items():
+        broken[name] = value * torch.nan if value.is_floating_point() else value
     with refused(r"holds NaN or infinity in conv1.0.weight, conv1.1.weight, conv1.1.bias … \(\d+ in all\)"):
-        select(
-            saved(
-                {key: value * torch.nan if value.is_floating_point() else value for key, value in states[0].items()},
-                tmp_path / "broken.pth",
-            )
-        )
+        select(saved(broken, tmp_path / "broken.pth"))
     quantized = torch.quantize_per_tensor(states[0][key], 0.01, 0, torch.qint8)
-    found = select(saved(states[0] | {key: quantized}, tmp_path / "quantized.pth")).backbone.state_dict()[key]
-    torch.testing.assert_close(found, quantized.dequantize())
+    loaded = select(saved(states[0] | {key: quantized}, tmp_path / "quantized.pth")).backbone.state_dict()[key]
+    torch.testing.assert_close(loaded, quantized.dequantize())
     sparse = saved(states[0] | {key: states[0][key].to_sparse()}, tmp_path / "sparse.pth")
-    same(select(sparse).backbone.state_dict(), states[0])
+    assert_same(select(sparse).backbone.state_dict(), states[0])
     half = {key: value.half() if value.is_floating_point() else value for key, value in states[0].items()}
     assert select(saved(half, tmp_path / "half.pth")).backbone.state_dict()[key].dtype == torch.float32
     network = made.select("conv4")

@@ -50,8 +50,8 @@ def test_bninception_sees_blue_first_from_0_to_255(tmp_path):
     network = select("bninception", weights=saved(reference.state_dict(), tmp_path / "weights.pth")).eval()
     raw = images(224, 1)
     blue_first = raw[:, [2, 1, 0]].float() - torch.tensor([104.0, 117.0, 128.0]).view(1, 3, 1, 1)
-    for given in (raw, raw.float() / 255):
-        torch.testing.assert_close(network.prepare(given), blue_first, rtol=1e-6, atol=1e-4)
+    for pictures in (raw, raw.float() / 255):
+        torch.testing.assert_close(network.prepare(pictures), blue_first, rtol=1e-6, atol=1e-4)
     reference.last_linear = torch.nn.Identity()
     features = network(raw)[1]
     torch.testing.assert_close(features["pooled"], reference(blue_first), rtol=1e-3, atol=1e-3)
@@ -163,7 +163,8 @@ def test_constructors_of_both_packages(name):
     with torch.device("meta"):
         network = select(name)
         # a second output comes in training alone; networks of pretrainedmodels also pool otherwise in evaluation
-        for mode in (True, False) if name.startswith("ptm:") else (True,):
+        modes = (True, False) if name.startswith("ptm:") else (True,)
+        for mode in modes:
             embeddings, features = network.train(mode)(
                 torch.zeros(2, 3, network.input_size, network.input_size, dtype=torch.uint8)
             )

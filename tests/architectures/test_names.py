@@ -29,7 +29,8 @@ def test_names_are_read():
         "timm:vit_small_patch14_reg4_dinov2.lvd142m",
         "timm:resnet50 normalize frozen",
     ):
-        full, (backbone, *traits) = name.replace(" ", "_"), name.split()
+        full = name.replace(" ", "_")
+        backbone, *traits = name.split()
         parsed = architectures.parse(full)
         assert (parsed.full, parsed.backbone, parsed.traits) == (full, backbone, set(traits))
         architectures.check(full)
@@ -88,10 +89,10 @@ def test_a_familys_name_needs_no_package_and_an_import_draws_nothing(monkeypatch
         assert package.__file__ == str(tmp_path / "pretrainedmodels.py") and package.DRAWN.device.type == "cpu"
         assert torch.equal(torch.get_rng_state(), state)
 
-    def asked():
+    def refuse():
         raise AssertionError("a family's name costs a heavy import")
 
-    monkeypatch.setattr(architectures._timm, "names", asked)
+    monkeypatch.setattr(architectures._timm, "names", refuse)
     architectures.check("resnet18_frozen")
     for source, package in {
         "torchvision": "_torchvision",
@@ -99,7 +100,7 @@ def test_a_familys_name_needs_no_package_and_an_import_draws_nothing(monkeypatch
         "timm": "_timm",
     }.items():
         monkeypatch.setitem(sys.modules, source, None)
-        monkeypatch.setattr(getattr(architectures, package), "names", asked)
+        monkeypatch.setattr(getattr(architectures, package), "names", refuse)
     for name in ("resnet50_frozen_normalize", "bninception", "googlenet_frozen", "conv4"):
         architectures.check(name)
     architectures.REGISTRY.options()

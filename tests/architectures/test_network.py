@@ -52,7 +52,8 @@ def test_every_kind_of_batchnorm_is_frozen_and_unit_length_is_exact_in_half_prec
     """Not one that stands behind the backbone, whose statistics are those of the training."""
     network = select("conv4_frozen")
     layers = [torch.nn.BatchNorm1d(576), torch.nn.SyncBatchNorm(576), torch.nn.BatchNorm3d(2), torch.nn.LayerNorm(576)]
-    network.backbone.added, network.last_linear = torch.nn.Sequential(*layers), torch.nn.BatchNorm1d(576)
+    network.backbone.added = torch.nn.Sequential(*layers)
+    network.last_linear = torch.nn.BatchNorm1d(576)
     network.train()
     assert [layer.training for layer in network.backbone.added] == [
         False,
@@ -73,19 +74,19 @@ def test_every_kind_of_batchnorm_is_frozen_and_unit_length_is_exact_in_half_prec
 @pytest.mark.parametrize("flags", [{}, {"embed_hidden": [7, 5]}, {"embed_dim": 0}])
 def test_every_parameter_is_in_one_group(flags):
     network = select("conv4", **flags)
-    behind = [] if flags.get("embed_dim") == 0 else [True]
-    for given, of_layers in (
+    embedding_layers = [] if flags.get("embed_dim") == 0 else ["last_linear"]
+    for rates, of_layers in (
         ({"fc_lr": 0.5, "fc_decay": 0.25}, (0.5, 0.25)),
         ({}, (1e-3, 1e-4)),
         ({"fc_lr": -1, "fc_decay": None}, (1e-3, 1e-4)),
         ({"fc_lr": 0.0}, (1e-3, 1e-4)),
         ({"fc_decay": 0.0}, (1e-3, 0.0)),
     ):
-        groups = network.param_groups(argparse.Namespace(lr=1e-3, decay=1e-4, layer_decay=1.0, **given))
+        groups = network.param_groups(argparse.Namespace(lr=1e-3, decay=1e-4, layer_decay=1.0, **rates))
         assert sorted(id(p) for group in groups for p in group["params"]) == sorted(id(p) for p in network.parameters())
         assert [(group["lr"], group["weight_decay"]) for group in groups] == [
             (1e-3, 1e-4),
-            *(of_layers for _ in behind),
+            *(of_layers for _ in embedding_layers),
         ]
         assert {id(p) for p in groups[0]["params"]} == {id(p) for p in network.backbone.parameters()}
 
@@ -110,10 +111,16 @@ def test_widths_of_the_layers_behind_the_backbone():
         for layer in (network.hidden[0], network.hidden[2]):
             x = (x @ layer.weight.T + layer.bias).clamp(min=0)
         x = x @ network.last_linear.weight.T + network.last_linear.bias
-        torch.testing.assert_close(embeddings, x / x.norm(dim=1, keepdim=True) if network.normalizes else x)
+        if network.normalizes:
+            x = x / x.norm(dim=1, keepdim=True)
+        torch.testing.assert_close(embeddings, x)
         assert torch.equal(network.embed(features["pooled"]), embeddings), "one call"
-    for flags in ({"embed_dim": 0, "embed_hidden": [3]}, {"embed_dim": -1}, {"embed_hidden": [0]}):
-        with refused("--embed_dim 0 leaves out" if len(flags) == 2 else "at least"):
+    for flags, message in (
+        ({"embed_dim": 0, "embed_hidden": [3]}, "--embed_dim 0 leaves out"),
+        ({"embed_dim": -1}, "at least"),
+        ({"embed_hidden": [0]}, "at least"),
+    ):
+        with refused(message):
             select("conv4", **flags)
     for shape in ((3, 48, 48), (2, 1, 48, 48), (2, 48, 48, 3)):
         with pytest.raises(ValueError, match="expected"):
@@ -126,9 +133,9 @@ def test_a_seed_gives_a_start_and_two_networks_share_no_weights(name):
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
         networks.append(select(name))
-    one, again, other = (network.state_dict() for network in networks)
-    assert all(torch.equal(value, again[key]) for key, value in one.items()) and not all(
-        torch.equal(value, other[key]) for key, value in one.items()
+    first, second, of_other_seed = (network.state_dict() for network in networks)
+    assert all(torch.equal(value, second[key]) for key, value in first.items()) and not all(
+        torch.equal(value, of_other_seed[key]) for key, value in first.items()
     )
     assert not {id(p) for p in networks[0].parameters()} & {id(p) for p in networks[1].parameters()}
 
@@ -136,9 +143,9 @@ def test_a_seed_gives_a_start_and_two_networks_share_no_weights(name):
 def test_resnexts_of_pretrainedmodels_do_not_have_the_body_that_the_package_shares():
     import pretrainedmodels
 
-    own = select("ptm:resnext101_32x4d").backbone.features[0].weight
+    weight = select("ptm:resnext101_32x4d").backbone.features[0].weight
     shared = pretrainedmodels.resnext101_32x4d(pretrained=None).features[0].weight
-    assert own is not shared and own.shape == shared.shape and not torch.equal(own, shared)
+    assert weight is not shared and weight.shape == shared.shape and not torch.equal(weight, shared)
 
 
 STAGES = {
@@ -179,22 +186,22 @@ def test_the_stages_of_the_families(name):
 def test_a_copy_and_a_second_asking_keep_their_own_stages():
     network = select("conv4")
     network.give_stages(["block2", "block4"])
-    other = copy.deepcopy(network)
+    changed = copy.deepcopy(network)
     with torch.no_grad():
-        for parameter in other.parameters():
+        for parameter in changed.parameters():
             parameter.add_(0.1)
     stages = network(images(32))[1]["stages"]
-    others = other(images(32))[1]["stages"]
+    changed_stages = changed(images(32))[1]["stages"]
     assert (
         network.training
-        and not torch.equal(stages[0], others[0])
+        and not torch.equal(stages[0], changed_stages[0])
         and torch.equal(network(images(32))[1]["stages"][0], stages[0])
     )
     stages[0].sum().backward()
     assert (
         network.backbone[4].weight.grad is not None
         and network.backbone[8].weight.grad is None
-        and other.backbone[4].weight.grad is None
+        and changed.backbone[4].weight.grad is None
     )
     assert network.give_stages(["block3"]) == [64] and len(network(images(32))[1]["stages"]) == 1
 
@@ -205,20 +212,20 @@ def test_any_module_is_a_stage_tokens_too_and_others_are_refused(monkeypatch):
     monkeypatch.setattr(
         torchvision.models,
         "get_model",
-        lambda name, weights, **given: torchvision.models.VisionTransformer(**small, **given),
+        lambda name, weights, **arguments: torchvision.models.VisionTransformer(**small, **arguments),
     )
     network = select("vit_b_32").eval()
     name = "encoder.layers.encoder_layer_0"
-    kept = []
+    outputs = []
     monkeypatch.undo()
-    for other, says in (
+    for candidate, says in (
         (network, "vit_b_32 .*no stage 'layer5'|it names none"),
         (select("resnet18"), "resnet18 has no stage 'layer5': layer1, layer2"),
     ):
         with refused(says):
-            other.give_stages(["layer5"])
-    network.backbone.get_submodule(name).register_forward_hook(lambda module, inputs, output: kept.append(output))
+            candidate.give_stages(["layer5"])
+    network.backbone.get_submodule(name).register_forward_hook(lambda module, inputs, output: outputs.append(output))
     assert network.give_stages([name]) == [16]
-    torch.testing.assert_close(network(images(224, 1))[1]["stages"][0], kept[-1].mean(1))
+    torch.testing.assert_close(network(images(224, 1))[1]["stages"][0], outputs[-1].mean(1))
     with refused("224 x 224 pixels, not 64 x 64: --crop_size 224"):
         network(images())

@@ -38,32 +38,33 @@ def test_poolings_are_their_formulas(arch):
 
 
 def test_a_pooling_that_replaces_one_with_weights_takes_the_published_file():
-    made = network("timm:vit_pe_core_tiny_patch16_384.fb", pool="avg")
-    published = {**made.backbone.state_dict(), "attn_pool.latent": torch.zeros(1)}
-    assert made.published_state(published).keys() == made.backbone.state_dict().keys()
+    model = network("timm:vit_pe_core_tiny_patch16_384.fb", pool="avg")
+    published = {**model.backbone.state_dict(), "attn_pool.latent": torch.zeros(1)}
+    assert model.published_state(published).keys() == model.backbone.state_dict().keys()
 
 
 @pytest.mark.parametrize(
     "arch", ["resnet18", "googlenet", "bninception", "regnet_y_400mf", "ptm:se_resnet50", "timm:regnetx_002"]
 )
 def test_the_last_stage_keeps_the_size_of_its_map(arch):
-    with torch.device("cpu" if arch == "regnet_y_400mf" else "meta"):  # it reads tensors while it is built
-        plain, kept = (network(arch, last_stride=stride).eval() for stride in (2, 1))
+    device = "cpu" if arch == "regnet_y_400mf" else "meta"  # it reads tensors while it is built
+    with torch.device(device):
+        plain, whole_map = (network(arch, last_stride=stride).eval() for stride in (2, 1))
         (small, large) = (
-            made(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))[1]["spatial"].shape[2:] for made in (plain, kept)
+            model(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))[1]["spatial"].shape[2:] for model in (plain, whole_map)
         )
     assert (small, large) == ((2, 2), (4, 4))
     assert {name: value.shape for name, value in plain.state_dict().items()} == {
-        name: value.shape for name, value in kept.state_dict().items()
+        name: value.shape for name, value in whole_map.state_dict().items()
     }
 
 
 @pytest.mark.parametrize("traits", ["", "_normalize"])
 @pytest.mark.parametrize("neck", ["bn", "layernorm"])
 def test_a_neck_is_its_formula_and_the_features_hold_what_it_saw(neck, traits):
-    made = network(f"conv4{traits}", neck=neck).double().train()
-    embeddings, features = made(IMAGES)
-    before = features["pooled"] @ made.last_linear.weight.T + made.last_linear.bias
+    model = network(f"conv4{traits}", neck=neck).double().train()
+    embeddings, features = model(IMAGES)
+    before = features["pooled"] @ model.last_linear.weight.T + model.last_linear.bias
     over = 0 if neck == "bn" else 1
     after = (before - before.mean(over, keepdim=True)) / (before.var(over, unbiased=False, keepdim=True) + 1e-5).sqrt()
     if traits:
@@ -71,12 +72,13 @@ def test_a_neck_is_its_formula_and_the_features_hold_what_it_saw(neck, traits):
     torch.testing.assert_close(embeddings, after)
     torch.testing.assert_close(features["before_neck"], before)
     assert "before_neck" not in network("conv4")(IMAGES)[1]
-    made = network(neck=neck, embed_dim=0).eval()  # without an embedding layer the neck stands on the pooled features
-    embeddings, features = made(IMAGES)
+    model = network(neck=neck, embed_dim=0).eval()  # without an embedding layer the neck stands on the pooled features
+    embeddings, features = model(IMAGES)
     pooled = features["pooled"]
     over = (pooled - pooled.mean(1, keepdim=True)) / (pooled.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
-    torch.testing.assert_close(embeddings, pooled / math.sqrt(1 + 1e-5) if neck == "bn" else over)
-    assert made.embed_dim == 512
+    expected = pooled / math.sqrt(1 + 1e-5) if neck == "bn" else over
+    torch.testing.assert_close(embeddings, expected)
+    assert model.embed_dim == 512
 
 
 def test_what_of_poolings_and_necks_trains_and_files_without_them_load(tmp_path):
@@ -94,31 +96,31 @@ def test_what_of_poolings_and_necks_trains_and_files_without_them_load(tmp_path)
         ".01",
     ]
     opt = parameters.read(words)
-    made = select(opt.arch, opt)
-    power = made.backbone.avgpool.power
-    groups = parameter_groups(made, torch.nn.Identity(), opt)
-    (group,) = [group for group in groups if any(p is power for p in group["params"])]
+    model = select(opt.arch, opt)
+    power = model.backbone.avgpool.power
+    groups = parameter_groups(model, torch.nn.Identity(), opt)
+    (group,) = [group for group in groups if id(power) in map(id, group["params"])]
     assert power.item() == 3 and (group["name"], group["weight_decay"]) == ("backbone", 0.01)
     trained = {id(p) for group in groups for p in group["params"]}
-    assert id(made.neck.weight) in trained and id(made.neck.bias) not in trained, "the neck's bias stays zero"
-    assert made.neck.weight.eq(1).all() and not made.neck.bias.any()
-    made.requires_grad_(False).requires_grad_(True)
-    assert not made.neck.bias.requires_grad and made.neck.weight.requires_grad, "in any phase of a trainer"
-    made(IMAGES)[0].square().mul(torch.arange(4.0)[:, None]).sum().backward()
+    assert id(model.neck.weight) in trained and id(model.neck.bias) not in trained, "the neck's bias stays zero"
+    assert model.neck.weight.eq(1).all() and not model.neck.bias.any()
+    model.requires_grad_(False).requires_grad_(True)
+    assert not model.neck.bias.requires_grad and model.neck.weight.requires_grad, "in any phase of a trainer"
+    model(IMAGES)[0].square().mul(torch.arange(4.0)[:, None]).sum().backward()
     assert power.grad.abs() > 0
     bare = saved(network().backbone.state_dict(), tmp_path / "bare.pth")
     assert select("resnet18", pool="gem_learned", weights=bare, embed_dim=8).backbone.avgpool.power.item() == 3
     power.data.fill_(4)
     assert (
-        select("resnet18", opt, weights=saved(made.state_dict(), tmp_path / "whole.pth")).backbone.avgpool.power.item()
+        select("resnet18", opt, weights=saved(model.state_dict(), tmp_path / "whole.pth")).backbone.avgpool.power.item()
         == 4
     )
     frozen = network("conv4_frozen", neck="bn").train()
     assert frozen.neck.training and not frozen.backbone[1].training, "_frozen rests the backbone's BatchNorm"
 
 
-@pytest.mark.parametrize("where", ["before", "after"])
-def test_the_metric_loss_sees_the_chosen_side_evaluation_and_classifier_the_side_behind(where):
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_the_metric_loss_sees_the_chosen_side_evaluation_and_classifier_the_side_behind(side):
     words = [
         "--dataset",
         "glyphs",
@@ -127,7 +129,7 @@ def test_the_metric_loss_sees_the_chosen_side_evaluation_and_classifier_the_side
         "--neck",
         "bn",
         "--neck_feature",
-        where,
+        side,
         "--trainer",
         "classifier",
         "--embed_dim",
@@ -135,24 +137,25 @@ def test_the_metric_loss_sees_the_chosen_side_evaluation_and_classifier_the_side
     ]
     opt = parameters.read(words)
     opt.n_classes = 5
-    made = trainers.select("classifier", opt, select("conv4", opt), criterion_of("contrastive"))
-    outputs = made.train().outputs(IMAGES)
+    trainer = trainers.select("classifier", opt, select("conv4", opt), criterion_of("contrastive"))
+    outputs = trainer.train().outputs(IMAGES)
     torch.manual_seed(0)
-    embeddings, features = made.network(IMAGES)
-    torch.testing.assert_close(outputs["embeddings"], features["before_neck"] if where == "before" else embeddings)
+    embeddings, features = trainer.network(IMAGES)
+    compared = features["before_neck"] if side == "before" else embeddings
+    torch.testing.assert_close(outputs["embeddings"], compared)
     torch.testing.assert_close(outputs["evaluated"], embeddings)
-    torch.testing.assert_close(outputs["classifier_logits"], made.evaluated_heads.linear(embeddings))
+    torch.testing.assert_close(outputs["classifier_logits"], trainer.evaluated_heads.linear(embeddings))
 
 
 def test_what_cannot_be_is_one_line():
-    for flags, told in (
+    for flags, message in (
         ({"last_stride": 1, "arch": "conv4"}, "no last stage"),
         ({"neck_feature": "before"}, "there is no neck"),
     ):
-        with refused(told):
+        with refused(message):
             network(**flags)
     with refused("--neck bn: --loss npair is meant for embeddings of any length"):
         words = ["--dataset", "glyphs", "--loss", "npair", "--batch_mining", "npair", "--arch", "conv4", "--neck", "bn"]
-        criterion_of("npair", parameters.read(words), batchminer=lambda *given: None)
+        criterion_of("npair", parameters.read(words), batchminer=lambda *arguments: None)
     with refused("one image has no batch statistics"):
         network("conv4", neck="bn").train()(IMAGES[:1])

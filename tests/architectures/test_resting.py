@@ -20,7 +20,8 @@ TINY = "timm:test_vit"  # six blocks of width 64
 
 
 def select(name=TINY, **flags):
-    return made.select(name, **{"crop_size": 64 if "resnet" in name else 32, **flags})
+    crop_size = 64 if "resnet" in name else 32
+    return made.select(name, **{"crop_size": crop_size, **flags})
 
 
 def images(size=32, count=3):
@@ -55,19 +56,19 @@ def test_updates_start_at_nothing_and_merge_into_equal_weights():
     assert torch.equal(merged(images())[0], embeddings) and all(p.requires_grad for p in merged.parameters())
 
 
-def slow_pooled(network, given, counts):
+def slow_pooled(network, pictures, counts):
     """The pooled features of one image at a time, block by block, its prompts before the sequence and cut off behind
     it.
     """
     backbone = network.backbone
-    found = []
-    for image in network.prepare(given).split(1):
+    pooled = []
+    for image in network.prepare(pictures).split(1):
         tokens = backbone._pos_embed(backbone.patch_embed(image))[0]
         for block, count in zip(backbone.blocks, counts, strict=True):
             rows = [*([block.prompts[0, place] for place in range(count)] if count else []), *tokens]
             tokens = block.forward(torch.stack(rows)[None])[0][count:]  # forward: without the hooks of a call
-        found.append(backbone.norm(tokens)[0])
-    return torch.stack(found)
+        pooled.append(backbone.norm(tokens)[0])
+    return torch.stack(pooled)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_the_start_of_prompts_is_xaviers_normal_of_all_n():
     assert abs(rows.std().item() - 0.03077) < 0.0006 and abs(rows.mean().item()) < 0.0012
     torch.manual_seed(0)
     plain = select("timm:vit_tiny_patch16_224")
-    made.same(
+    made.assert_same(
         plain.state_dict(), {key: value for key, value in network.state_dict().items() if not key.endswith("prompts")}
     )
 
@@ -122,20 +123,20 @@ def test_other_layers_are_adapted_copies_have_their_own_and_updates_merge(name, 
         select(name, crop_size=size, **flags).double().eval()
     )  # double: of a small layer scale the difference is little
     before = network(images(size, 1))[0]
-    other = stirred(copy.deepcopy(network))
+    changed = stirred(copy.deepcopy(network))
     assert "lora_rank" not in flags or len(_adaptation.attention_weights(network.backbone)) == (
         12 if name == TINY else 24
     )
     with torch.no_grad():
         for block in network.blocks()[: 3 * ("prompts" in flags)]:
-            other.backbone.get_parameter(
+            changed.backbone.get_parameter(
                 next(key for key, p in network.backbone.named_parameters() if p is block.prompts)
             ).normal_()
-    after = other(images(size, 1))[0]
+    after = changed(images(size, 1))[0]
     assert (
         before.shape == (1, 8) and not torch.equal(before, after) and torch.equal(network(images(size, 1))[0], before)
     )
-    torch.testing.assert_close(other.merge()(images(size, 1))[0], after)
+    torch.testing.assert_close(changed.merge()(images(size, 1))[0], after)
 
 
 def test_an_orthogonal_head():
@@ -176,18 +177,18 @@ TRAINS = {  # network, flags, and what of the backbone trains, by its name
 @pytest.mark.parametrize(("name", "flags", "trains"), TRAINS.values(), ids=TRAINS)
 def test_what_trains_has_gradients_and_a_group_and_the_rest_rests_with_its_statistics(name, flags, trains):
     network = stirred(select(name, **flags)).train()
-    given = images(64 if "vit" not in name else 32)
+    size = 32 if "vit" in name else 64
+    pictures = images(size)
     before = {key: value.clone() for key, value in network.backbone.state_dict().items()}
-    network(given)[0].square().sum().backward()
+    network(pictures)[0].square().sum().backward()
     for key, parameter in network.named_parameters():
         expected = key.startswith(HEAD) or trains(key.removeprefix("backbone."))
         assert parameter.requires_grad == (parameter.grad is not None) == expected, key
         assert not key.endswith("prompts") or not expected or parameter.grad.any()
     for path, module in network.backbone.named_modules():
-        own = [f"{path}.{key}" for key, _ in module.named_parameters()]
-        assert (
-            module.training == (any(map(trains, own)) and "freeze_blocks" in flags) or not own or path in ("", "blocks")
-        ), path
+        names = [f"{path}.{key}" for key, _ in module.named_parameters()]
+        may_train = any(map(trains, names)) and "freeze_blocks" in flags
+        assert module.training == may_train or not names or path in ("", "blocks"), path
     for key, value in network.backbone.state_dict().items():
         if key.endswith("running_mean"):
             rests = "freeze_blocks" not in flags or not trains(key)
@@ -206,11 +207,11 @@ def test_what_trains_has_gradients_and_a_group_and_the_rest_rests_with_its_stati
     if name == TINY and "freeze_blocks" not in flags:  # recomputed, the gradients are the same
         lean = select(name, **flags, grad_checkpointing=True).train()
         lean.load_state_dict(network.state_dict())
-        lean(given)[0].square().sum().backward()
-        for (key, one), other in zip(network.named_parameters(), lean.parameters(), strict=True):
-            assert (one.grad is None) == (other.grad is None)
-            if one.grad is not None:
-                torch.testing.assert_close(one.grad, other.grad, msg=key)
+        lean(pictures)[0].square().sum().backward()
+        for (key, parameter), lean_parameter in zip(network.named_parameters(), lean.parameters(), strict=True):
+            assert (parameter.grad is None) == (lean_parameter.grad is None)
+            if parameter.grad is not None:
+                torch.testing.assert_close(parameter.grad, lean_parameter.grad, msg=key)
 
 
 def test_prompts_and_updates_decay_with_their_block_and_a_resting_backbone_shows_what_it_does_in_evaluation():
@@ -219,9 +220,8 @@ def test_prompts_and_updates_decay_with_their_block_and_a_resting_backbone_shows
     opt = parameters.read(
         ["--dataset", "glyphs", "--arch", TINY, "--prompts", "4", "--prompt_depth", "3", "--lora_rank", "2", *rates]
     )
-    trained, total = (
-        sum(p.numel() for p in network.parameters() if p.requires_grad or every) for every in (False, True)
-    )
+    total = sum(p.numel() for p in network.parameters())
+    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
     assert start_up.partly_trained(opt, network) == [
         f"--lora_rank 2 --prompts 4: {trained:,} of {total:,} parameters train, {trained / total:.2%}; the others rest"
     ]
@@ -231,18 +231,18 @@ def test_prompts_and_updates_decay_with_their_block_and_a_resting_backbone_shows
         p is network.backbone.blocks[1].prompts for p in groups["backbone_5"]["params"]
     )
     network = select("conv4", freeze_backbone=True)
-    other = select("conv4")
-    other.load_state_dict(network.state_dict())
-    assert torch.equal(network.train()(images())[0], other.eval()(images())[0])
+    reference = select("conv4")
+    reference.load_state_dict(network.state_dict())
+    assert torch.equal(network.train()(images())[0], reference.eval()(images())[0])
 
 
 def test_files_with_updates_are_read_merged_and_files_with_prompts_need_their_flags(tmp_path):
     network = stirred(select(prompts=3, prompt_step=1, lora_rank=2)).eval()
     path = saved(network.state_dict(), tmp_path / "run.pth")
     for rank in (0, 3):
-        other = select(weights=path, not_pretrained=False, prompts=3, prompt_step=1, lora_rank=rank).eval()
-        torch.testing.assert_close(other(images())[0], network(images())[0])
-        assert any("parametrizations" in key for key in other.state_dict()) == (rank > 0)
+        loaded = select(weights=path, not_pretrained=False, prompts=3, prompt_step=1, lora_rank=rank).eval()
+        torch.testing.assert_close(loaded(images())[0], network(images())[0])
+        assert any("parametrizations" in key for key in loaded.state_dict()) == (rank > 0)
     shallow = saved(select(prompts=3, prompt_depth=1).state_dict(), tmp_path / "shallow.pth")
     for flags, says in (
         ({"weights": path}, "holds prompts: give the --prompts"),
@@ -253,8 +253,8 @@ def test_files_with_updates_are_read_merged_and_files_with_prompts_need_their_fl
         with refused(says):
             select(not_pretrained=False, **flags)
     plain = select().backbone.state_dict()
-    found = select(weights=saved(plain, tmp_path / "bare.pth"), not_pretrained=False, prompts=2).backbone.state_dict()
-    made.same(plain, {key: value for key, value in found.items() if not key.endswith("prompts")})
+    state = select(weights=saved(plain, tmp_path / "bare.pth"), not_pretrained=False, prompts=2).backbone.state_dict()
+    made.assert_same(plain, {key: value for key, value in state.items() if not key.endswith("prompts")})
 
 
 def test_what_cannot_be_is_one_line():
@@ -305,7 +305,7 @@ def test_what_cannot_be_is_one_line():
 def test_a_run_trains_a_part_says_so_and_comes_back(flags, data, tmp_path, capsys):
     vit = ["--arch", f"{TINY}_layernorm_normalize", "--crop_size", "16", "--augmentation", "none", "--not_pretrained"]
     run = tiny.assert_resumes(data, tmp_path, *vit, *flags, "--lr", "1e-3", epochs=2)
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     network, opt = load_run(run.folder, "last")
     state = checkpoint.read(run.folder / checkpoint.LAST)
     torch.manual_seed(opt.seed)
@@ -313,7 +313,7 @@ def test_a_run_trains_a_part_says_so_and_comes_back(flags, data, tmp_path, capsy
     end = state["state_dict"]
     moved = {name for name, value in end.items() if not torch.equal(value, start[name])}
     if "--freeze_backbone" in flags:
-        assert "the backbone rests, at the random weights that it starts from" in said and network.backbone_rests
+        assert "the backbone rests, at the random weights that it starts from" in output and network.backbone_rests
         assert moved == {"last_linear.weight", "last_linear.bias"}
         assert {group["name"] for group in state["optimizer"]["param_groups"]} == {"last_linear", "classifier"}
     else:
@@ -321,8 +321,8 @@ def test_a_run_trains_a_part_says_so_and_comes_back(flags, data, tmp_path, capsy
             sum(p.numel() for p in parameters) for parameters in (network.parameters(), network.resting_parameters())
         )
         assert (
-            f"{total - rests:,} of {total:,} parameters train, {(total - rests) / total:.2%}" in said
-            and flags[0] in said
+            f"{total - rests:,} of {total:,} parameters train, {(total - rests) / total:.2%}" in output
+            and flags[0] in output
         )
         assert moved == dict(network.named_parameters()).keys() - {
             f"backbone.{name}" for name in network.resting.parameters

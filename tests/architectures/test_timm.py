@@ -11,7 +11,7 @@ import architectures
 import datasets
 import parameters
 from architectures import _timm
-from tests.architectures.made import images, refused, same, saved, select
+from tests.architectures.made import assert_same, images, refused, saved, select
 
 TINY = "timm:test_vit"
 VIT = "timm:vit_tiny_patch16_224"
@@ -39,13 +39,16 @@ def test_features_are_those_before_the_logits(name):
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(2))
     assert len(network.blocks()) == blocks and len({id(block) for block in network.blocks()}) == blocks
     assert list(network.STAGES)[-2:] == list(stages)
-    kept = []
-    backbone.get_submodule(list(stages)[0]).register_forward_hook(lambda module, inputs, output: kept.append(output))
+    outputs = []
+    backbone.get_submodule(list(stages)[0]).register_forward_hook(lambda module, inputs, output: outputs.append(output))
     assert network.give_stages(list(stages)) == list(stages.values())
-    given = network(images(size))[1]["stages"][0]
-    over = 1 if kept[-1].ndim == 3 else (1, 2) if "swin" in name else (2, 3)
-    output = kept[-1][:, backbone.num_prefix_tokens :] if over == 1 else kept[-1]
-    torch.testing.assert_close(given, output.mean(over))
+    stage = network(images(size))[1]["stages"][0]
+    output = outputs[-1]
+    over = (1, 2) if "swin" in name else (2, 3)
+    if output.ndim == 3:
+        output = output[:, backbone.num_prefix_tokens :]
+        over = 1
+    torch.testing.assert_close(stage, output.mean(over))
 
 
 def test_the_data_config_is_timms_and_the_interpolation_reaches_the_transforms():
@@ -127,12 +130,12 @@ def test_position_embeddings_of_another_size(tmp_path):
     published = timm.create_model("test_vit", img_size=64, num_classes=10)
     path = saved(published.state_dict(), tmp_path / "weights.pth")
     expected = {key: value for key, value in published.state_dict().items() if not key.startswith("head.")}
-    same(select(TINY, crop_size=64, weights=path).backbone.state_dict(), expected)
-    other = select(TINY, crop_size=32, weights=path).backbone.pos_embed
+    assert_same(select(TINY, crop_size=64, weights=path).backbone.state_dict(), expected)
+    resized = select(TINY, crop_size=32, weights=path).backbone.pos_embed
     token = published.pos_embed[:, :1]
     grid = published.pos_embed[:, 1:].reshape(1, 4, 4, -1).permute(0, 3, 1, 2)
     grid = torch.nn.functional.interpolate(grid, size=(2, 2), mode="bicubic", antialias=True)
-    torch.testing.assert_close(other, torch.cat([token, grid.flatten(2).mT], 1))
+    torch.testing.assert_close(resized, torch.cat([token, grid.flatten(2).mT], 1))
 
 
 @pytest.mark.long
@@ -164,7 +167,7 @@ def test_timms_own_files_and_whole_networks(name, tmp_path):
     expected = network.state_dict()
     assert all(torch.equal(value, expected[key]) for key, value in loaded.backbone.state_dict().items())
     checkpoint = saved({"state_dict": loaded.state_dict()}, tmp_path / "checkpoint.pth.tar")
-    same(select(f"timm:{name}", weights=checkpoint).state_dict(), loaded.state_dict())
+    assert_same(select(f"timm:{name}", weights=checkpoint).state_dict(), loaded.state_dict())
 
 
 def test_the_hubs_cache_is_read_without_network(monkeypatch, tmp_path):
@@ -198,17 +201,17 @@ def test_checkpointing_and_layer_decay(name):
     network = select(name, crop_size=size)
     lean = select(name, crop_size=size, grad_checkpointing=True)
     lean.load_state_dict(network.state_dict())
-    for one in (network, lean):
-        for module in one.modules():
+    for model in (network, lean):
+        for module in model.modules():
             if isinstance(module, torch.nn.Dropout) or type(module).__name__ == "DropPath":
                 module.eval()
-        one(images(size))[0].square().sum().backward()
-    for (key, one), other in zip(network.named_parameters(), lean.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad, msg=key)
+        model(images(size))[0].square().sum().backward()
+    for (key, parameter), lean_parameter in zip(network.named_parameters(), lean.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, lean_parameter.grad, msg=key)
     opt = parameters.read(["--dataset", "glyphs", "--arch", name, "--layer_decay", ".5", "--lr", "1"])
     groups = network.param_groups(opt)
-    found = [id(p) for group in groups for p in group["params"]]
-    assert sorted(found) == sorted(id(p) for p in network.parameters())
+    grouped = [id(p) for group in groups for p in group["params"]]
+    assert sorted(grouped) == sorted(id(p) for p in network.parameters())
     rates = {id(p): group["lr"] for group in groups for p in group["params"]}
     blocks = network.blocks()
     stem = next(network.backbone.parameters())

@@ -10,7 +10,7 @@ import torchvision
 
 from architectures import _torchvision, _weights
 from tests.architectures import made
-from tests.architectures.made import refused, same, saved
+from tests.architectures.made import assert_same, refused, saved
 
 
 def select(name, **flags):
@@ -46,7 +46,7 @@ def test_state_dicts_of_backbones(shufflenet, tmp_path):
         path = saved(form(state), tmp_path / "weights.pth")
         network = select("shufflenet_v2_x0_5_frozen_normalize", weights=path, not_pretrained=True)
         assert network.weights_name == path
-        same(network.backbone.state_dict(), FORMS["bare"](state))
+        assert_same(network.backbone.state_dict(), FORMS["bare"](state))
 
 
 def test_whole_networks_come_back_or_give_their_backbone(tmp_path, capsys):
@@ -55,13 +55,13 @@ def test_whole_networks_come_back_or_give_their_backbone(tmp_path, capsys):
     for wrapper in ("", "module.", "_orig_mod."):
         state = {wrapper + key: value for key, value in network.state_dict().items()}
         path = saved({"state_dict": state, "epoch": 1}, tmp_path / "checkpoint.pth.tar")
-        same(select("conv4_normalize", embed_hidden=[5], weights=path).state_dict(), network.state_dict())
+        assert_same(select("conv4_normalize", embed_hidden=[5], weights=path).state_dict(), network.state_dict())
     with refused("does not fit shufflenet"):
         select("shufflenet_v2_x0_5", weights=path)
     assert "only the backbone fits" not in capsys.readouterr().out
-    other = select("conv4", embed_dim=4, weights=path)
-    assert "only the backbone fits" in capsys.readouterr().out and other.last_linear.weight.shape == (4, 576)
-    same(other.backbone.state_dict(), network.backbone.state_dict())
+    narrow = select("conv4", embed_dim=4, weights=path)
+    assert "only the backbone fits" in capsys.readouterr().out and narrow.last_linear.weight.shape == (4, 576)
+    assert_same(narrow.backbone.state_dict(), network.backbone.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_pretrainedmodels_knows_the_keys_of_torchvisions_files(constructor):
         ).state_dict()
         network = select(f"ptm:{constructor}", not_pretrained=True)
     renamed = {network.published_key(key): value.shape for key, value in published.items()}
-    own = {key: value.shape for key, value in network.backbone.state_dict().items()}
-    assert {key: renamed.get(key) for key in own} == own
-    assert all(key.startswith(_weights.CLASSIFIERS) for key in renamed.keys() - own.keys())
+    expected = {key: value.shape for key, value in network.backbone.state_dict().items()}
+    assert {key: renamed.get(key) for key in expected} == expected
+    assert all(key.startswith(_weights.CLASSIFIERS) for key in renamed.keys() - expected.keys())
 
 
 def test_files_that_do_not_fit_or_cannot_be_read_are_explained(shufflenet, tmp_path):
@@ -161,19 +161,19 @@ def test_no_network_is_one_clear_error(monkeypatch, tmp_path):
 
 
 def test_downloads_land_in_the_cache_and_are_used(monkeypatch, tmp_path, shufflenet):
-    asked = []
+    requests = []
 
     def download(url, file, hash_prefix=None, progress=True):
-        asked.append((url, hash_prefix))
+        requests.append((url, hash_prefix))
         torch.save(shufflenet.state_dict(), file)
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", download)
     for _ in range(2):
         network = select("shufflenet_v2_x0_5", weights_cache=str(tmp_path / "cache"))
         assert network.weights_name == "IMAGENET1K_V1"
-        same(network.backbone.state_dict(), FORMS["bare"](shufflenet.state_dict()))
+        assert_same(network.backbone.state_dict(), FORMS["bare"](shufflenet.state_dict()))
     weights = torchvision.models.ShuffleNet_V2_X0_5_Weights.IMAGENET1K_V1
-    assert asked == [(weights.url, weights.url[-14:-4])]
+    assert requests == [(weights.url, weights.url[-14:-4])]
     (file,) = (tmp_path / "cache").iterdir()
     file.write_bytes(b"half a file")
     with refused("delete that file"):
@@ -199,8 +199,8 @@ def test_families_ask_for_the_published_weights(monkeypatch, capsys):
         ),
     ):
 
-        def published(asked, url=url, build=build, **kwargs):
-            assert asked.endswith(url) and kwargs["weights_only"]
+        def published(address, url=url, build=build, **kwargs):
+            assert address.endswith(url) and kwargs["weights_only"]
             return build().state_dict()  # with its classifiers, the auxiliary ones too
 
         monkeypatch.setattr(torch.hub, "load_state_dict_from_url", published)

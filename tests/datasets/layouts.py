@@ -60,9 +60,8 @@ def make_inshop(path, layout="plain", n_train=3, n_test=3):
     lines = []
     for item in range(1, n_train + n_test + 1):
         place = f"{'WOMEN' if item % 2 else 'MEN'}/{'Dresses' if item < 4 else 'Denim'}/id_{item * 7:08d}"
-        for number, status in enumerate(
-            ("train", "train") if item <= n_train else ("query", "gallery", "query"), start=1
-        ):
+        statuses = ("train", "train") if item <= n_train else ("query", "gallery", "query")
+        for number, status in enumerate(statuses, start=1):
             write_image(images / place / f"0{number}_1_front.jpg", (item, number), SIZE)
             lines.append(f"img/{place}/0{number}_1_front.jpg           id_{item * 7:08d} {status}")
     lists = root / "Eval" if layout == "eval" else root
@@ -139,10 +138,10 @@ MARKET = {
 def make_market1501(path, distractors=0):
     """Two training persons, two test persons with three queries, background and junk in the gallery."""
     root = path / "Market-1501-v15.09.15"
-    for folder, names in {
-        **MARKET,
-        **({"images": [f"d{i:07d}" for i in range(distractors)]} if distractors else {}),
-    }.items():
+    files = dict(MARKET)
+    if distractors:
+        files["images"] = [f"d{i:07d}" for i in range(distractors)]
+    for folder, names in files.items():
         for number, name in enumerate(names):
             write_image(root / folder / f"{name}.jpg", (len(folder), number), SIZE)
         (root / folder / "Thumbs.db").write_bytes(b"x")
@@ -189,11 +188,11 @@ def make_revisitop(path, name="roxford5k", distractors=0):
     (path / name / f"gnd_{name}.pkl").write_bytes(
         pickle.dumps({"imlist": gallery, "qimlist": queries, "gnd": truth}, protocol=2)
     )
-    more = [f"{i % 2}/d{i}.jpg" for i in range(distractors)]
-    for number, image in enumerate(more):
+    distractor_files = [f"{i % 2}/d{i}.jpg" for i in range(distractors)]
+    for number, image in enumerate(distractor_files):
         write_image(path / "revisitop1m" / "jpg" / image, (number, 8), SIZE)
-    if more:
-        (path / "revisitop1m" / "revisitop1m.txt").write_text("\n".join(more) + "\n")
+    if distractor_files:
+        (path / "revisitop1m" / "revisitop1m.txt").write_text("\n".join(distractor_files) + "\n")
     return path / name
 
 
@@ -206,7 +205,7 @@ def make_gldv2(path):
     index = ["a00", "a01", "b02", "b03", "c04"]
     queries = ["d10", "d11", "d12"]
     for part, names in (
-        ("train", [name for of in training.values() for name in of]),
+        ("train", [name for landmark_names in training.values() for name in landmark_names]),
         ("index", index),
         ("test", queries),
     ):

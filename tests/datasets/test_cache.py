@@ -26,7 +26,7 @@ ALL = ("training", "testing", "evaluation")
 
 
 @pytest.fixture
-def things(tmp_path):
+def photographs(tmp_path):
     return make_folder(tmp_path / "things", n_classes=4, n_images=40, size=(33, 25))
 
 
@@ -43,14 +43,14 @@ def files_of(tmp_path):
     return folder / "index.jsonl", lines, folder / json.loads(first)["data"]
 
 
-def whole(tmp_path, root):
+def check_cache(tmp_path, root):
     """Assert that the cache holds each image of `root` once, as decoding gives it, and nothing else."""
     _, lines, data = files_of(tmp_path)
-    found = {name: entry for name, *entry in map(json.loads, lines)}  # later lines win
+    entries = {name: entry for name, *entry in map(json.loads, lines)}  # later lines win
     pixels = np.fromfile(data, dtype=np.uint8)
     ends = []
-    assert sorted(found) == sorted(str(path.relative_to(root)) for path in root.glob("*/*"))
-    for name, (size, changed, shape, strides, offset) in found.items():
+    assert sorted(entries) == sorted(str(path.relative_to(root)) for path in root.glob("*/*"))
+    for name, (size, changed, shape, strides, offset) in entries.items():
         stat = os.stat(root / name)
         expected = _images.decode(str(root / name)).permute(1, 2, 0).numpy()
         assert (size, changed, strides) == (stat.st_size, stat.st_mtime_ns, [1, 3 * shape[2], 3])
@@ -63,8 +63,8 @@ def whole(tmp_path, root):
 def as_decoded(dataset, expected=None):
     """Assert that the images of a split are those of their files, or those given."""
     for index, image in enumerate(expected or map(_images.decode, dataset.paths)):
-        found = dataset.original(index)
-        assert torch.equal(found, image) and found.stride() == image.stride(), dataset.paths[index]
+        image_read = dataset.original(index)
+        assert torch.equal(image_read, image) and image_read.stride() == image.stride(), dataset.paths[index]
 
 
 def never(path, most_pixels=None):
@@ -78,24 +78,24 @@ def write_turned(path, size):
     return path
 
 
-def test_every_kind_of_image_comes_from_the_cache_as_it_is_decoded(things, tmp_path, monkeypatch, capsys):
-    read(things, tmp_path)
+def test_every_kind_of_image_comes_from_the_cache_as_it_is_decoded(photographs, tmp_path, monkeypatch, capsys):
+    read(photographs, tmp_path)
     assert "160 images decoded" in capsys.readouterr().out
-    whole(tmp_path, things)
+    check_cache(tmp_path, photographs)
     for suffix, mode in (("jpg", "L"), ("jpg", "CMYK"), ("png", "RGBA"), ("png", "P"), ("gif", "P"), ("webp", "RGB")):
-        write_image(things / "class_0" / f"{mode}.{suffix}", (1, ord(mode[0])), (21, 17), mode)
-    write_turned(things / "class_0" / "turned.jpg", (21, 17))
-    plain = read(things)
+        write_image(photographs / "class_0" / f"{mode}.{suffix}", (1, ord(mode[0])), (21, 17), mode)
+    write_turned(photographs / "class_0" / "turned.jpg", (21, 17))
+    plain = read(photographs)
     originals = {split: [plain[split].original(i) for i in range(len(plain[split]))] for split in ALL}
-    broken = things / "class_0" / "zzz.jpg"
+    broken = photographs / "class_0" / "zzz.jpg"
     broken.write_bytes(b"no image")
-    training = read(things, tmp_path)["training"]
+    training = read(photographs, tmp_path)["training"]
     assert "7 images decoded" in capsys.readouterr().out
     with pytest.raises(UserError, match="class_0/zzz.jpg cannot be decoded"):
         training.original(training.paths.index(str(broken)))
     broken.unlink()
     monkeypatch.setattr(_images, "decode", never)
-    second = read(things, tmp_path)
+    second = read(photographs, tmp_path)
     assert capsys.readouterr().out == "", "nothing is done twice"
     for splits in (second, pickle.loads(pickle.dumps(second))):
         for split in ALL:
@@ -107,27 +107,27 @@ def test_every_kind_of_image_comes_from_the_cache_as_it_is_decoded(things, tmp_p
                 torch.manual_seed(i)
                 assert torch.equal(item, splits[split].transform(expected)), "bit for bit: the strides are the same too"
     with pytest.raises(UserError, match="--image_cache .*000.jpg: a file, expected a folder"):
-        read(things, image_cache=str(things / "class_0" / "000.jpg"))
+        read(photographs, image_cache=str(photographs / "class_0" / "000.jpg"))
 
 
-def test_a_changed_source_is_decoded_anew_and_said_and_others_go_on(things, tmp_path, capsys):
-    read(things, tmp_path)
-    victim, touched, gone = (things / "class_0" / f"{i:03d}.jpg" for i in range(3))
+def test_a_changed_source_is_decoded_anew_and_said_and_others_go_on(photographs, tmp_path, capsys):
+    read(photographs, tmp_path)
+    victim, touched, gone = (photographs / "class_0" / f"{i:03d}.jpg" for i in range(3))
     write_image(victim, 999, (50, 41))
     os.utime(touched, ns=(1, 1))
     gone.unlink()
-    write_image(things / "class_1" / "new.jpg", 998, (20, 20))
+    write_image(photographs / "class_1" / "new.jpg", 998, (20, 20))
     capsys.readouterr()
-    training = read(things, tmp_path)["training"]
-    said = capsys.readouterr().out
-    assert "changed since, decoded anew: 2" in said and "3 images decoded" in said
+    training = read(photographs, tmp_path)["training"]
+    output = capsys.readouterr().out
+    assert "changed since, decoded anew: 2" in output and "3 images decoded" in output
     expected = [_images.decode(path) for path in training.paths]
     as_decoded(training, expected)
     copy = pickle.dumps(training)
-    for path in things.glob("*/*"):  # all of them: the file does not grow beyond what is of use
+    for path in photographs.glob("*/*"):  # all of them: the file does not grow beyond what is of use
         os.utime(path, ns=(2, 2))
-    read(things, tmp_path)
-    whole(tmp_path, things)
+    read(photographs, tmp_path)
+    check_cache(tmp_path, photographs)
     _, _, data = files_of(tmp_path)
     assert list(data.parent.glob("images-*.bin")) == [data]
     for dataset in (training, pickle.loads(copy)):  # one maps the old file, one finds it gone
@@ -141,56 +141,59 @@ def in_another_process(work):
 
 
 @pytest.mark.long
-def test_two_processes_fill_one_cache(things, tmp_path, monkeypatch, capfd):
+def test_two_processes_fill_one_cache(photographs, tmp_path, monkeypatch, capfd):
     decode = _images.decode
     monkeypatch.setattr(_cache_files, "CHUNK", 8)
     monkeypatch.setattr(_images, "decode", lambda path, most_pixels=0: (time.sleep(0.01), decode(path))[1])
-    processes = [in_another_process(lambda: as_decoded(read(things, tmp_path)["training"])) for _ in range(2)]
+    processes = [in_another_process(lambda: as_decoded(read(photographs, tmp_path)["training"])) for _ in range(2)]
     for process in processes:
         process.join(120)
     assert [process.exitcode for process in processes] == [0, 0]
     assert capfd.readouterr().out.count("160 images decoded") == 1
-    whole(tmp_path, things)
+    check_cache(tmp_path, photographs)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("stop", [30, 36])  # among the pixels of the fourth chunk, or in its lines
-def test_a_kill_in_the_middle_loses_nothing(things, tmp_path, stop, monkeypatch):
+def test_a_kill_in_the_middle_loses_nothing(photographs, tmp_path, stop, monkeypatch):
     written = []
     seen = []
     decode = _images.decode
 
     def write(file, content):
         written.append(0)
-        file.write(bytes(memoryview(content).cast("B"))[: -7 if len(written) == stop else None])
-        if len(written) == stop:
+        data = bytes(memoryview(content).cast("B"))
+        if len(written) < stop:
+            file.write(data)
+        else:
+            file.write(data[:-7])
             os.kill(os.getpid(), signal.SIGKILL)
 
     with monkeypatch.context() as patch:
         patch.setattr(_cache_files, "CHUNK", 8)
         patch.setattr(_cache_files, "_write_all", write)
-        process = in_another_process(lambda: read(things, tmp_path))
+        process = in_another_process(lambda: read(photographs, tmp_path))
         process.join(120)
     assert process.exitcode == -signal.SIGKILL
     before = sum(line.endswith("\n") for line in files_of(tmp_path)[1])
     assert 24 <= before < 32
     monkeypatch.setattr(_images, "decode", lambda path, most_pixels=None: (seen.append(path), decode(path))[1])
-    read(things, tmp_path)
+    read(photographs, tmp_path)
     assert len(seen) == 160 - before
-    whole(tmp_path, things)
+    check_cache(tmp_path, photographs)
 
 
 @pytest.mark.parametrize("after", [0, 70, 64, None])
-def test_a_full_disk_leaves_what_is_whole(things, tmp_path, after, monkeypatch, capsys):
+def test_a_full_disk_leaves_what_is_whole(photographs, tmp_path, after, monkeypatch, capsys):
     """It fails after so many writes; None: too little of it is free."""
-    left = [None] * (after or 0)
+    writes_left = list(range(after or 0))
     write = _cache_files._write_all
 
     def write_all(file, content):
-        if not left:
+        if not writes_left:
             file.write(b"half of it")
             raise OSError(errno.ENOSPC, "No space left on device")
-        left.pop()
+        writes_left.pop()
         write(file, content)
 
     with monkeypatch.context() as patch:
@@ -198,13 +201,13 @@ def test_a_full_disk_leaves_what_is_whole(things, tmp_path, after, monkeypatch, 
             patch.setattr(_cache_files.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
         else:
             patch.setattr(_cache_files, "_write_all", write_all)
-        splits = read(things, tmp_path)
-    said = capsys.readouterr().err
-    assert ("1 GiB of its disk is free" if after is None else "No space left on device") in said
-    assert f"{96 if after == 70 else 160} of 160 images are not in it" in said
+        splits = read(photographs, tmp_path)
+    message = capsys.readouterr().err
+    assert ("1 GiB of its disk is free" if after is None else "No space left on device") in message
+    assert f"{96 if after == 70 else 160} of 160 images are not in it" in message
     as_decoded(splits["training"])
-    read(things, tmp_path)
-    whole(tmp_path, things)
+    read(photographs, tmp_path)
+    check_cache(tmp_path, photographs)
 
 
 # to the index, its lines and the file of the pixels; or place and value of what is changed in a line: name, size, time,
@@ -242,8 +245,8 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_cache_is_mended(tmp_path, damage):
-    things = make_folder(tmp_path / "things", n_classes=2, n_images=10, size=(33, 25))
-    read(things, tmp_path)
+    photographs = make_folder(tmp_path / "things", n_classes=2, n_images=10, size=(33, 25))
+    read(photographs, tmp_path)
     index, lines, data = files_of(tmp_path)
     if callable(damage):
         damage(index, lines, data)
@@ -251,18 +254,18 @@ def test_a_damaged_cache_is_mended(tmp_path, damage):
         entry = json.loads(lines[9])
         entry[damage[0]] = damage[1]
         index.write_text(index.read_text().replace(lines[9], json.dumps(entry) + "\n"))
-    read(things, tmp_path)
-    whole(tmp_path, things)
+    read(photographs, tmp_path)
+    check_cache(tmp_path, photographs)
 
 
-def test_a_cache_from_someone_else_writes_to_no_file_outside_of_it(things, tmp_path):
+def test_a_cache_from_someone_else_writes_to_no_file_outside_of_it(photographs, tmp_path):
     """Whatever its index names, and whatever is a link in it: the user's files stay, and the cache is made anew."""
-    read(things, tmp_path)
+    read(photographs, tmp_path)
     index, lines, data = files_of(tmp_path)
     mine = tmp_path / "thesis.bin"
     mine.write_bytes(b"\0" * 50_000)
     notes = index.with_name("images-notes.bin")
-    other = tmp_path / "lock"
+    other_file = tmp_path / "lock"
     notes.write_bytes(b"mine")
     header = json.loads(index.read_text().splitlines()[0])
     named = {
@@ -275,7 +278,7 @@ def test_a_cache_from_someone_else_writes_to_no_file_outside_of_it(things, tmp_p
     }
     for how in (*named, "link", "hard link", "linked index", "linked lock", "hard linked lock"):
         index, _, data = files_of(tmp_path)
-        other.write_bytes(b"mine too")
+        other_file.write_bytes(b"mine too")
         if how in named:
             index.write_text(json.dumps({**header, "data": named[how]}) + "\n" + "".join(lines[:3]))
         elif how == "link":
@@ -290,41 +293,40 @@ def test_a_cache_from_someone_else_writes_to_no_file_outside_of_it(things, tmp_p
         else:
             lock = index.with_name("lock")
             lock.unlink()
-            lock.symlink_to(other) if how == "linked lock" else os.link(other, lock)
-            os.utime(min(things.glob("*/*")), ns=(1, len(how)))  # something to write
-        read(things, tmp_path)
+            lock.symlink_to(other_file) if how == "linked lock" else os.link(other_file, lock)
+            os.utime(min(photographs.glob("*/*")), ns=(1, len(how)))  # something to write
+        read(photographs, tmp_path)
         if how == "linked lock":
             index.with_name("lock").unlink()
-            read(things, tmp_path)
-        assert (
-            mine.read_bytes() == b"\0" * 50_000 and notes.read_bytes() == b"mine" and other.read_bytes() == b"mine too"
-        ), how
+            read(photographs, tmp_path)
+        assert mine.read_bytes() == b"\0" * 50_000 and notes.read_bytes() == b"mine", how
+        assert other_file.read_bytes() == b"mine too", how
         everything = {name for name, *_ in map(json.loads, files_of(tmp_path)[1])}
         assert len(everything) == 160, how
     assert (tmp_path / "elsewhere.jsonl").read_text().count("\n") == 161
 
 
-def test_a_linked_cache_is_not_written(things, tmp_path, capsys):
-    read(things, tmp_path)
+def test_a_linked_cache_is_not_written(photographs, tmp_path, capsys):
+    read(photographs, tmp_path)
     index, _, _ = files_of(tmp_path)
     (tmp_path / "home").mkdir()
     index.parent.rename(tmp_path / "home" / "cache")
     index.parent.symlink_to(tmp_path / "home" / "cache")
     (tmp_path / "home" / "cache" / "index.jsonl").unlink()
-    as_decoded(read(things, tmp_path)["training"])
+    as_decoded(read(photographs, tmp_path)["training"])
     assert "cannot be written (it is a link)" in capsys.readouterr().err
     assert not (tmp_path / "home" / "cache" / "index.jsonl").exists()
 
 
-def test_the_side_limits_the_long_side_with_and_without_cache(things, tmp_path):
-    write_image(things / "class_0" / "000.jpg", 5, (90, 300))
-    plain, cached = (read(things, cache, image_cache_side=30)["training"] for cache in (None, tmp_path))
+def test_the_side_limits_the_long_side_with_and_without_cache(photographs, tmp_path):
+    write_image(photographs / "class_0" / "000.jpg", 5, (90, 300))
+    plain, cached = (read(photographs, cache, image_cache_side=30)["training"] for cache in (None, tmp_path))
     for training in (plain, cached):
         assert training.original(0).shape == (3, 30, 9) and training.original(1).shape == (3, 23, 30)
         assert torch.equal(training.original(0), functional.resize(_images.decode(training.paths[0]), [30, 9]))
         assert training.transforms_as_resolved.startswith("LongSide(30); ")
     another = make_folder(tmp_path / "others", n_classes=2, n_images=2, size=(33, 25))
-    for root, side in ((things, 0), (things, 20), (another, 0)):
+    for root, side in ((photographs, 0), (photographs, 20), (another, 0)):
         assert max(read(root, tmp_path, image_cache_side=side)["training"].original(1).shape) == (side or 33)
     assert len(list((tmp_path / "cache").iterdir())) == 4, "sides and data sets do not mix"
 
@@ -335,22 +337,24 @@ def test_data_sets_in_memory_are_read_from_it(tmp_path, monkeypatch):
     plain = datasets.select("glyphs")
     cached = datasets.select("glyphs", **cache)
     monkeypatch.setattr(_images, "_with_pillow", None)
-    again = datasets.select("glyphs", **cache)
-    assert all(torch.equal(plain[split].pixels, other[split].pixels) for split in ALL for other in (cached, again))
+    from_cache = datasets.select("glyphs", **cache)
+    for split in ALL:
+        assert torch.equal(plain[split].pixels, cached[split].pixels)
+        assert torch.equal(plain[split].pixels, from_cache[split].pixels)
 
 
 def test_decoders_give_the_same_pixels_and_stand_in_for_each_other(tmp_path, monkeypatch):
     """torchvision's, torchcodec's where it is installed, Pillow's."""
     paths = [write_image(tmp_path / f"{mode}.jpg", 3, (41, 29), mode) for mode in ("RGB", "L", "CMYK")]
-    for name, more in (
+    for name, options in (
         ("progressive", {"progressive": True}),
         ("444", {"subsampling": 0}),
         ("422", {"subsampling": 1}),
     ):
         paths.append(tmp_path / f"{name}.jpg")
-        random_picture(4, (203, 155)).save(paths[-1], quality=85, **more)
+        random_picture(4, (203, 155)).save(paths[-1], quality=85, **options)
     paths.append(write_turned(tmp_path / "turned.jpg", (64, 48)))
-    found = {}
+    decoded = {}
     for package, lacking in (
         ("torchvision", ()),
         ("torchcodec", ["torchvision.io"]),
@@ -362,12 +366,12 @@ def test_decoders_give_the_same_pixels_and_stand_in_for_each_other(tmp_path, mon
             _images.jpeg_package.cache_clear()
             _images._jpeg_decoder.cache_clear()
             if _images.jpeg_package() == package:
-                found[package] = [_images.decode(str(path)) for path in paths]
+                decoded[package] = [_images.decode(str(path)) for path in paths]
     _images.jpeg_package.cache_clear()
     _images._jpeg_decoder.cache_clear()
-    assert {"torchvision", None} <= set(found) and re.fullmatch(r"torchvision [\d.]+, PIL [\d.]+", _images.decoders())
+    assert {"torchvision", None} <= set(decoded) and re.fullmatch(r"torchvision [\d.]+, PIL [\d.]+", _images.decoders())
     assert all(
         torch.equal(ours, pillows)
-        for images in found.values()
-        for ours, pillows in zip(images, found[None], strict=True)
+        for images in decoded.values()
+        for ours, pillows in zip(images, decoded[None], strict=True)
     )

@@ -28,7 +28,7 @@ def write(path, rows):
     return path
 
 
-def table(folder, labels=((2, 10), (3, 11)), n_images=3, distractors=0, **more):
+def table(folder, labels=((2, 10), (3, 11)), n_images=3, distractors=0, **columns):
     """Rows of training and validation labels, one image a row; every third validation image is in the gallery, the
     others ask.
     """
@@ -41,7 +41,7 @@ def table(folder, labels=((2, 10), (3, 11)), n_images=3, distractors=0, **more):
                     write_image(folder / path, (hash(label) % 1000, i), (12, 10))
                 roles = {} if split == "train" else {"is_query": i > 0, "is_gallery": i == 0}
                 rows.append(
-                    {"label": label, "path": path, "split": split, "is_query": "", "is_gallery": "", **roles, **more}
+                    {"label": label, "path": path, "split": split, "is_query": "", "is_gallery": "", **roles, **columns}
                 )
     for i in range(distractors):
         write_image(folder / f"images/none_{i}.png", (7, i), (12, 10))
@@ -87,11 +87,11 @@ def test_the_format_of_open_metric_learning_is_read_unchanged(tmp_path):
     assert testing.lineages == {("3", "c1", "family", None), ("11", "c1", "family", None)}
     assert testing.sequences.tolist() == [0, 0, 1, 1, 2, 2] and testing.sequences.dtype == np.int64
     assert testing.original(0).shape == (3, 6, 8) and testing.boxes.tolist() == [[1, 2, 9, 8]] * 6
-    whole = read(tmp_path / "whole.csv", table(tmp_path))["testing"]
+    uncropped = read(tmp_path / "whole.csv", table(tmp_path))["testing"]
     assert (
-        torch.equal(testing.original(0), whole.original(0)[:, 2:8, 1:9])
-        and whole.boxes is None
-        and whole.sequences is None
+        torch.equal(testing.original(0), uncropped.original(0)[:, 2:8, 1:9])
+        and uncropped.boxes is None
+        and uncropped.sequences is None
     )
     assert "6 images of 2 classes; 4 are queries, 2 are in the gallery" in datasets.describe(splits)
 
@@ -131,10 +131,11 @@ def test_two_boxes_of_one_image_are_two_images_and_the_same_twice_is_told(tmp_pa
     (tmp_path / "split.json").write_text(json.dumps({"train": ["2", "11"], "test": ["10", "3"]}))
     divided = read(tmp_path / "df.csv", split_scheme="predefined", split_file=str(tmp_path / "split.json"))
     parts = [divided["training"], divided["testing"]]
-    found = [
-        (of.class_names[label], box[3]) for of in parts for (_, label), box in zip(of.image_list, of.boxes, strict=True)
-    ]
-    assert sorted(found) == [
+    rows_of_parts = []
+    for part in parts:
+        for (_, label), box in zip(part.image_list, part.boxes, strict=True):
+            rows_of_parts.append((part.class_names[label], box[3]))
+    assert sorted(rows_of_parts) == [
         (label, pytest.approx(y)) for label, y in sorted((str(row["label"]), row["y_2"]) for row in rows)
     ]
     rows = table(tmp_path)
@@ -163,18 +164,18 @@ def test_validation_of_seen_labels_validates(tmp_path):
 
 
 def test_where_images_lie_and_which_are_missing(tmp_path, capsys):
-    here = tmp_path / "images_here"
-    rows = table(here)
+    folder = tmp_path / "images_here"
+    rows = table(folder)
     path = write(tmp_path / "df.csv", rows)
-    assert read(path, source_path=str(here))["training"].root == str(here)
+    assert read(path, source_path=str(folder))["training"].root == str(folder)
     with refused("none of its images is there"):
         read(path)
-    absolute = [{**row, "path": str(here / row["path"])} for row in rows]
+    absolute = [{**row, "path": str(folder / row["path"])} for row in rows]
     assert read(tmp_path / "absolute.csv", absolute)["training"].paths[0] == absolute[0]["path"]
-    (here / rows[0]["path"]).unlink()
+    (folder / rows[0]["path"]).unlink()
     with refused("1 listed files are missing, the first .*images/2_0.png"):
-        read(here / "df.csv", rows)
-    training = read(here / "df.csv", allow_partial_dataset=True)["training"]
+        read(folder / "df.csv", rows)
+    training = read(folder / "df.csv", allow_partial_dataset=True)["training"]
     assert len(training) == 5 and training.partial and "WARNING" in capsys.readouterr().err
 
 

@@ -144,8 +144,9 @@ DAMAGES = [  # name, file, what of it is replaced (None: all, "": the file is go
 ]
 
 
-@pytest.mark.parametrize(("name", "file", "old", "new", "words", "flags"), [(*row, {})[:6] for row in DAMAGES])
-def test_what_is_damaged_is_named(tmp_path, monkeypatch, name, file, old, new, words, flags):
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_damaged_is_named(tmp_path, monkeypatch, damage):
+    name, file, old, new, words, flags = (*damage, {})[:6]
     maker, published = SETS[name]
     monkeypatch.setattr(datasets.REGISTRY.module(name), "PUBLISHED", published)
     root = maker(tmp_path)

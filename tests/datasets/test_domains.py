@@ -83,7 +83,8 @@ def small_uned(tmp_path, monkeypatch):
 def make_union(path):
     """Two folders whose classes have the same names, and CUB."""
     for name in ("birds", "cars"):
-        make_folder(path / name, n_classes=6, n_images=3 if name == "birds" else 4, size=layouts.SIZE)
+        n_images = 3 if name == "birds" else 4
+        make_folder(path / name, n_classes=6, n_images=n_images, size=layouts.SIZE)
     make_cub200(path, n_classes=8, n_images=5, size=layouts.SIZE)
     return ["cub200", f"folder:{path / 'birds'}", f"folder:{path / 'cars'}/"]
 
@@ -125,11 +126,11 @@ def test_uned_is_read_as_its_split_files_say(small_uned, capsys):
 def test_published_counts_of_uned_are_the_sums_of_its_domains():
     queries = [9979, 8131, 60502, 14218, 136093, 1003, 1129, 10931]
     index = [9979, 8131, 60502, 12612, 136093, 397121, 761757, 10931]
-    apart = [domain in uned.INDEXES for domain in uned.DOMAINS]
+    has_index = [domain in uned.INDEXES for domain in uned.DOMAINS]
     assert uned.PUBLISHED.query[0] == sum(queries) == 241_986 and uned.PUBLISHED.gallery[0] == sum(index) == 1_397_126
     assert uned.PUBLISHED.images == (
         2_831_222,
-        sum(index) + sum(q for q, own in zip(queries, apart, strict=True) if own),
+        sum(index) + sum(q for q, is_searched in zip(queries, has_index, strict=True) if is_searched),
     )
     assert uned.PUBLISHED.classes[0] == 900 + 78 + 9054 + 3198 + 4552 + 224408 + 73182 + 1074
 
@@ -181,81 +182,74 @@ def embedded_of(dataset, dim=3, seed=0):
     return evaluation.Embedded({"discriminative": features + [1.5, 0, 0]}, labels, 0.0, dataset)
 
 
-def by_loops(one, separate, k=5):
+def by_loops(embedded, separate, k=5):
     """Domain -> R@1, mMP@k, MAP@k of its queries, by a loop over queries and one over the index."""
-    dataset = one.dataset
-    features = one.features["discriminative"].astype(np.float64)
-    found = {}
+    dataset = embedded.dataset
+    features = embedded.features["discriminative"].astype(np.float64)
+    values_of_domain = {}
     for query in np.flatnonzero(dataset.is_query).tolist():
-        label = one.labels[query]
-        wanted = {label, *dataset.further_labels.get(query, ())}
+        label = embedded.labels[query]
+        relevant = {label, *dataset.further_labels.get(query, ())}
         domain = dataset.super_labels[label]
         ranked = []
         for row in np.flatnonzero(dataset.is_gallery).tolist():
-            if row != query and not (separate and dataset.super_labels[one.labels[row]] != domain):
+            if row != query and not (separate and dataset.super_labels[embedded.labels[row]] != domain):
                 ranked.append((((features[query] - features[row]) ** 2).sum(), row))
         hits = [
-            dataset.super_labels[one.labels[row]] == domain and one.labels[row] in wanted for _, row in sorted(ranked)
+            dataset.super_labels[embedded.labels[row]] == domain and embedded.labels[row] in relevant
+            for _, row in sorted(ranked)
         ]
         n = min(sum(hits), k)
         if n:
             precisions = [sum(hits[: rank + 1]) / (rank + 1) for rank in range(k) if rank < len(hits) and hits[rank]]
-            found.setdefault(domain, []).append((hits[0], sum(hits[:n]) / n, sum(precisions) / n))
-    return {domain: np.mean(values, axis=0) for domain, values in found.items()}
+            values_of_domain.setdefault(domain, []).append((hits[0], sum(hits[:n]) / n, sum(precisions) / n))
+    return {domain: np.mean(values, axis=0) for domain, values in values_of_domain.items()}
 
 
 @pytest.mark.parametrize("tester", ["global", "same_parent_label"])
-@pytest.mark.parametrize("of", ["union", "uned"])
-def test_merged_search_is_a_double_loop(tmp_path, small_uned, of, tester):
-    flags = {"union": make_union(tmp_path)} if of == "union" else {}
-    testing = datasets.select(of, None, small_uned.parent, 8, allow_partial_dataset=True, **flags)["testing"]
+@pytest.mark.parametrize("dataset", ["union", "uned"])
+def test_merged_search_is_a_double_loop(tmp_path, small_uned, dataset, tester):
+    flags = {"union": make_union(tmp_path)} if dataset == "union" else {}
+    testing = datasets.select(dataset, None, small_uned.parent, 8, allow_partial_dataset=True, **flags)["testing"]
     names = ["e_recall@1", "mmp@5", "map@5"]
-    opt = parameters.read(
-        [
-            "--dataset",
-            of,
-            *(["--union", *flags["union"]] if flags else []),
-            "--evaluation_metrics",
-            *names,
-            "nmi",
-            "--tester",
-            tester,
-        ]
-    )
-    one = embedded_of(testing)
+    words = ["--dataset", dataset, "--tester", tester, "--evaluation_metrics", *names, "nmi"]
+    if flags:
+        words += ["--union", *flags["union"]]
+    opt = parameters.read(words)
+    embedded = embedded_of(testing)
     checks.check({"test": testing}, opt)
-    found = evaluation.score({"test": one}, opt, Runtime(opt))["test"]
-    expected = by_loops(one, separate=tester != "global")
+    scores = evaluation.score({"test": embedded}, opt, Runtime(opt))["test"]
+    expected = by_loops(embedded, separate=tester != "global")
     assert set(expected) == set(testing.super_labels.values())
     for column, name in enumerate(names):
         for domain, values in expected.items():
-            assert found[f"{domain}/{name}"] == pytest.approx(values[column]), (domain, name)
-        assert found[name] == pytest.approx(np.mean([values[column] for values in expected.values()]))
-    assert found["nmi"] == pytest.approx(np.mean([found[f"{domain}/nmi"] for domain in expected]))
+            assert scores[f"{domain}/{name}"] == pytest.approx(values[column]), (domain, name)
+        assert scores[name] == pytest.approx(np.mean([values[column] for values in expected.values()]))
+    assert scores["nmi"] == pytest.approx(np.mean([scores[f"{domain}/nmi"] for domain in expected]))
 
 
 @pytest.mark.parametrize("tester", ["global", "same_parent_label"])
 def test_a_query_finds_all_its_landmarks_in_dumps_and_pictures(small_uned, tester):
     testing = datasets.select("uned", None, small_uned.parent, 8)["testing"]
     opt = parameters.read(["--dataset", "uned", "--tester", tester])
-    one = embedded_of(testing)
-    task = from_splits.tasks({"test": one}, opt, "discriminative")["test"]
+    embedded = embedded_of(testing)
+    task = from_splits.tasks({"test": embedded}, opt, "discriminative")["test"]
     asks = np.flatnonzero(testing.is_query)
     found_by = np.flatnonzero(testing.is_gallery)
     (row,) = testing.further_labels
     (query,) = np.flatnonzero(asks == row)
-    wanted = [
+    relevant = [
         place
         for place, image in enumerate(found_by)
-        if one.labels[image] in (one.labels[row], *testing.further_labels[row])
+        if embedded.labels[image] in (embedded.labels[row], *testing.further_labels[row])
     ]
-    assert len(wanted) == task.findable()[0][query] == 4
+    assert len(relevant) == task.findable()[0][query] == 4
     (ranked,) = queries.nearest(task, np.array([query]), len(found_by))
     (kinds,) = queries.judged(task, np.array([query]), [ranked])
-    assert sorted(ranked[kinds == queries.RIGHT].tolist()) == wanted and (kinds != queries.RIGHT).any() == (
+    assert sorted(ranked[kinds == queries.RIGHT].tolist()) == relevant and (kinds != queries.RIGHT).any() == (
         tester == "global"
     )
-    hits = np.isin(ranked, wanted)
+    hits = np.isin(ranked, relevant)
     results = queries.results(task)
     assert results["hit"][query] == hits[0] and results["first_hit"][query] == np.argmax(hits) + 1
     assert results["ap_at_r"][query] == pytest.approx(
@@ -337,7 +331,7 @@ def test_a_batch_is_of_one_domain_and_domains_have_their_shares(name, m):
         assert (of_batch == of_batch[:, :1]).all() and (of_class == of_class[:, :, :1]).all()
         turns.append(of_batch[:, 0])
         if name == "domain_round_robin":
-            order = ["abc".index(one) for one in turns[-1]]
+            order = ["abc".index(letter) for letter in turns[-1]]
             assert order == [(order[0] + place) % 3 for place in range(20)]
             rows = batches[turns[-1] == "a"].ravel()
             assert m > 1 or sorted(rows[:32]) == list(range(32)) and len(set(rows[32:])) == len(rows[32:]), (
@@ -349,8 +343,8 @@ def test_a_batch_is_of_one_domain_and_domains_have_their_shares(name, m):
         assert counts.mean() == pytest.approx(20 * share, abs=0.2) and np.ptp(counts) <= (
             0 if 20 * share % 1 < 1e-9 else 1
         )
-    assert {of[0] for of in turns} == set("abc")
-    assert any((of[1:] == of[:-1]).any() for of in turns) == (name != "domain_round_robin")
+    assert {turn[0] for turn in turns} == set("abc")
+    assert any((turn[1:] == turn[:-1]).any() for turn in turns) == (name != "domain_round_robin")
 
 
 def test_specialists_and_what_is_no_domain():
@@ -361,7 +355,7 @@ def test_specialists_and_what_is_no_domain():
     with refused("--data_domains d: no domain of the training images; these are a, b, c"):
         sampler_of("domain_balanced", data_domains=["d"])
     with refused("6 of 9 classes have none"):
-        sampler.set_super_labels({label: "a" if label < 3 else None for label in range(9)})
+        sampler.set_super_labels(dict.fromkeys(range(3), "a") | dict.fromkeys(range(3, 9)))
 
 
 OF_CLASSES = torch.tensor([0, 0, 1, 1, 1, 2])
@@ -372,11 +366,11 @@ def as_separate(name, batch, labels, vectors, **flags):
     total = 0.0
     for domain in range(3):
         rows = torch.flatten((OF_CLASSES[labels] == domain).nonzero())
-        own = torch.flatten((domain == OF_CLASSES).nonzero())
+        domain_classes = torch.flatten((domain == OF_CLASSES).nonzero())
         if len(rows):
-            criterion = criteria.select(name, n_classes=len(own), embed_dim=batch.shape[1], **flags).double()
-            criterion.proxies.data = vectors.unflatten(0, (6, -1))[own].flatten(0, 1)
-            total = total + criterion(batch[rows], labels[rows] - own[0]) * len(rows) / len(labels)
+            criterion = criteria.select(name, n_classes=len(domain_classes), embed_dim=batch.shape[1], **flags).double()
+            criterion.proxies.data = vectors.unflatten(0, (6, -1))[domain_classes].flatten(0, 1)
+            total = total + criterion(batch[rows], labels[rows] - domain_classes[0]) * len(rows) / len(labels)
     return total
 
 
@@ -398,8 +392,8 @@ def test_a_classifier_a_domain_is_a_criterion_of_its_classes(name, rows):
     assert loss.item() == pytest.approx(float(expected), rel=1e-9)
     with torch.no_grad():  # a vector of another domain's class, nearest of all, is not in the accuracy that is noted
         seen = OF_CLASSES[labels][:, None] == OF_CLASSES
-        shown = criterion.similarities(batch, criterion.proxies).masked_fill(~seen, -torch.inf)
-        assert criterion.stats["accuracy"] == (shown.argmax(1) == labels).double().mean()
+        similarities = criterion.similarities(batch, criterion.proxies).masked_fill(~seen, -torch.inf)
+        assert criterion.stats["accuracy"] == (similarities.argmax(1) == labels).double().mean()
     gradients = torch.autograd.grad(loss, [batch, criterion.proxies])
     assert all(gradient.isfinite().all() for gradient in gradients)
     absent = [c for c in range(6) if OF_CLASSES[c] not in OF_CLASSES[labels]]
@@ -413,18 +407,20 @@ def proxyanchor_by_loops(criterion, batch, labels):
     positives = []
     negatives = []
     for c in range(6):
-        own = [i for i, label in enumerate(labels.tolist()) if label == c]
-        other = [i for i, label in enumerate(labels.tolist()) if label != c and OF_CLASSES[label] == OF_CLASSES[c]]
-        if own:
+        class_rows = [i for i, label in enumerate(labels.tolist()) if label == c]
+        further_rows = [
+            i for i, label in enumerate(labels.tolist()) if label != c and OF_CLASSES[label] == OF_CLASSES[c]
+        ]
+        if class_rows:
             positives.append(
-                torch.log(1 + sum(torch.exp(-criterion.alpha * (x[i] @ unit[c] - criterion.delta)) for i in own))
+                torch.log(1 + sum(torch.exp(-criterion.alpha * (x[i] @ unit[c] - criterion.delta)) for i in class_rows))
             )
-        if own or other:
+        if class_rows or further_rows:
             negatives.append(
                 torch.log(
                     1
                     + sum(
-                        (torch.exp(criterion.alpha * (x[i] @ unit[c] + criterion.delta)) for i in other),
+                        (torch.exp(criterion.alpha * (x[i] @ unit[c] + criterion.delta)) for i in further_rows),
                         torch.zeros(()),
                     )
                 )
@@ -451,7 +447,7 @@ def test_flags_of_separate_classifiers_are_checked(folder_data, capsys):
             parameters.read(
                 ["--dataset", "union", "--union", "cub200", "cars196", "--separate_classifiers", *words.split()]
             )
-        assert match in (said := capsys.readouterr().err) and said.count("\n") == 1, said
+        assert match in (message := capsys.readouterr().err) and message.count("\n") == 1, message
     training = datasets.select("folder", dataset_folder_path=str(folder_data))["training"]
     with refused("--separate_classifiers: --dataset folder has no domains"):
         criteria.with_levels(criteria.select("softmax", n_classes=3, embed_dim=4, separate_classifiers=True), training)
@@ -462,7 +458,7 @@ def test_runs_record_each_domain_and_means_and_tables_show_both(tmp_path):
     embedding and with two.
     """
     words = make_union(tmp_path)
-    for group, evaltypes, more in (
+    for group, evaltypes, trainer_flags in (
         ("one", ["discriminative"], ["--data_sampler", "domain_round_robin"]),
         ("two", ["discriminative", "Combined_discriminative"], ["--trainer", "classifier"]),
     ):
@@ -492,34 +488,40 @@ def test_runs_record_each_domain_and_means_and_tables_show_both(tmp_path):
                     "--evaluation_metrics",
                     "map_r",
                     "dists@intra",
-                    *more,
+                    *trainer_flags,
                 ]
             )
         )
         written = {path.name for path in run.folder.glob("checkpoint_Test_*")}
         assert written == {f"checkpoint_Test_{evaltype}_map_r.pth.tar" for evaltype in evaltypes}
     assert metric_group("discriminative/birds/map_r", ["discriminative", "other"]) == "discriminative_birds_map_r"
-    found = collect.collect([str(tmp_path / "runs")], [], FlagRoles(parameters.declared_roles()))[0]
-    available = columns.recorded(found)
+    runs = collect.collect([str(tmp_path / "runs")], [], FlagRoles(parameters.declared_roles()))[0]
+    available = columns.recorded(runs)
     names = ["map_r", *(f"{evaltype}/map_r" for evaltype in evaltypes)]
     assert [column.metric for column in columns.performance(available)] == names
     assert {column.metric for column in columns.structure(available)} == {
         name.replace("map_r", "dists@intra") for name in names
     }
     assert sorted(columns.by_domain(available)) == ["birds", "cars", "cub200"]
-    shown = tables.by_domain(groups.build([run for run in found if run.group == "one"]), 1)
-    assert [table.title.partition(":")[0] for table in shown] == ["union, birds", "union, cars", "union, cub200"]
-    assert "MAP@R [birds] [%]" in shown[0].head
+    domain_tables = tables.by_domain(groups.build([run for run in runs if run.group == "one"]), 1)
+    assert [table.title.partition(":")[0] for table in domain_tables] == [
+        "union, birds",
+        "union, cars",
+        "union, cub200",
+    ]
+    assert "MAP@R [birds] [%]" in domain_tables[0].head
 
 
 def test_the_classifier_of_a_trainer_is_one_a_domain():
-    select = lambda name, opt, *more: trainers.select(name, opt.but(separate_classifiers=True), *more)  # noqa: E731
+    def select(name, opt, *arguments):
+        return trainers.select(name, opt.but(separate_classifiers=True), *arguments)
+
     trainer, _ = tiny.trainer("classifier", n_classes=6, make=select)
     trainer.own_domain.set_domains(OF_CLASSES)
-    given = tiny.batch([0, 2, 4, 5])
-    outputs, found = tiny.losses(trainer, given)
+    batch = tiny.batch([0, 2, 4, 5])
+    outputs, losses = tiny.losses(trainer, batch)
     terms = []
-    for row, label in zip(outputs["classifier_logits"], given.labels.tolist(), strict=True):
-        own = [c for c in range(6) if OF_CLASSES[c] == OF_CLASSES[label]]
-        terms.append(torch.log(sum(torch.exp(row[c]) for c in own)) - row[label])
-    assert found["classifier_loss"].item() == pytest.approx(float(sum(terms) / 4))
+    for row, label in zip(outputs["classifier_logits"], batch.labels.tolist(), strict=True):
+        domain_classes = [c for c in range(6) if OF_CLASSES[c] == OF_CLASSES[label]]
+        terms.append(torch.log(sum(torch.exp(row[c]) for c in domain_classes)) - row[label])
+    assert losses["classifier_loss"].item() == pytest.approx(float(sum(terms) / 4))

@@ -26,24 +26,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):  # noqa: N802
         server = self.server
-        asked = self.headers.get("Range")
+        byte_range = self.headers.get("Range")
         start = 0
-        server.requests.append((self.path, asked))
+        server.requests.append((self.path, byte_range))
         content = server.files.get(self.path)
-        if asked and server.ranges:
-            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        if byte_range and server.ranges:
+            start = int(byte_range.removeprefix("bytes=").removesuffix("-"))
         if server.redirect:
             self.answer(302, Location=server.redirect)
-        elif content is None or start and start >= len(content):
-            self.send_error(404 if content is None else 416)
+        elif content is None:
+            self.send_error(404)
+        elif start and start >= len(content):
+            self.send_error(416)
         else:
-            ranged = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
-            self.answer(
-                206 if start else 200,
-                **ranged,
-                **{"Content-Type": server.kind, "Content-Length": str(len(content) - start)},
-            )
-            self.wfile.write(content[start : start + server.at_most if server.breaks else None])
+            headers = {"Content-Type": server.kind, "Content-Length": str(len(content) - start)}
+            if start:
+                headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+            status = 206 if start else 200
+            self.answer(status, **headers)
+            end = start + server.at_most if server.breaks else None
+            self.wfile.write(content[start:end])
             self.wfile.flush()
             server.breaks -= server.breaks > 0
 
@@ -97,7 +99,7 @@ def archived(content, kind="tar:gz"):
 
 
 def offer(monkeypatch, host, files, module=cub200, folder="CUB_200_2011", **changed):
-    """Let a data set's archives lie on the host, with other entries of `_download.Archive` where these are `changed`."""
+    """Let a data set's archives lie on the host, with `changed` entries of `_download.Archive`."""
     host.files = {f"/{name}": content for name, content in files.items()}
     archives = [
         _download.Archive(
@@ -111,15 +113,15 @@ def offer(monkeypatch, host, files, module=cub200, folder="CUB_200_2011", **chan
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def archive(tmp_path_factory):
     return archived(make_cub200(tmp_path_factory.mktemp("made")))
 
 
 @pytest.fixture
-def cub(made, host, monkeypatch):
+def cub(archive, host, monkeypatch):
     """CUB200 on the host; its archive."""
-    offer(monkeypatch, host, {"CUB_200_2011.tgz": made})
-    return made
+    offer(monkeypatch, host, {"CUB_200_2011.tgz": archive})
+    return archive
 
 
 def select(tmp_path, name="cub200"):
@@ -136,43 +138,44 @@ def test_fetched_unpacked_and_found(tmp_path, host, cub, monkeypatch):
     offer(monkeypatch, host, {"CUB_200_2011.tgz": cub}, urls=(f"{host.url}/gone.tgz", f"{host.url}/CUB_200_2011.tgz"))
     select(tmp_path)
     assert [path for path, _ in host.requests[1:]] == ["/gone.tgz", "/CUB_200_2011.tgz"], "the second source is tried"
-    made = make_cars196(tmp_path / "made", layout="official")  # several files, one of which is no archive; zip
-    files = {"car_ims.tgz": archived(made / "car_ims"), "cars_annos.mat": (made / "cars_annos.mat").read_bytes()}
+    root = make_cars196(tmp_path / "made", layout="official")  # several files, one of which is no archive; zip
+    files = {"car_ims.tgz": archived(root / "car_ims"), "cars_annos.mat": (root / "cars_annos.mat").read_bytes()}
     offer(monkeypatch, host, files, cars196, "cars196")
     assert len(select(tmp_path, "cars196")["training"]) == 24 and sorted(os.listdir(tmp_path / "data" / "cars196")) == [
         "car_ims",
         "cars_annos.mat",
     ]
-    made = archived(make_online_products(tmp_path / "made", layout="official"), "zip")
-    offer(monkeypatch, host, {"Stanford_Online_Products.zip": made}, online_products, "Stanford_Online_Products")
+    root = archived(make_online_products(tmp_path / "made", layout="official"), "zip")
+    offer(monkeypatch, host, {"Stanford_Online_Products.zip": root}, online_products, "Stanford_Online_Products")
     assert len(select(tmp_path, "online_products")["testing"]) == 24
 
 
 @pytest.mark.parametrize(
-    ("ranges", "breaks", "asked"), [(True, 2, [None, "bytes=1000-", "bytes=2000-"]), (False, 1, [None, "bytes=1000-"])]
+    ("ranges", "breaks", "requested"),
+    [(True, 2, [None, "bytes=1000-", "bytes=2000-"]), (False, 1, [None, "bytes=1000-"])],
 )
-def test_a_broken_connection_is_taken_up_where_it_ended_or_starts_anew(tmp_path, host, cub, ranges, breaks, asked):
+def test_a_broken_connection_is_taken_up_where_it_ended_or_starts_anew(tmp_path, host, cub, ranges, breaks, requested):
     host.ranges = ranges
     host.breaks = breaks
     host.at_most = 1000
     select(tmp_path)
-    assert [ranged for _, ranged in host.requests] == asked and os.listdir(tmp_path / "data") == ["CUB_200_2011"]
+    assert [ranged for _, ranged in host.requests] == requested and os.listdir(tmp_path / "data") == ["CUB_200_2011"]
 
 
 def test_what_an_earlier_download_left(tmp_path, host, cub):
-    for kept, left in {
+    for case, content in {
         "a part": cub[:1000],
         "whole": cub,
         "too long": cub + b"x",
         "of another file": b"x" * 500,
     }.items():
-        place = tmp_path / kept / "data"
+        place = tmp_path / case / "data"
         place.mkdir(parents=True)
-        (place / "CUB_200_2011.tgz.part").write_bytes(left)
+        (place / "CUB_200_2011.tgz.part").write_bytes(content)
         host.requests.clear()
-        select(tmp_path / kept)
-        assert os.listdir(place) == ["CUB_200_2011"] and host.requests[0][1] == f"bytes={len(left)}-"
-        assert kept != "a part" or len(host.requests) == 1
+        select(tmp_path / case)
+        assert os.listdir(place) == ["CUB_200_2011"] and host.requests[0][1] == f"bytes={len(content)}-"
+        assert case != "a part" or len(host.requests) == 1
 
 
 @pytest.mark.parametrize("fault", ["404", "refused", "web page", "infinite loop", "MD5"])
@@ -192,7 +195,10 @@ def test_a_dead_host_or_a_corrupt_file_names_the_alternatives(tmp_path, host, cu
             md5="0" * 32,
             urls=(f"http://127.0.0.1:{port}/CUB_200_2011.tgz",),
         )
-    with refused(fault, "https://elsewhere.example", "127.0.0.1", *(["0" * 32] if fault == "MD5" else [])):
+    parts = [fault, "https://elsewhere.example", "127.0.0.1"]
+    if fault == "MD5":
+        parts.append("0" * 32)
+    with refused(*parts):
         select(tmp_path)
     assert os.listdir(tmp_path / "data") == []
 

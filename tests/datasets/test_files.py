@@ -18,24 +18,24 @@ def read(root, **flags):
 
 
 def test_copies_between_classes_and_splits_are_counted_and_alpha_is_told_once(tmp_path):
-    def told(words, **flags):
+    def notes_with(words, **flags):
         return [note for note in read(root, **flags)["training"].notes if words in note]
 
     root = make_folder(tmp_path / "things", n_classes=8, n_images=3, size=(16, 16))
     shutil.copy(root / "class_0/000.jpg", root / "class_0/x.jpg")  # within a class: nobody's problem
-    assert not told("exact copies") and not told("with transparency")
+    assert not notes_with("exact copies") and not notes_with("with transparency")
     for source, place in (("001", "class_1"), ("002", "class_5"), ("002", "class_6")):
         shutil.copy(root / f"class_0/{source}.jpg", root / place / "x.jpg")
     for i in range(3):
         write_image(root / "class_3" / f"a{i}.png", i, (16, 16), "RGBA")
-    (line,) = told("exact copies")
+    (line,) = notes_with("exact copies")
     assert (
         "equal files in several classes: 2 (5 images)" in line
         and "in test and in training or validation: 1 (3 images)" in line
     )
-    (line,) = told("exact copies", split_scheme="closed_set", split_sets=1, split_partitions=2)
+    (line,) = notes_with("exact copies", split_scheme="closed_set", split_sets=1, split_partitions=2)
     assert "in several classes: 2 (5 images)" in line
-    (line,) = told("with transparency")
+    (line,) = notes_with("with transparency")
     assert "class_3/a0.png" in line and line in datasets.describe(read(root))
 
 
@@ -62,9 +62,9 @@ def test_of_a_large_set_the_copies_are_kept_until_a_file_changes(tmp_path, monke
         assert _files.Files(images, tmp_path).copies() == (expected, 0)
         patch.setattr(_files, "_copies", lambda alike: pytest.fail("looked for again"))
         assert _files.Files(images, tmp_path).copies() == (expected, 0)
-    (kept,) = (tmp_path / "cache").rglob("*.json")
-    kept.write_text("{")
-    assert _files.Files(images, tmp_path).copies() == (expected, 0) and json.loads(kept.read_text())["left"] == 0
+    (cache,) = (tmp_path / "cache").rglob("*.json")
+    cache.write_text("{")
+    assert _files.Files(images, tmp_path).copies() == (expected, 0) and json.loads(cache.read_text())["left"] == 0
     (tmp_path / "03").write_bytes(b"x" * 5000)
     assert len(_files.Files(images, tmp_path).copies()[0]) == 9
     monkeypatch.setattr(_files, "MOST_FILES", 15)
@@ -79,15 +79,15 @@ def test_the_fingerprint_is_of_names_and_sizes(tmp_path):
     def fingerprint(root, **flags):
         return datasets.record(read(root, **flags))["fingerprint"]
 
-    found = fingerprint(root)
-    assert found["files"] == 8 and found["bytes"] == sum(path.stat().st_size for path in root.rglob("*.jpg"))
+    facts = fingerprint(root)
+    assert facts["files"] == 8 and facts["bytes"] == sum(path.stat().st_size for path in root.rglob("*.jpg"))
     moved = shutil.copytree(root, tmp_path / "moved")
-    assert fingerprint(moved, use_tv_split=True, tv_split_perc=0.5) == found
+    assert fingerprint(moved, use_tv_split=True, tv_split_perc=0.5) == facts
     os.utime(moved / "class_2/000.jpg", ns=(1, 1))
-    assert fingerprint(moved)["sha256"] == found["sha256"], "of no times"
+    assert fingerprint(moved)["sha256"] == facts["sha256"], "of no times"
     (moved / "class_0/000.jpg").rename(moved / "class_0/zero.jpg")
     renamed = fingerprint(moved)
-    assert renamed["sha256"] != found["sha256"] and renamed["bytes"] == found["bytes"]
+    assert renamed["sha256"] != facts["sha256"] and renamed["bytes"] == facts["bytes"]
     with open(moved / "class_1/000.jpg", "ab") as file:
         file.write(b"x")
     assert fingerprint(moved)["sha256"] != renamed["sha256"]

@@ -208,7 +208,8 @@ def test_whatever_pillow_reads_is_an_image_and_other_files_are_counted_by_ending
         for ending in endings:
             path = root / name / f"1.{ending}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            random_picture(1, (9, 8)).convert("1" if ending == "pbm" else "RGB").save(path)
+            mode = "1" if ending == "pbm" else "RGB"
+            random_picture(1, (9, 8)).convert(mode).save(path)
         (root / name / "1.heic").write_bytes(b"x")
     (root / "e").mkdir()
     for file in ("e/2.heic", "e/3.HEIC", "a/Thumbs.db", "a/.hidden.db", "README", "list.csv"):

@@ -134,7 +134,7 @@ def test_an_outdated_or_damaged_folder_is_rendered_anew(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("entry", ["notes.txt", "U+0041/mine.png", "U+0041/DejaVuSans.png/", "letters/", "u+0041/"])
 def test_a_folder_of_the_user_is_never_touched(entry, tmp_path, monkeypatch):
-    monkeypatch.setattr(glyphs, "_render", lambda *where: pytest.fail("rendered"))
+    monkeypatch.setattr(glyphs, "_render", lambda *arguments: pytest.fail("rendered"))
     path = tmp_path / "glyphs" / entry
     path.mkdir(parents=True) if entry.endswith("/") else path.parent.mkdir(parents=True)
     if not entry.endswith("/"):
@@ -153,8 +153,8 @@ def test_a_file_or_a_link_of_that_name_is_never_touched(tmp_path):
     (tmp_path / "link" / "glyphs").symlink_to(tmp_path / "mine")
     (tmp_path / "nowhere").mkdir()
     (tmp_path / "nowhere" / "glyphs").symlink_to(tmp_path / "absent")
-    for folder, what in (("file", "a file"), ("link", "a link"), ("nowhere", "a link")):
-        with refused(rf"{what}.*choose another --source_path"):
+    for folder, kind in (("file", "a file"), ("link", "a link"), ("nowhere", "a link")):
+        with refused(rf"{kind}.*choose another --source_path"):
             glyphs.prepare(None, tmp_path / folder)
     assert (tmp_path / "file" / "glyphs").read_text() == "mine" and (tmp_path / "nowhere" / "glyphs").is_symlink()
 

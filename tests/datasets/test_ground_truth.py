@@ -56,7 +56,7 @@ def test_revisited_oxford_and_paris(tmp_path, monkeypatch, capsys):
     assert not capsys.readouterr().err and splits["training"] is splits["validation"] is splits["evaluation"] is None
     assert testing.n_classes == 0 and testing.is_query.sum() == 3 and not (testing.is_query & testing.is_gallery).any()
     names = [f"all_souls_{i:06d}" for i in range(9)]
-    for protocol, of in {
+    for protocol, listed_kinds in {
         "easy": (("easy",), ("junk", "hard")),
         "medium": (("easy", "hard"), ("junk",)),
         "hard": (("hard",), ("junk", "easy")),
@@ -64,14 +64,14 @@ def test_revisited_oxford_and_paris(tmp_path, monkeypatch, capsys):
         for query, (_, *kinds) in zip(("query_a", "query_b", "query_c"), layouts.REVISITED, strict=True):
             by_kind = dict(zip(("easy", "hard", "junk"), kinds, strict=True))
             assert listed(testing, protocol)[query] == tuple(
-                [names[i] for kind in part for i in by_kind[kind]] for part in of
+                [names[i] for kind in part for i in by_kind[kind]] for part in listed_kinds
             )
     for row, path in enumerate(testing.paths):  # a query is shown at the scale of its whole image
         image = Image.open(path)
-        whole = max(image.size)
+        long_side = max(image.size)
         if testing.is_query[row]:
             image = image.crop(tuple(map(int, testing.boxes[row])))
-        image.thumbnail((45 * max(image.size) / whole,) * 2, Image.Resampling.LANCZOS)
+        image.thumbnail((45 * max(image.size) / long_side,) * 2, Image.Resampling.LANCZOS)
         assert testing.is_query[row] or max(image.size) == 45
         assert np.array_equal(testing[row][1].permute(1, 2, 0), np.asarray(image))
     assert _transforms.Limit(500)(torch.zeros(3, 20, 30, dtype=torch.uint8), 30).shape == (3, 20, 30), "never enlarged"
@@ -133,23 +133,23 @@ LISTS = "query,kind,path\n3.jpg,positive,5.jpg\n3.jpg,positive,4.jpg\n4.jpg,posi
 
 
 def test_lists_of_a_table(tmp_path):
-    for labels, said in ((True, "5 images of 2 classes"), (False, "5 images without classes")):
+    for labels, message in ((True, "5 images of 2 classes"), (False, "5 images without classes")):
         flags = make_table(tmp_path, labels)
         (tmp_path / "lists.csv").write_text(LISTS)
         splits = partial("csv", tmp_path, **flags)
         testing = splits["testing"]
         assert listed(testing, "") == {"3": (["5", "4"], ["6"]), "4": (["7"], [])} and testing.n_classes == 2 * labels
-        assert said in datasets.describe(splits)
+        assert message in datasets.describe(splits)
     with refused("--evaluate_all: lists say what the queries of --dataset csv find"):
         partial("csv", tmp_path, evaluate_all=True, **flags)
-    for row, told in (
+    for row, message in (
         ("3.jpg,maybe,7.jpg", "row 6: '3.jpg,maybe,7.jpg', expected a query, positive or junk"),
         ("3.jpg,junk,9.jpg", "row 6: 9.jpg: the data set's table has no"),
         ("5.jpg,junk,7.jpg", "5.jpg, which is no query or no image of the gallery here"),
         ("4.jpg,junk,3.jpg", "3.jpg, which is no query or no image"),
     ):
         (tmp_path / "lists.csv").write_text(LISTS + row + "\n")
-        with refused("lists", told):
+        with refused("lists", message):
             datasets.select("csv", None, tmp_path, 8, **flags)
 
 
@@ -179,7 +179,8 @@ MALICIOUS = [
     pickle.dumps(list(range(1000)))[:100],
     b"imlist",
     b"cnumpy\nndarray\n((I1\ntcnumpy\ndtype\n(S'O8'\ntRS'aaaaaaaa'\ntR.",  # an array at an address
-    b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I1\ntcnumpy\ndtype\n(S'O8'\ntRI00\nS'aaaaaaaa'\ntb.",
+    b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I1\ntcnumpy\ndtype\n(S'O8'\ntRI00\n"
+    b"S'aaaaaaaa'\ntb.",
 ]
 
 
@@ -201,12 +202,12 @@ def test_pickles_of_plain_content_are_read_and_a_damaged_ground_truth_is_named(t
     }
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         path.write_bytes(pickle.dumps(content, protocol))
-        found = pickles.load(path, arrays=True)
-        assert found["a"] == content["a"] and found["c"] == 2 and list(found["d"]) == ["x", "yy"]
-        for array, expected in ((found["b"], content["b"]), (found["e"][0], content["e"][0])):
+        loaded = pickles.load(path, arrays=True)
+        assert loaded["a"] == content["a"] and loaded["c"] == 2 and list(loaded["d"]) == ["x", "yy"]
+        for array, expected in ((loaded["b"], content["b"]), (loaded["e"][0], content["e"][0])):
             np.testing.assert_array_equal(np.asarray(array), expected)
     (query,) = truth = [{"bbx": [1, 2, 3, 4], "easy": [0], "hard": [1], "junk": []}]
-    for changed, told in (
+    for changed, message in (
         ({}, None),
         ({"imlist": None}, "expected imlist, qimlist and gnd"),
         ({"gnd": [{"bbx": [1, 2, 3, 4]}]}, "KeyError: 'easy'"),
@@ -215,22 +216,22 @@ def test_pickles_of_plain_content_are_read_and_a_damaged_ground_truth_is_named(t
         ({"gnd": [{**query, "easy": [2]}]}, "easy of a lists 2, which is no index of its 2 images"),
     ):
         path.write_bytes(pickle.dumps({"imlist": ["x", "y"], "qimlist": ["a"], "gnd": truth, **changed}))
-        with refused(None, told) if told else contextlib.nullcontext():
+        with refused(None, message) if message else contextlib.nullcontext():
             assert datasets.ground_truth(path)["medium"] == {"a": (["x", "y"], [])}
 
 
 def test_a_network_measured_on_revisited_oxford(tmp_path, monkeypatch, capsys, with_pictures):
     """The command's values are those of its dumped embeddings by the official definition; junk is shown grey."""
-    drawn = []
+    pictures = []
     monkeypatch.setattr(roxford5k, "published", lambda opt: None)
-    monkeypatch.setattr("evaluation.outputs.recoveries", lambda path, **shown: drawn.append(shown))
+    monkeypatch.setattr("evaluation.outputs.recoveries", lambda path, **arguments: pictures.append(arguments))
     layouts.make_revisitop(tmp_path)
     words = (
         f"--dataset roxford5k --source {tmp_path} --arch conv4_normalize --embed_dim 8 --save_path {tmp_path} --group "
         "A --eval_long_side 90"
     )
-    more = " --evaluate_only --eval_scales 1 .7 --eval_whiten fit_gallery --eval_whiten_dims 4 --dump_embeddings"
-    found = main.main(parameters.read((words + more).split()))["test"]
+    options = " --evaluate_only --eval_scales 1 .7 --eval_whiten fit_gallery --eval_whiten_dims 4 --dump_embeddings"
+    scores = main.main(parameters.read((words + options).split()))["test"]
     assert "whitened by the images that are searched" in capsys.readouterr().out
     dumped = tmp_path / "roxford5k" / "A_s1" / "embeddings_test.npz"
     file = dict(np.load(dumped))
@@ -242,17 +243,20 @@ def test_a_network_measured_on_revisited_oxford(tmp_path, monkeypatch, capsys, w
             positives, junk = ({int(i) for kind in part for i in kinds[kind]} for part in (good, hidden))
             order = [i for i in np.argsort(((gallery - query) ** 2).sum(1), kind="stable") if i not in junk]
             ranks = [rank for rank, i in enumerate(order) if i in positives]
-            values += (
-                [np.mean([((j / p if p else 1) + (j + 1) / (p + 1)) / 2 for j, p in enumerate(ranks)])] if ranks else []
-            )
-        assert found[f"{protocol}/ap_trapezoid"] == pytest.approx(np.mean(values))
+            areas = []
+            for hits, rank in enumerate(ranks):
+                precision_before = hits / rank if rank else 1
+                areas.append((precision_before + (hits + 1) / (rank + 1)) / 2)
+            if areas:
+                values.append(np.mean(areas))
+        assert scores[f"{protocol}/ap_trapezoid"] == pytest.approx(np.mean(values))
     assert command.main(
         [str(dumped), "--evaluation_metrics", "ap_trapezoid", "mp@1", "mp@5", "mp@10"]
-    ) == pytest.approx(found)
-    shown = drawn[0]
-    second = int(np.flatnonzero(shown["rankings"].queries == 1)[0])
-    assert shown["title"].endswith("in its gallery, medium") and shown["task"].relevance
-    assert (shown["rankings"].judged[second] == queries_of.JUNK).sum() <= 1
+    ) == pytest.approx(scores)
+    picture = pictures[0]
+    second = int(np.flatnonzero(picture["rankings"].queries == 1)[0])
+    assert picture["title"].endswith("in its gallery, medium") and picture["task"].relevance
+    assert (picture["rankings"].judged[second] == queries_of.JUNK).sum() <= 1
     with pytest.raises(SystemExit):
         parameters.read(words.split())
     assert "roxford5k measures and does not train" in capsys.readouterr().err
@@ -270,32 +274,41 @@ def test_a_run_whose_test_has_lists(tmp_path, capsys):
         f"{tmp_path} --n_epochs 1 --bs 2 --samples_per_class 2"
     )
     measured = ["--evaluation_metrics", "ap", "e_recall@1", "dists@intra"]
-    for group, more, again in (
+    for group, relevance, evaluation_flags in (
         ("B", *[["--eval_relevance", str(tmp_path / "relevance.py")]] * 2),
         ("A", ["--dataset_csv_lists", flags["dataset_csv_lists"]], []),
     ):
         run = main.main(
             parameters.read(
-                [*words.split(), *measured, "--storage_metrics", "ap", "--dump_embeddings", "--group", group, *more]
+                [
+                    *words.split(),
+                    *measured,
+                    "--storage_metrics",
+                    "ap",
+                    "--dump_embeddings",
+                    "--group",
+                    group,
+                    *relevance,
+                ]
             )
         )
         file = str(run.folder / "embeddings_test.npz")
-        assert run.state["last"]["test"] == pytest.approx(command.main([file, *measured, *again]))
+        assert run.state["last"]["test"] == pytest.approx(command.main([file, *measured, *evaluation_flags]))
     assert "lists: 3 positives, 1 junk" in capsys.readouterr().out
     with pytest.raises(UserError, match="lists say what its queries are to find"):
         overlap.main([str(run.folder), "--kernels", "0"])
-    asked = Namespace(
+    flags_of_map = Namespace(
         source=str(run.folder), checkpoint="best", device="cpu", batch_size=4, evaltype=None, split="test"
     )
-    others = np.array([[other for other in range(5) if other != row] for row in range(5)])
-    of_run = explore.of_run(asked)
+    neighbours = np.array([np.delete(np.arange(5), row) for row in range(5)])
+    of_run = explore.of_run(flags_of_map)
     of_file = explore.of_file(file)
-    for shown in (of_run, of_file):
-        kinds = shown.listed.judged(others)
+    for explored in (of_run, of_file):
+        kinds = explored.listed.judged(neighbours)
         assert sorted(kinds[kinds < 3].tolist()) == [0, 0, 0, 1, 1, 1, 2], (
             "three positives, one junk image, and of both queries what else lies in the gallery"
         )
-        assert any("Lists say" in note for note in shown.notes) and not any(
-            "not heeded" in note for note in shown.notes
+        assert any("Lists say" in note for note in explored.notes) and not any(
+            "not heeded" in note for note in explored.notes
         )
     np.testing.assert_allclose(of_run.listed.precision(5), of_file.listed.precision(5))

@@ -29,9 +29,9 @@ def test_decoding_agrees_with_pillow(tmp_path):
     kinds = "jpg-RGB jpg-L jpg-CMYK png-RGB png-L png-P png-1 gif-P bmp-RGB webp-RGB"
     for suffix, mode in (kind.split("-") for kind in kinds.split()):
         path = write_image(tmp_path / f"a.{suffix}", 3, (41, 29), mode)
-        found = decoded(path)
+        pixels = decoded(path)
         expected = np.asarray(Image.open(path).convert("RGB"))
-        assert found.shape == (29, 41, 3) and np.abs(found - expected).max() <= 1, (suffix, mode)
+        assert pixels.shape == (29, 41, 3) and np.abs(pixels - expected).max() <= 1, (suffix, mode)
 
 
 TURNS = {2: lambda x: x[:, ::-1], 3: lambda x: x[::-1, ::-1], 6: lambda x: np.rot90(x, -1), 8: lambda x: np.rot90(x)}
@@ -46,10 +46,11 @@ def test_images_are_turned_as_their_exif_data_say(tmp_path, kind):
     for orientation, turn in TURNS.items():
         exif = Image.Exif()
         exif[0x0112] = orientation
-        picture.save(path, format=kind, exif=exif, **({"lossless": True} if kind == "WEBP" else {}))
-        found = decoded(path)
+        options = {"lossless": True} if kind == "WEBP" else {}
+        picture.save(path, format=kind, exif=exif, **options)
+        pixels = decoded(path)
         expected = turn(np.asarray(picture))
-        assert found.shape == expected.shape and np.abs(found - expected).mean() < (8 if kind == "JPEG" else 0.01), (
+        assert pixels.shape == expected.shape and np.abs(pixels - expected).mean() < (8 if kind == "JPEG" else 0.01), (
             orientation
         )
     if kind in ("JPEG", "PNG"):
@@ -61,22 +62,26 @@ def test_images_are_turned_as_their_exif_data_say(tmp_path, kind):
 def test_white_stands_behind_what_is_transparent(tmp_path, mode):
     alpha = np.zeros((8, 12, 1), dtype=np.uint8)
     colours = np.full((8, 12, 3), 40, dtype=np.uint8)
-    alpha[:, 4:8], alpha[:, 8:] = 128, 255
+    alpha[:, 4:8] = 128
+    alpha[:, 8:] = 255
     path = tmp_path / "a.png"
-    more = {}
+    options = {}
     if mode in ("P", "RGB key"):
-        colours[:, :4], alpha[:, 4:] = 200, 255
+        colours[:, :4] = 200
+        alpha[:, 4:] = 255
         picture = Image.fromarray(colours) if mode == "RGB key" else Image.fromarray(colours).quantize(2)
-        more = {"transparency": (200, 200, 200) if mode == "RGB key" else picture.getpixel((0, 0))}
+        options = {"transparency": (200, 200, 200) if mode == "RGB key" else picture.getpixel((0, 0))}
     else:
-        picture = Image.fromarray(np.dstack([colours, alpha])).convert("LA" if mode == "LA" else "RGBA")
+        picture = Image.fromarray(np.dstack([colours, alpha]))
+        if mode == "LA":
+            picture = picture.convert("LA")
     if mode == "PA webp":
         path = tmp_path / "a.webp"
-        more = {"lossless": True, "exact": True}
-    picture.save(path, **more)
-    found = decoded(path)
+        options = {"lossless": True, "exact": True}
+    picture.save(path, **options)
+    pixels = decoded(path)
     assert (
-        found.shape == (8, 12, 3) and np.abs(found - np.rint(40 * (alpha / 255) + 255 * (1 - alpha / 255))).max() <= 1
+        pixels.shape == (8, 12, 3) and np.abs(pixels - np.rint(40 * (alpha / 255) + 255 * (1 - alpha / 255))).max() <= 1
     )
 
 
@@ -85,9 +90,9 @@ def test_sixteen_bits_are_scaled_to_eight_and_cmyk_is_converted(tmp_path):
     for suffix in ("png", "tif"):
         path = tmp_path / f"a.{suffix}"
         Image.fromarray(values).save(path)
-        found = decoded(path)
-        assert found.shape == (9, 12, 3) and np.abs(found - values[..., None] / 257).max() <= 0.5 + 1e-9
-        assert _images.decode_grey([str(path)]).numpy()[0, 0].tolist() == found[..., 0].tolist()
+        pixels = decoded(path)
+        assert pixels.shape == (9, 12, 3) and np.abs(pixels - values[..., None] / 257).max() <= 0.5 + 1e-9
+        assert _images.decode_grey([str(path)]).numpy()[0, 0].tolist() == pixels[..., 0].tolist()
     values = np.random.default_rng(0).integers(
         0, 65536, (9, 12, 3), dtype=np.uint16
     )  # of each colour, which Pillow cannot write
@@ -103,11 +108,11 @@ def test_sixteen_bits_are_scaled_to_eight_and_cmyk_is_converted(tmp_path):
     with refused("d.tif.*white is not known"):
         decoded(tmp_path / "d.tif")
     colours = np.zeros((8, 12, 4), dtype=np.uint8)
-    colours[:, :4, 0], colours[:, 4:8, 3] = 255, 255  # cyan; black; white
+    colours[:, :4, 0] = 255  # cyan
+    colours[:, 4:8, 3] = 255  # black; the others are white
     for name in ("a.tif", "a.jpg"):
-        Image.fromarray(colours, mode="CMYK").save(
-            tmp_path / name, **({"quality": 100, "subsampling": 0} if name == "a.jpg" else {})
-        )
+        options = {"quality": 100, "subsampling": 0} if name == "a.jpg" else {}
+        Image.fromarray(colours, mode="CMYK").save(tmp_path / name, **options)
         assert (
             np.abs(decoded(tmp_path / name)[4, [1, 6, 11]] - [(0, 255, 255), (0, 0, 0), (255, 255, 255)]).max() <= 6
         ), name
@@ -134,9 +139,9 @@ def test_images_of_16_bits_that_are_almost_black_are_told_with_their_highest_val
     for number, ending in enumerate(["png", "tif", "png"]):
         paths.append(str(tmp_path / f"{number}.{ending}"))
         Image.fromarray(values + np.uint16(number)).save(paths[-1])
-    told = datasets.dark_16_bit([*paths, str(write_image(tmp_path / "8.png", 1))])
-    assert "the highest value in 3 of them is 4,002 of 65,535" in told
-    assert told.endswith("12-bit data, multiply the values by 16")
+    message = datasets.dark_16_bit([*paths, str(write_image(tmp_path / "8.png", 1))])
+    assert "the highest value in 3 of them is 4,002 of 65,535" in message
+    assert message.endswith("12-bit data, multiply the values by 16")
     colours = np.repeat(values[..., None], 3, axis=2)
     Image.fromarray(values * 8).save(tmp_path / "15.png")
     assert datasets.dark_16_bit([*paths, str(tmp_path / "15.png")]) is None
@@ -162,12 +167,12 @@ def test_what_cannot_be_decoded_is_no_picture_or_too_large_is_named(tmp_path):
     small = write_image(tmp_path / "small.jpg", 1, (40, 30))
     png = io.BytesIO()
     random_picture(1, (120, 90)).save(png, "PNG")
-    whole = small.read_bytes()
+    content_of_file = small.read_bytes()
     png = png.getvalue()
-    frame = whole.index(b"\xff\xc0")
+    frame = content_of_file.index(b"\xff\xc0")
     for content, words in (
-        (whole[: len(whole) // 2], ""),
-        (whole[:-2], ""),
+        (content_of_file[: len(content_of_file) // 2], ""),
+        (content_of_file[:-2], ""),
         (b"", ""),
         (b"an image", ""),
         (png[: len(png) // 2], ""),
@@ -176,7 +181,7 @@ def test_what_cannot_be_decoded_is_no_picture_or_too_large_is_named(tmp_path):
         (None, "cannot be read .No such file"),
         ("pipe", "pipe or device"),
         (
-            whole[: frame + 5] + b"\xff\xff\xff\xff" + whole[frame + 9 :],
+            content_of_file[: frame + 5] + b"\xff\xff\xff\xff" + content_of_file[frame + 9 :],
             "(65,535 x 65,535|4294836225 pixels.), more than --max_image_pixels 1,200",
         ),
     ):
@@ -206,14 +211,12 @@ def test_a_box_is_what_pillow_crops_and_one_beside_its_image_is_named(tmp_path):
         (3, 3, 3.2, 3.3),
     ):
         image = boxed(box).original(0)
-        left, top, right, bottom = (round(float(np.float32(value))) for value in box)
-        left, top, right, bottom = (
-            max(left, 0),
-            max(top, 0),
-            min(max(right, left + 1), 41),
-            min(max(bottom, top + 1), 29),
-        )
-        expected = np.asarray(Image.open(path).crop((left, top, right, bottom)))
+        x_1, y_1, x_2, y_2 = (round(float(np.float32(value))) for value in box)
+        x_1 = max(x_1, 0)
+        y_1 = max(y_1, 0)
+        x_2 = min(max(x_2, x_1 + 1), 41)
+        y_2 = min(max(y_2, y_1 + 1), 29)
+        expected = np.asarray(Image.open(path).crop((x_1, y_1, x_2, y_2)))
         assert np.array_equal(image.permute(1, 2, 0).numpy(), expected) and tuple(image.shape[1:]) == boxed(box)._size(
             0
         )

@@ -54,8 +54,8 @@ def test_a_missing_label_is_no_class_in_a_table_or_a_shard(missing, tmp_path):
 
 
 def test_names_that_differ_only_in_writing_and_columns_that_come_twice_are_told(tmp_path):
-    for one, other in (("1", "1.0"), ("C1", "c1"), ("7", "007"), ("caf\u00e9", "cafe\u0301"), ("x/A b", "X/a  b")):
-        assert repr(one) in (told := _labels.alike_names([one, other, "z"], "classes")) and told.startswith(
+    for first, second in (("1", "1.0"), ("C1", "c1"), ("7", "007"), ("caf\u00e9", "cafe\u0301"), ("x/A b", "X/a  b")):
+        assert repr(first) in (message := _labels.alike_names([first, second, "z"], "classes")) and message.startswith(
             "2 classes differ"
         )
     assert _labels.alike_names(["1", "10", "1.5", "C 1", "C1", "a/b", "ab", "nan", "1_0", "inf"], "classes") is None
@@ -117,13 +117,13 @@ def test_the_label_that_means_nobody_makes_distractors_of_the_test_gallery(tmp_p
 
 def test_a_label_that_no_image_has_or_of_another_data_set_is_refused(tmp_path, capsys):
     root = make_folder(tmp_path / "things", names=["a", "b", "Unknown"], n_images=2)
-    more = make_folder(tmp_path / "more", names=["a", "b"], n_images=2)
+    second_root = make_folder(tmp_path / "more", names=["a", "b"], n_images=2)
     words = ["--dataset", "folder", "--dataset_folder_path", str(root), "--dataset_unknown_label", "unknwon"]
     opt = parameters.read(words)
     with refused("--dataset_unknown_label unknwon: no image has this label. Did you mean Unknown?"):
         datasets.select("folder", opt)
     with refused("no image has this label"):
-        datasets.select("union", union=[f"folder:{root}", f"folder:{more}"], dataset_unknown_label=["x"])
+        datasets.select("union", union=[f"folder:{root}", f"folder:{second_root}"], dataset_unknown_label=["x"])
     with refused("only --dataset folder, csv, shards and a union of these have such labels"):
         datasets.select("glyphs", dataset_unknown_label=["x"])
     with pytest.raises(SystemExit):

@@ -26,11 +26,13 @@ from tests.kit.data_sets import PRODUCTS, make_cars196, make_cub200, make_folder
 from tests.kit.images import write_image
 from tests.kit.refusals import refused
 
-OF = {name: [layout for other, layout in MAKERS if other == name] for name, _ in MAKERS}  # data set -> its layouts
+OF = {}  # data set -> its layouts
+for name, layout in MAKERS:
+    OF.setdefault(name, []).append(layout)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def roots(tmp_path_factory):
     """(data set, layout) -> its own folder."""
     return {key: make(tmp_path_factory.mktemp("-".join(key)), layout=key[1]) for key, make in MAKERS.items()}
 
@@ -40,14 +42,15 @@ def read(name, source, **flags):
 
 
 @pytest.mark.parametrize("name", OF)
-def test_every_layout_is_read_from_the_parent_and_as_the_folder_itself_and_they_agree(made, name, capsys):
-    found = []
-    for root in (root for layout in OF[name] for root in (made[name, layout], made[name, layout].parent)):
+def test_every_layout_is_read_from_the_parent_and_as_the_folder_itself_and_they_agree(roots, name, capsys):
+    readings = []
+    for root in (root for layout in OF[name] for root in (roots[name, layout], roots[name, layout].parent)):
         splits = read(name, root)
-        found.append(splits)
+        readings.append(splits)
         assert list(splits) == ["training", "validation", "testing", "evaluation"] and splits["validation"] is None
         for split in ("training", "testing", "evaluation"):
-            check_split(splits[split], 6 if name == "online_products" else 4, 24)
+            n_classes = 6 if name == "online_products" else 4
+            check_split(splits[split], n_classes, 24)
             assert splits[split].partial
         training = splits["training"]
         testing = splits["testing"]
@@ -61,8 +64,8 @@ def test_every_layout_is_read_from_the_parent_and_as_the_folder_itself_and_they_
             assert {(name, name.partition(".")[2]) for name in testing.class_names.values()} == testing.lineages
             assert set(training.super_labels.values()) <= set(PRODUCTS)
     for split in ("training", "testing"):
-        assert len({f"{splits[split].class_names} {splits[split].super_labels}" for splits in found}) == 1
-        assert len({str(Counter(label for _, label in splits[split].image_list)) for splits in found}) == 1
+        assert len({f"{splits[split].class_names} {splits[split].super_labels}" for splits in readings}) == 1
+        assert len({str(Counter(label for _, label in splits[split].image_list)) for splits in readings}) == 1
 
 
 VALIDATION = {
@@ -79,12 +82,12 @@ VALIDATION = {
 
 @pytest.mark.parametrize("scheme", VALIDATION)
 @pytest.mark.parametrize("name", OF)
-def test_every_data_set_has_folds_and_a_validation_split(made, name, scheme):
-    root = made[name, OF[name][0]]
+def test_every_data_set_has_folds_and_a_validation_split(roots, name, scheme):
+    root = roots[name, OF[name][0]]
     folded = not scheme.startswith("by ")
-    more = VALIDATION[scheme]
-    folds = [read(name, root, fold=i, **more) for i in range(1 + folded)]
-    whole = read(name, root)
+    scheme_flags = VALIDATION[scheme]
+    folds = [read(name, root, fold=i, **scheme_flags) for i in range(1 + folded)]
+    unfolded = read(name, root)
     assert folds[0]["testing"].paths == folds[-1]["testing"].paths
     assert not folded or not set(folds[0]["validation"].paths) & set(folds[1]["validation"].paths)
     for splits in folds:
@@ -92,8 +95,8 @@ def test_every_data_set_has_folds_and_a_validation_split(made, name, scheme):
         assert sum(map(len, parts)) == len({path for part in parts for path in part.paths})
         assert (
             folded
-            or testing.image_list == whole["testing"].image_list
-            and sorted(training.paths + validation.paths) == sorted(whole["training"].paths)
+            or testing.image_list == unfolded["testing"].image_list
+            and sorted(training.paths + validation.paths) == sorted(unfolded["training"].paths)
         )
         assert splits["evaluation"].image_list == training.image_list
         assert (
@@ -108,7 +111,7 @@ def test_every_data_set_has_folds_and_a_validation_split(made, name, scheme):
             assert not shared or all(
                 labels.setdefault(class_name, label) == label for label, class_name in part.class_names.items()
             )
-    as_option = Namespace(**more, fold=folded and 1, allow_partial_dataset=True)
+    as_option = Namespace(**scheme_flags, fold=folded and 1, allow_partial_dataset=True)
     assert datasets.select(name, as_option, root)["validation"].paths == folds[-1]["validation"].paths
 
 
@@ -137,8 +140,8 @@ def test_images_below_a_folder_are_found_once_through_links(tmp_path):
     elsewhere = make_folder(tmp_path / "elsewhere", n_classes=1, n_images=3)
     for link, to in (("again", photos / "class_0"), ("class_1/up", photos), ("more", elsewhere)):
         (photos / link).symlink_to(to)
-    found = list(_layout.below(photos))
-    assert len(found) == len({os.path.realpath(path) for path in found}) == 5
+    paths = list(_layout.below(photos))
+    assert len(paths) == len({os.path.realpath(path) for path in paths}) == 5
 
 
 def test_halves_of_cars_may_be_nested_and_need_the_labels_of_the_test_half(tmp_path):
@@ -193,7 +196,7 @@ def test_stray_files_and_folders_do_not_shift_the_split(tmp_path, name, layout):
 
 
 def test_published_counts_are_those_of_the_papers():
-    none = (None, None)
+    unknown = (None, None)
     assert [module.PUBLISHED for module in (cub200, cars196, online_products, inaturalist2018)] == [
         Published((100, 100), (5864, 5924)),
         Published((98, 98), (8054, 8131)),
@@ -210,11 +213,11 @@ def test_published_counts_are_those_of_the_papers():
         2400: (113346, 19777),
     }
     assert [module.PUBLISHED for module in (market1501, msmt17, veri776)] == [
-        Published(none, (12936, None), (3368, None), none, (15913,)),
-        Published(none, (32621, None), (11659, None), (82161, None)),
-        Published(none, (37778, None), (1678, None), (11579, None)),
+        Published(unknown, (12936, None), (3368, None), unknown, (15913,)),
+        Published(unknown, (32621, None), (11659, None), (82161, None)),
+        Published(unknown, (37778, None), (1678, None), (11579, None)),
     ]
-    found = Published((2, 3), (20, 31), (10, 3), (21, 3))  # a count may be unknown
-    assert Published((2, None), (20, 31), (10, None), (21, 3)).fits(found) and found.fits(found)
-    assert not Published((2, None), (20, 30), (10, None), (21, 3)).fits(found)
+    counts = Published((2, 3), (20, 31), (10, 3), (21, 3))  # a count may be unknown
+    assert Published((2, None), (20, 31), (10, None), (21, 3)).fits(counts) and counts.fits(counts)
+    assert not Published((2, None), (20, 30), (10, None), (21, 3)).fits(counts)
     assert str(Published((2, None), (20, 31))) == "images of classes (training 20 of 2, test 31 of unknown)"

@@ -53,13 +53,12 @@ PLANT = ("Plantae", "Tracheophyta", "Magnoliopsida", "Lamiales")
 
 def taxon(number):
     """A category of train2018.json. Prunella is a genus of birds and one of plants."""
-    ranks = (
-        (*BIRD, "Prunellidae", "Prunella")
-        if number < 4
-        else (*BIRD, "Paridae", "Parus")
-        if number < 8
-        else (*PLANT, "Lamiaceae", "Prunella")
-    )
+    if number < 4:
+        ranks = (*BIRD, "Prunellidae", "Prunella")
+    elif number < 8:
+        ranks = (*BIRD, "Paridae", "Parus")
+    else:
+        ranks = (*PLANT, "Lamiaceae", "Prunella")
     return {
         "id": number,
         "name": f"species {number}",
@@ -158,7 +157,9 @@ MAKERS = {"market1501": layouts.make_market1501, "msmt17": layouts.make_msmt17, 
 
 def files(split, rows):
     return {
-        path.rpartition("/")[2].removesuffix(".jpg") for path, there in zip(split.paths, rows, strict=True) if there
+        path.rpartition("/")[2].removesuffix(".jpg")
+        for path, is_chosen in zip(split.paths, rows, strict=True)
+        if is_chosen
     }
 
 
@@ -187,8 +188,8 @@ def test_market1501(tmp_path):
     for row in np.flatnonzero(~testing.is_distractor):
         file = testing.paths[row].rpartition("/")[2]
         assert camera(testing, row) == f"test_{file[:4]} camera {file[6]}"
-    more = partial("market1501", tmp_path, market1501_distractors=True)["testing"]
-    assert more.counts["distractors"] == 7 and len(more) == len(testing) + 5
+    with_distractors = partial("market1501", tmp_path, market1501_distractors=True)["testing"]
+    assert with_distractors.counts["distractors"] == 7 and len(with_distractors) == len(testing) + 5
     splits = partial(
         "market1501", tmp_path, split_scheme="class_disjoint", split_partitions=2, split_sets=1
     )  # of the training identities
@@ -197,8 +198,8 @@ def test_market1501(tmp_path):
 
 
 def test_pictures_of_neighbours_among_which_are_distractors(tmp_path, monkeypatch, with_pictures):
-    drawn = []
-    monkeypatch.setattr("pictures.neighbours._tile", lambda *tile: drawn.append(tile[4]["s"]))
+    colours = []
+    monkeypatch.setattr("pictures.neighbours._tile", lambda *tile: colours.append(tile[4]["s"]))
     layouts.make_market1501(tmp_path, distractors=3)
     opt = parameters.read(
         [
@@ -226,7 +227,7 @@ def test_pictures_of_neighbours_among_which_are_distractors(tmp_path, monkeypatc
     network = architectures.select(opt.arch, opt)
     embedded = evaluation.embed_all(network, evaluation.loaders(datasets.select("market1501", opt), opt), opt, runtime)
     paths = outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
-    assert {"distractor", "test_0001"} <= set(drawn) and "cmc.png" in {path.name for path in paths}
+    assert {"distractor", "test_0001"} <= set(colours) and "cmc.png" in {path.name for path in paths}
     assert 0 <= evaluation.score(embedded, opt, runtime)["test"]["inp"] <= 1
 
 
@@ -277,20 +278,20 @@ def test_glyphs_across_fonts(few_glyphs):
         datasets.select("glyphs", None, few_glyphs, **flags) for flags in ({"glyphs_protocol": "reid"}, {})
     )
     for split in ("training", "testing"):
-        found = splits[split]
+        images = splits[split]
         assert (
-            found.image_list == plain[split].image_list
+            images.image_list == plain[split].image_list
             and plain[split].roles == {}
-            and (found.is_query ^ found.is_gallery).all()
+            and (images.is_query ^ images.is_gallery).all()
         )
-        faces = np.array([path.rpartition("/")[2].removesuffix(".png") for path in found.paths])
-        assert set(faces[found.is_query]) == {
+        faces = np.array([path.rpartition("/")[2].removesuffix(".png") for path in images.paths])
+        assert set(faces[images.is_query]) == {
             "DejaVuSans",
             "DejaVuSansMono",
             "DejaVuSerif",
             "STIXGeneral",
-        } and found.is_query.sum() * 4 == len(found)
-        hidden = faces[found.sequences == found.sequences[np.flatnonzero(found.is_query)[1]]]
+        } and images.is_query.sum() * 4 == len(images)
+        hidden = faces[images.sequences == images.sequences[np.flatnonzero(images.is_query)[1]]]
         assert hidden.tolist() == [
             "DejaVuSansMono",
             "DejaVuSansMono-Bold",

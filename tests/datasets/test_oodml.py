@@ -92,8 +92,8 @@ def test_files_that_do_not_fit_or_cannot_be_read(tmp_path, six):
         ({3: {"train": ["class_0"], "test": ["class_1"]}}, "--oodml_id 1: .* has the splits 3"),
         ([1], "found list"),
         *(
-            ({1: {"train": ["class_0"], **more}}, "split 1 has no lists")
-            for more in ({}, {"test": []}, {"test": "class_1"})
+            ({1: {"train": ["class_0"], **lists}}, "split 1 has no lists")
+            for lists in ({}, {"test": []}, {"test": "class_1"})
         ),
         (
             {1: {"train": ["class_0"], "test": ["clas_1"]}},
@@ -162,16 +162,16 @@ def plain_swaps(means, first, n_steps, swaps, sign=1, kept_out=5):
     train = everything[:first]
     test = everything[first:]
     last = ([], [])
-    found = []
+    steps = []
 
-    def order(own, own_centre, other_centre):
+    def order(side, own_centre, other_centre):
         return sorted(
-            range(len(own)),
-            key=lambda i: sign * (np.linalg.norm(own[i][1] - other_centre) - np.linalg.norm(own[i][1] - own_centre)),
+            range(len(side)),
+            key=lambda i: sign * (np.linalg.norm(side[i][1] - other_centre) - np.linalg.norm(side[i][1] - own_centre)),
         )
 
     for _ in range(n_steps):
-        found.append(
+        steps.append(
             (
                 sorted(name for name, _ in train),
                 plain_fid(np.array([x for _, x in train]), np.array([x for _, x in test])),
@@ -186,7 +186,7 @@ def plain_swaps(means, first, n_steps, swaps, sign=1, kept_out=5):
             last[0].append(i)
             last[1].append(j)
             train[i], test[j] = test[j], train[i]
-    return found
+    return steps
 
 
 def rising(steps):
@@ -255,9 +255,9 @@ def test_a_progression_is_made_read_and_recorded(tmp_path, capsys):
     with refused("exists: name another file"):
         oodml.main(making)
     content = _oodml.read(path)
-    said = capsys.readouterr().out
-    assert list(content) == [1, 2, 3] and "split 3: FID" in said
-    proposed = shlex.split(said.splitlines()[-1].removeprefix("next: python main.py"))
+    output = capsys.readouterr().out
+    assert list(content) == [1, 2, 3] and "split 3: FID" in output
+    proposed = shlex.split(output.splitlines()[-1].removeprefix("next: python main.py"))
     opt = parameters.read(proposed)
     assert (opt.oodml_file, opt.oodml_id, opt.dataset_folder_path) == (str(path), 1, str(data))
     assert (
@@ -271,13 +271,15 @@ def test_a_progression_is_made_read_and_recorded(tmp_path, capsys):
     )
     for part, first, size in (("train", 0, 6), ("val", 6, 3), ("test", 9, 6)):
         make_folder(tmp_path / "parts" / part, names=[f"class_{c}" for c in range(first, first + size)])
-    own = [str(tmp_path / "parts") if word == str(data) else word.replace("splits.pkl", "own.pkl") for word in making]
-    made = _oodml.read(oodml.main([*own, "--splits", "2"]))
-    assert sorted(made[1]["train"] + made[1]["test"]) == sorted(f"class_{c}" for c in range(15)), (
-        "validation of its own is of training"
-    )
+    arguments = [
+        str(tmp_path / "parts") if word == str(data) else word.replace("splits.pkl", "own.pkl") for word in making
+    ]
+    content_of_parts = _oodml.read(oodml.main([*arguments, "--splits", "2"]))
+    assert sorted(content_of_parts[1]["train"] + content_of_parts[1]["test"]) == sorted(
+        f"class_{c}" for c in range(15)
+    ), "validation of its own is of training"
     with refused("take a data set that has both"):
-        oodml.main([*own[:-1], str(tmp_path / "all.pkl"), "--evaluate_all"])
+        oodml.main([*arguments[:-1], str(tmp_path / "all.pkl"), "--evaluate_all"])
     run = main.main(
         parameters.read(
             [
@@ -318,8 +320,8 @@ def test_the_measure_draws_nothing_from_the_run(folder_data, tmp_path):
     words = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--n_epochs", "1", *SHORT_RUN]
     scheme = ["--split_scheme", "oodml", "--oodml_file", str(path), "--oodml_id", "1"]
     by_half, by_scheme = (
-        main.main(parameters.read([*words, "--save_path", str(tmp_path / str(len(more))), *more]))
-        for more in ([], scheme)
+        main.main(parameters.read([*words, "--save_path", str(tmp_path / str(len(scheme_words))), *scheme_words]))
+        for scheme_words in ([], scheme)
     )
     assert by_half.state["last"] == by_scheme.state["last"]
     assert "oodml" not in yaml.safe_load((by_half.folder / "environment.yaml").read_text())["data"]

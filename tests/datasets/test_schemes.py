@@ -40,7 +40,7 @@ SETTINGS = {
     "partitions": st.integers(2, 12),
     "data": st.data(),
 }
-some = settings(max_examples=60, deadline=None)
+few_examples = settings(max_examples=60, deadline=None)
 
 
 def obvious_test(n, start, length):
@@ -52,7 +52,7 @@ def as_lists(fold):
 
 
 @given(**SETTINGS)
-@some
+@few_examples
 def test_class_disjoint(n, size, start, partitions, data):
     sets = data.draw(st.integers(1, partitions))
     # exact: fractions
@@ -60,32 +60,32 @@ def test_class_disjoint(n, size, start, partitions, data):
     end = int(n * (start + size))
     testing = obvious_test(n, begin, end - begin)
     assert abs(len(testing) - n * size) < 1
-    rest = [c for c in range(n) if c not in testing]
+    remaining = [c for c in range(n) if c not in testing]
     folds = _schemes.class_disjoint(n, flags("class_disjoint", size, start, partitions, sets))
     assert len(folds) == sets
-    sizes = [len(rest) // partitions + (i < len(rest) % partitions) for i in range(partitions)]
+    sizes = [len(remaining) // partitions + (i < len(remaining) % partitions) for i in range(partitions)]
     for i, fold in enumerate(folds):
         first = sum(sizes[:i])
         assert as_lists(fold) == [
-            rest[:first] + rest[first + sizes[i] :],
-            rest[first : first + sizes[i]],
+            remaining[:first] + remaining[first + sizes[i] :],
+            remaining[first : first + sizes[i]],
             sorted(testing),
         ]
 
 
 @given(**SETTINGS)
-@some
+@few_examples
 def test_mlrc(n, size, start, partitions, data):
     sets = data.draw(st.integers(1, partitions))
     testing = obvious_test(n, int(n * start), int(n * size))
-    rest = [c for c in range(n) if c not in testing]
+    remaining = [c for c in range(n) if c not in testing]
     n_validation = int(n * (1 - size) / partitions)
     n_training = int(n * (1 - Fraction(1, partitions)) * (1 - size))
     n_training += n - n_training - n_validation - len(testing)
     validated = set()
     for p, fold in enumerate(_schemes.mlrc(n, flags("mlrc", size, start, partitions, sets))):
-        first = int(Fraction(p, partitions) * len(rest))
-        order = [rest[(first + i) % len(rest)] for i in range(len(rest))]
+        first = int(Fraction(p, partitions) * len(remaining))
+        order = [remaining[(first + i) % len(remaining)] for i in range(len(remaining))]
         assert as_lists(fold) == [sorted(order[:n_training]), sorted(order[n_training:]), sorted(testing)]
         assert validated.isdisjoint(fold.validation.tolist())
         validated.update(fold.validation.tolist())
@@ -105,29 +105,32 @@ def test_folds_of_the_reality_check_and_test_sets_that_wrap_round_the_end():
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=60), HUNDREDTHS, HUNDREDTHS, st.integers(2, 6), st.data())
-@some
+@few_examples
 def test_closed_set_and_index(sizes, size, start, partitions, data):
     sets = data.draw(st.integers(1, partitions))
     labels = [c for c, n in enumerate(sizes) for _ in range(n)]
     testing = []
-    rest = []
-    alone = []
+    remaining = []
+    single = []
     for c, n in enumerate(sizes):
         begin = int(n * start)
         end = int(n * (start + size))
         positions = obvious_test(n, begin, min(end - begin, n - 1))
         first = labels.index(c)
         testing += sorted(first + i for i in positions)
-        kept = [first + i for i in range(n) if i not in positions]
-        (alone if len(kept) == 1 else rest).extend(kept)
+        training_rows = [first + i for i in range(n) if i not in positions]
+        if len(training_rows) == 1:
+            single += training_rows
+        else:
+            remaining += training_rows
     opt = flags("closed_set", size, start, partitions, sets)
     for i, fold in enumerate(_schemes.closed_set(np.array(sizes), opt)):
         training, validation, test = as_lists(fold)
-        assert test == testing and validation == rest[i::partitions]
-        assert training == sorted(set(rest) - set(validation) | set(alone))
+        assert test == testing and validation == remaining[i::partitions]
+        assert training == sorted(set(remaining) - set(validation) | set(single))
         assert {labels[k] for k in training} == set(range(len(sizes))), "every class trains"
         for c in range(len(sizes)):
-            of_class = [k for k in rest if labels[k] == c]
+            of_class = [k for k in remaining if labels[k] == c]
             assert abs(sum(labels[k] == c for k in validation) - len(of_class) / partitions) < 1
     of_images = _schemes.index(np.array(sizes), opt)
     of_classes = _schemes.class_disjoint(sum(sizes), opt)
@@ -136,7 +139,7 @@ def test_closed_set_and_index(sizes, size, start, partitions, data):
     )
 
 
-def made(sizes):
+def classes_of(sizes):
     return {f"c{c:05d}": [Image(f"/data/c{c:05d}/{i}.jpg", f"c{c:05d}") for i in range(n)] for c, n in enumerate(sizes)}
 
 
@@ -152,7 +155,7 @@ SCHEMES = ["class_disjoint", "mlrc", "closed_set", "index"]
 )
 @settings(max_examples=80, deadline=None)
 def test_division_is_disjoint_and_complete_or_refused(scheme, sizes, size, start, partitions):
-    classes = made(sizes)
+    classes = classes_of(sizes)
     opt = flags(scheme, size, start, partitions, partitions)
     everything = [image for images in classes.values() for image in images]
     try:
@@ -202,7 +205,7 @@ def test_predefined_by_classes_and_by_paths(tmp_path):
 
 
 def test_impossible_flags_are_one_line(folder_data):
-    for more, expected in (
+    for changes, expected in (
         ({"split_partitions": 5, "split_sets": 2}, "--split_partitions 5 is too many for the 4 classes"),
         ({"fold": 4}, "fold 4"),
         ({"split_test_size": 0.01, "split_test_start": 0}, "leaves 0 for test"),
@@ -211,5 +214,5 @@ def test_impossible_flags_are_one_line(folder_data):
     ):
         with refused(expected):
             datasets.select(
-                "folder", dataset_folder_path=str(folder_data), **{"split_scheme": "class_disjoint", **more}
+                "folder", dataset_folder_path=str(folder_data), **{"split_scheme": "class_disjoint", **changes}
             )

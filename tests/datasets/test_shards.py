@@ -18,7 +18,7 @@ from tests.kit.runs import SHORT_RUN, pass_dry_run
 from utilities.errors import UserError
 
 
-def made(folder, n_shards=3, n_images=8):
+def write_shards(folder, n_shards=3, n_images=8):
     """Shards of images of six classes; the last one has .json in the place of .cls. Returns the pattern."""
     for shard in range(n_shards):
         samples = {f"sub.dir/{shard}{i:03d}": str(i % 6) for i in range(n_images)}
@@ -33,7 +33,7 @@ def read(pattern, **flags):
 
 
 def test_shards_are_read_as_the_files_in_them_by_workers_and_from_the_cache(tmp_path):
-    pattern = made(tmp_path)
+    pattern = write_shards(tmp_path)
     splits = read(pattern)
     cached = read(pattern, image_cache=str(tmp_path / "cache"))
     assert names(splits) == {"training": ["0", "1", "2"], "testing": ["3", "4", "5"]}
@@ -61,23 +61,25 @@ def test_shards_are_read_as_the_files_in_them_by_workers_and_from_the_cache(tmp_
 
 
 def test_shards_lie_below_the_working_folder_or_source(tmp_path, monkeypatch, capsys):
-    made(tmp_path)
+    write_shards(tmp_path)
     names_only = [
         os.path.basename(path) for path in read("data-{000..002}.tar", source_path=str(tmp_path))["training"].paths
     ]
     monkeypatch.chdir(tmp_path)
-    again = read("./data-{000..002}.tar", source_path="nowhere")["training"]
-    assert [os.path.basename(path) for path in again.paths] == names_only and again.root == str(tmp_path)
+    from_folder = read("./data-{000..002}.tar", source_path="nowhere")["training"]
+    assert [os.path.basename(path) for path in from_folder.paths] == names_only and from_folder.root == str(tmp_path)
     with refused("there is no more-0.tar, neither in"):
         read("more-{0..1}.tar")
-    pass_dry_run(["--dataset", "shards", "--dataset_shards", made(tmp_path, n_images=12), *SHORT_RUN[:8]], capsys)
+    pass_dry_run(
+        ["--dataset", "shards", "--dataset_shards", write_shards(tmp_path, n_images=12), *SHORT_RUN[:8]], capsys
+    )
 
 
 def test_the_index_is_written_once_and_again_when_a_shard_changes(tmp_path, monkeypatch, capsys):
     def unwritable(path, *_, **__):
         raise UserError(f"cannot write {path}: read-only")
 
-    pattern = made(tmp_path)
+    pattern = write_shards(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(shards, "write_json", unwritable)
         before = read(pattern)["training"]
@@ -128,7 +130,7 @@ def test_braces():
 
 
 def test_a_damaged_shard_and_an_image_that_is_damaged_or_gone_since_are_named(tmp_path):
-    pattern = made(tmp_path)
+    pattern = write_shards(tmp_path)
     path = tmp_path / "data-001.tar"
     data = path.read_bytes()
     with tarfile.open(path) as archive:
@@ -168,9 +170,9 @@ def test_where_a_class_may_stand_images_without_one_and_keys_that_are_not_unique
     splits = read(path, allow_partial_dataset=True)
     assert len(splits["training"]) == len(splits["testing"]) == 1
     layouts.make_shard(tmp_path / "more.tar", {"a": "0"})
-    with tarfile.open(path, "a") as archive, tarfile.open(tmp_path / "more.tar") as more:
-        for member in more.getmembers():
-            archive.addfile(member, more.extractfile(member))
+    with tarfile.open(path, "a") as archive, tarfile.open(tmp_path / "more.tar") as source:
+        for member in source.getmembers():
+            archive.addfile(member, source.extractfile(member))
     with refused("a.png is the second image called a"):
         read(path)
 

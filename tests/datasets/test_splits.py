@@ -1,4 +1,4 @@
-"""Training and validation are disjoint, labels begin at 0, whatever the way of cutting; and the order in which is cut."""
+"""Training and validation are disjoint, labels begin at 0, however they are cut; and the order in which is cut."""
 
 import math
 from argparse import Namespace
@@ -18,7 +18,7 @@ from tests.kit.refusals import refused
 from utilities.errors import UserError
 
 
-def made(sizes):
+def classes_of(sizes):
     """Classes of so many images."""
     return {f"c{c}": [Image(f"{c}/{i}", f"c{c}") for i in range(size)] for c, size in enumerate(sizes)}
 
@@ -30,12 +30,12 @@ def cutting(part, shuffle=None):
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=40), st.floats(0.01, 0.99))
 def test_cuts(sizes, part):
     assert [_splits.share(100, part / 100) for part in range(101)] == list(range(101)), "not at the mercy of floats"
-    training = made(sizes)
+    training = classes_of(sizes)
     opt = cutting(part)
     n_training = math.floor(round(len(sizes) * part, 5))
     if 0 < n_training < len(sizes):
-        first, rest = _splits.cut_by_classes(training, opt)
-        assert list(first) == list(training)[:n_training] and list(rest) == list(training)[n_training:]
+        first, validation = _splits.cut_by_classes(training, opt)
+        assert list(first) == list(training)[:n_training] and list(validation) == list(training)[n_training:]
     else:
         with refused("--tv_split_perc"):
             _splits.cut_by_classes(training, opt)
@@ -44,27 +44,27 @@ def test_cuts(sizes, part):
         with refused("--tv_split_perc"):
             _splits.cut_by_samples(training, opt)
         return
-    first, rest = _splits.cut_by_samples(training, opt)
+    first, validation = _splits.cut_by_samples(training, opt)
     assert {name: len(images) for name, images in first.items()} == expected
-    assert all(rest.values()) and all(first[name] + rest.get(name, []) == training[name] for name in training)
+    assert all(validation.values())
+    assert all(first[name] + validation.get(name, []) == training[name] for name in training)
 
 
 @given(st.lists(st.integers(1, 12), min_size=2, max_size=40), st.floats(0.1, 0.9), st.integers(0, 99))
 def test_mixed_cuts_are_as_large_and_in_the_same_order(sizes, part, seed):
-    training = made(sizes)
+    training = classes_of(sizes)
     for cut in (_splits.cut_by_classes, _splits.cut_by_samples):
         try:
             expected = cut(training, cutting(part))
         except UserError:
             continue
-        found = cut(training, cutting(part, seed))
-        for theirs, ours in zip(expected, found, strict=True):
+        parts = cut(training, cutting(part, seed))
+        for theirs, ours in zip(expected, parts, strict=True):
             assert sum(map(len, theirs.values())) == sum(map(len, ours.values())) or cut is _splits.cut_by_classes
             assert len(theirs) == len(ours) and list(ours) == [name for name in training if name in ours]
-            assert all(
-                images == [image for image in training[name] if image in images] for name, images in ours.items()
-            )
-        assert found == cut(training, cutting(part, seed)), "the same seed, the same split"
+            for name, images in ours.items():
+                assert images == [image for image in training[name] if image in images]
+        assert parts == cut(training, cutting(part, seed)), "the same seed, the same split"
 
 
 def test_online_products_are_cut_inside_each_category_and_cars_by_name_as_in_the_icml_code(tmp_path):
@@ -94,15 +94,15 @@ def test_online_products_are_cut_inside_each_category_and_cars_by_name_as_in_the
         ["c6"],
         ["c7", "c8"],
     ]  # those too small to be cut are cut together
-    first, rest = _splits.cut_by_classes(made([1] * 9), cutting(0.5), groups)
-    assert (list(first), list(rest)) == (["c0", "c1", "c4", "c7"], ["c2", "c3", "c5", "c6", "c8"])
+    first, validation = _splits.cut_by_classes(classes_of([1] * 9), cutting(0.5), groups)
+    assert (list(first), list(validation)) == (["c0", "c1", "c4", "c7"], ["c2", "c3", "c5", "c6", "c8"])
 
 
 @pytest.mark.parametrize("flags", [{}, {"use_tv_split": True, "tv_split_perc": 0.5}, {"split_scheme": "mlrc"}])
 def test_shuffled_splits_hold_every_category_and_are_repeatable(tmp_path, flags):
     blocks = [f"{category}_{i:02d}" for category in "abcd" for i in range(6)]  # 24 sorted names in four categories
     root = make_folder(tmp_path / "things", names=blocks, n_images=2, size=(8, 8))
-    plain, mixed, again, other = (
+    plain, mixed, mixed_again, of_other_seed = (
         datasets.select("folder", dataset_folder_path=str(root), split_shuffle=seed, **flags)
         for seed in (None, 7, 7, 8)
     )
@@ -115,11 +115,11 @@ def test_shuffled_splits_hold_every_category_and_are_repeatable(tmp_path, flags)
         len(in_mixed["training"]) > len(in_plain["training"]) - flags.get("use_tv_split", False)
         and len(in_mixed["testing"]) > 2
     )
-    assert mixed["training"].image_list == again["training"].image_list != other["training"].image_list
+    assert mixed["training"].image_list == mixed_again["training"].image_list != of_other_seed["training"].image_list
     for split, of_split in names(mixed).items():
         assert mixed[split].counts == plain[split].counts and of_split == sorted(of_split)
-    more = [*blocks[:20], "one more", *blocks[20:]]  # a new class moves no other
-    order = [[of[i] for i in _schemes.mixed(of, 3)] for of in (blocks, more)]
+    longer = [*blocks[:20], "one more", *blocks[20:]]  # a new class moves no other
+    order = [[block_names[i] for i in _schemes.mixed(block_names, 3)] for block_names in (blocks, longer)]
     assert [name for name in order[1] if name != "one more"] == order[0] != blocks
 
 
@@ -154,14 +154,14 @@ def test_what_is_shuffled_and_what_is_not(tmp_path, folder_data):
 
 def test_roles_stay_where_the_data_set_names_its_split_but_under_oodml():
     """Which divides all classes anew; the note is said once."""
-    asks = Image("a", "x", is_query=True, is_gallery=False)
-    found = Image("b", "x", is_query=False, is_gallery=True)
+    query_image = Image("a", "x", is_query=True, is_gallery=False)
+    gallery_image = Image("b", "x", is_query=False, is_gallery=True)
     for scheme, stay in (("half", True), ("class_disjoint", True), ("oodml", False)):
-        reading = Reading([asks, found], split_of=["test", "test"])
+        reading = Reading([query_image, gallery_image], split_of=["test", "test"])
         for _ in range(2):
-            kept = _splits._without_roles([asks, found], reading, Namespace(split_scheme=scheme))
+            images = _splits._without_roles([query_image, gallery_image], reading, Namespace(split_scheme=scheme))
         assert (
-            ([asks, found] == kept) == stay
-            and all(stay or image.is_query and image.is_gallery for image in kept)
+            ([query_image, gallery_image] == images) == stay
+            and all(stay or image.is_query and image.is_gallery for image in images)
             and len(reading.notes) == (not stay)
         )

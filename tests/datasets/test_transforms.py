@@ -17,7 +17,8 @@ def photographs(tmp_path_factory):
     """Eight pictures of the classic size, wide and tall, in two classes."""
     root = tmp_path_factory.mktemp("photographs")
     for i in range(8):
-        write_image(root / f"class_{i // 4}" / f"{i}.jpg", i, (500, 375) if i % 2 else (375, 500))
+        size = (500, 375) if i % 2 else (375, 500)
+        write_image(root / f"class_{i // 4}" / f"{i}.jpg", i, size)
     return root
 
 
@@ -191,9 +192,9 @@ def test_images_shown_whole_are_only_moved():
         lit = torch.nonzero(moved[0])
         height, width = (lit.max(0).values - lit.min(0).values + 1).tolist()
         assert (moved > 0).sum() == 3 * height * width and min(height, width) >= 6
-    for given, shown in (((4, 30), 4 * 12), ((40, 30), 12 * 12)):  # smaller and larger than the crop
-        moved = _transforms.ShiftedCrop(12)(torch.full((3, *given), 9, dtype=torch.uint8))
-        assert moved.shape == (3, 12, 12) and (moved == 9).sum() == 3 * shown
+    for size, area in (((4, 30), 4 * 12), ((40, 30), 12 * 12)):  # smaller and larger than the crop
+        moved = _transforms.ShiftedCrop(12)(torch.full((3, *size), 9, dtype=torch.uint8))
+        assert moved.shape == (3, 12, 12) and (moved == 9).sum() == 3 * area
 
 
 def test_the_input_of_bag_of_tricks():
@@ -204,10 +205,10 @@ def test_the_input_of_bag_of_tricks():
     assert test(image).shape == (3, 256, 128) and bool((test(image) == 255).all())
     for seed in range(60):
         torch.manual_seed(seed)
-        found = training(image)
-        lit = torch.nonzero(found[0])
+        moved_crop = training(image)
+        lit = torch.nonzero(moved_crop[0])
         seen.add(tuple((lit.max(0).values - lit.min(0).values + 1).tolist()))
-        assert found.shape == (3, 256, 128)
+        assert moved_crop.shape == (3, 256, 128)
     heights, widths = zip(*seen, strict=True)
     assert 246 <= max(heights) <= 256 and min(widths) >= 118 and len(seen) > 20
 
@@ -228,15 +229,17 @@ def test_added_steps_act_are_recorded_and_draw_without_pixels():
         changed = 0
         for seed in range(12):
             torch.manual_seed(seed)
-            found = training(image)
+            transformed = training(image)
             after = torch.rand(())
             torch.manual_seed(seed)
-            changed += not torch.equal(found, plain(image))
+            changed += not torch.equal(transformed, plain(image))
             torch.manual_seed(seed)
             training(image.to("meta"))
             assert torch.equal(torch.rand(()), after), "the draws do not depend on the pixels"
-            assert found.dtype == torch.uint8 and found.shape == (3, 224, 224)
+            assert transformed.dtype == torch.uint8 and transformed.shape == (3, 224, 224)
         assert all(word in training.text for word in words) and (changed == 0) == ("random_erasing" in flags)
         assert "color_jitter_p" not in flags or changed < 12
-    whole = build(image_size=48, crop_size=[32, 24], randaugment=[1, 5], random_erasing=0.5)[0]
-    assert whole(torch.zeros(3, 48, 48, dtype=torch.uint8)).shape == (3, 32, 24) and "RandomErasing" in whole.text
+    transform = build(image_size=48, crop_size=[32, 24], randaugment=[1, 5], random_erasing=0.5)[0]
+    assert (
+        transform(torch.zeros(3, 48, 48, dtype=torch.uint8)).shape == (3, 32, 24) and "RandomErasing" in transform.text
+    )
