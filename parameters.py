@@ -32,6 +32,7 @@ from options import help as help_pages
 from utilities import flags as shared_flags
 from utilities import migration, roles
 from utilities.errors import OneLineParser, UserError
+from utilities.evaltypes import MAIN
 from utilities.numbers import number, whole
 from utilities.registry import unknown
 
@@ -369,7 +370,7 @@ def evaluation_parameters(parser) -> None:
     group.add_argument(
         "--evaltypes",
         nargs="+",
-        default=["discriminative"],
+        default=[MAIN],
         help="embeddings to evaluate, where a network gives several; Combined_<a>_<b>-<w>-<w> joins them",
     ).role = roles.EVALUATION.but(fixed="first")
     group.add_argument(

@@ -9,8 +9,7 @@ from collections import Counter, defaultdict
 
 from datasets._images import Image
 from datasets._layout import Reading
-
-SPLIT_NAMES = {"train": "training", "val": "validation", "test": "test"}
+from utilities.splits import WORDS
 
 
 def placed(image: Image, domain: str) -> Image:
@@ -43,7 +42,7 @@ def notes(reading: Reading) -> list[str]:
     for domain in dict.fromkeys(domain for domain, _ in classes):
         counts = [
             f"{name} {n_images[domain, split]:,} images of {len(classes[domain, split]):,} classes"
-            for split, name in SPLIT_NAMES.items()
+            for split, name in WORDS.items()
             if n_images[domain, split]
         ]
         lines.append(f"domain {domain}: {', '.join(counts)}")

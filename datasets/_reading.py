@@ -15,6 +15,7 @@ from datasets._images import Image
 from datasets._schemes import Classes
 from utilities.errors import UserError
 from utilities.files import expanded
+from utilities.splits import SPLITS
 
 DEFAULT_SOURCE_PATH = "./Datasets"
 
@@ -139,7 +140,7 @@ def parts_of(classes: Classes, reading: _layout.Reading, opt, keeps_test: bool) 
     first half of the classes trains. `keeps_test`: --split_shuffle leaves the test set unchanged.
     """
     if reading.split_of is not None:
-        by_split = {split: {} for split in _schemes.SPLITS}
+        by_split = {split: {} for split in SPLITS}
         for image, split in zip(reading.images, reading.split_of, strict=True):
             if image.class_name is not None:
                 by_split[split].setdefault(image.class_name, []).append(image)

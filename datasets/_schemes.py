@@ -18,9 +18,9 @@ from datasets._images import Image
 from utilities.errors import UserError
 from utilities.flags import has_folds
 from utilities.reading import Unreadable, read_json
+from utilities.splits import SPLITS
 
 Classes = dict[str, list[Image]]  # class name -> its images, classes in order
-SPLITS = ("train", "val", "test")  # what a split file may name
 
 
 class Fold(NamedTuple):

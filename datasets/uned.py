@@ -12,10 +12,11 @@ from datasets._images import Image, uncollected
 from datasets._layout import Published, Reading
 from utilities.errors import UserError
 from utilities.reading import read_json
+from utilities.splits import SPLITS
 
 FOLDERS = ("uned", "uned/data", "UnED", "UnED/data", "Universal-Image-Embeddings/data")
 DOMAINS = ("food2k", "cars", "sop", "inshop", "inat", "met", "gldv2", "rp2k")
-SPLITS = "info_files"
+LISTS = "info_files"
 IMAGES = "images"
 # split files of images of the gallery alone, of the domains whose queries do not search each other
 INDEXES = {
@@ -24,7 +25,7 @@ INDEXES = {
     "gldv2": {"test": "index"},
 }
 EXPECTED = (
-    f"{SPLITS}/<domain>/<split>.json of the eight domains, and their images below {IMAGES}/, as {IMAGES}/cars/car_ims"
+    f"{LISTS}/<domain>/<split>.json of the eight domains, and their images below {IMAGES}/, as {IMAGES}/cars/car_ims"
 )
 PUBLISHED = Published(
     classes=(316_446, None), images=(2_831_222, 1_413_476), query=(241_986, None), gallery=(1_397_126, None)
@@ -53,7 +54,7 @@ def has_validation(opt) -> bool:
 
 def recognises(root: Path) -> bool:
     """Whether `root` holds the split files."""
-    return (root / SPLITS).is_dir()
+    return (root / LISTS).is_dir()
 
 
 @uncollected()
@@ -65,7 +66,7 @@ def read(opt, root: Path) -> Reading:
     images = []
     splits = []
     for domain in DOMAINS:
-        for split in ("train", "val", "test"):
+        for split in SPLITS:
             split_images = _images(root, domain, split)
             images += split_images
             splits += [split] * len(split_images)
@@ -91,11 +92,11 @@ def _images(root: Path, domain: str, split: str) -> list[Image]:
     """The images of a domain's split files, with paths below the folder of the images."""
     index = INDEXES.get(domain, {}).get(split)
     images = []
-    for path, classes in _rows(root / SPLITS / domain / f"{split}.json"):
+    for path, classes in _rows(root / LISTS / domain / f"{split}.json"):
         image = Image(path, classes[0], is_gallery=index is None, further_names=classes[1:])
         images.append(_domains.placed(image, domain))
     if index is not None:
-        for path, classes in _rows(root / SPLITS / domain / f"{index}.json"):
+        for path, classes in _rows(root / LISTS / domain / f"{index}.json"):
             image = Image(path, classes[0], is_query=False, further_names=classes[1:])
             images.append(_domains.placed(image, domain))
     return images

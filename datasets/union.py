@@ -13,11 +13,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from datasets import _domains, _reading, _schemes
+from datasets import _domains, _reading
 from datasets._layout import Reading
 from utilities.errors import UserError
 from utilities.registry import Registry
 from utilities.roles import DATA
+from utilities.splits import SPLITS, WORDS
 
 PATHS = {"folder": "dataset_folder_path", "csv": "dataset_csv"}  # data sets at a path -> the flag that names it
 OWN_LABELS = True
@@ -50,7 +51,7 @@ def check(opt) -> None:
         if names.count(name) > 1:
             raise UserError(f"--union: two domains are called {name}: rename one of the folders or files")
     for name in names:
-        if name in _schemes.SPLITS:
+        if name in SPLITS:
             raise UserError(f"--union: a domain is called {name}, as a split is: rename the folder or file")
     for member in members:
         if hasattr(member.module, "check"):
@@ -79,11 +80,9 @@ def read(opt, root: Path) -> Reading:
     for member in _members(opt):
         contents = member.contents()
         member.refuse_other_truth(contents)
-        for split, classes in zip(_schemes.SPLITS, contents.parts, strict=True):
+        for split, classes in zip(SPLITS, contents.parts, strict=True):
             if not classes and split != "val":
-                raise UserError(
-                    f"--union {member.domain}: it has no {_domains.SPLIT_NAMES[split]} images: leave it out"
-                )
+                raise UserError(f"--union {member.domain}: it has no {WORDS[split]} images: leave it out")
             images = [_domains.placed(image, member.domain) for image in _reading.images_of(classes) or ()]
             if split == "test":
                 images += contents.classless

@@ -27,6 +27,8 @@ from runs.names import named
 from utilities.console import say
 from utilities.errors import UserError
 from utilities.evaltypes import BARE, of_type
+from utilities.evaltypes import MAIN as MAIN_EVALTYPE
+from utilities.splits import evaluated
 from utilities.tensors import normalize as normalize_rows
 from utilities.tensors import raise_half
 
@@ -44,8 +46,6 @@ __all__ = [
     "without_seeds",
 ]
 
-MAIN_EVALTYPE = "discriminative"  # the name of a network's one embedding
-
 
 def loaders(splits: dict, opt, ranks=None) -> dict:
     """Loaders of the splits to embed: those of `--splits_to_eval`, and training where it is the reference.
@@ -53,7 +53,7 @@ def loaders(splits: dict, opt, ranks=None) -> dict:
     `splits`: as `datasets.select` gives them. `ranks`: the processes, each of which embeds a part. Raises UserError
     where a split does not exist, or lacks the names or roles that the flags compare by.
     """
-    of_names = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
+    of_names = evaluated(splits)
     missing = [split for split in opt.splits_to_eval if of_names[split] is None]
     if missing:
         raise UserError(

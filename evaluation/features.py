@@ -7,6 +7,7 @@ from engine.loading import evaluation_loader
 from utilities.console import say
 from utilities.errors import UserError
 from utilities.evaltypes import BARE
+from utilities.splits import evaluated
 
 
 def check(trainer: torch.nn.Module, opt, runtime) -> None:
@@ -38,7 +39,7 @@ def fill(splits: dict, network: torch.nn.Module, opt, runtime) -> None:
         return
     seconds = 0.0
     settings = evaluation.EmbedSettings(bare=True, normalize=False)
-    datasets = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
+    datasets = evaluated(splits)
     counts = {}
     for split in dict.fromkeys(["train", *opt.splits_to_eval]):
         loader = evaluation_loader(datasets[split], opt, runtime.ranks)

@@ -13,6 +13,7 @@ from results.recorded import RecordedRun
 from runs.names import domain_of, mean_of, named, plain, split_name
 from runs.records import SPLIT_TITLES
 from runs.run import Selection
+from utilities import evaltypes
 from utilities.errors import UserError
 from utilities.numbers import is_whole
 from utilities.registry import unknown
@@ -253,7 +254,7 @@ def _names(available) -> list[str]:
 
 def _selecting(run: RecordedRun) -> Namespace:
     """The flags that name the metric by which the epoch is selected."""
-    defaults = {"evaltypes": ["discriminative"], "storage_metrics": ["e_recall@1"]}
+    defaults = {"evaltypes": [evaltypes.MAIN], "storage_metrics": ["e_recall@1"]}
     return Namespace(**{name: run.flags.get(name) or default for name, default in defaults.items()})
 
 

@@ -25,6 +25,7 @@ from results.roles import FlagRoles
 from runs.icml_names import is_misnamed, value_name
 from runs.names import split_name
 from utilities.errors import UserError
+from utilities.evaltypes import MAIN
 
 PLAIN_KEY = re.compile(r"(train|val|test)/(.+)$")  # `test/e_recall@1`, unless --online_names icml
 
@@ -94,7 +95,7 @@ def _read(online, path: str, flag_roles: FlagRoles) -> RecordedRun:
 
 def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
     """Rows of W&B under the names of metrics.csv."""
-    evaltypes = words(config.get("evaltypes") or ["discriminative"])
+    evaltypes = words(config.get("evaltypes") or [MAIN])
     rows = []  # (epoch, key, value)
     for number, row in enumerate(history):
         epoch = _epoch(row, number)

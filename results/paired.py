@@ -25,6 +25,7 @@ from results.tables import notes
 from results.tables.notes import text
 from utilities.counts import count_of
 from utilities.errors import UserError
+from utilities.evaltypes import MAIN
 from utilities.reading import parsing
 from utilities.registry import unknown
 
@@ -229,7 +230,7 @@ def _file_of(run: RecordedRun) -> Path | None:
     """The run's file of query results, else of embeddings; None if it has neither, or is a run of W&B."""
     if "://" in run.location:
         return None
-    evaltypes = run.flags.get("evaltypes") or ["discriminative"]
+    evaltypes = run.flags.get("evaltypes") or [MAIN]
     ending = f"_{SPLIT}.npz" if len(evaltypes) == 1 else f"_{SPLIT}_{evaltypes[0]}.npz"
     paths = [Path(run.location) / (kind + ending) for kind in (WRITTEN, EMBEDDED)]
     return next((path for path in paths if path.exists()), None)

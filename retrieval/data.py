@@ -5,8 +5,7 @@ from argparse import Namespace
 import datasets
 from runs.folder import data_of
 from utilities.errors import UserError
-
-SPLITS = {"train": "evaluation", "val": "validation", "test": "testing"}
+from utilities.splits import evaluated
 
 
 def split(embedder, name: str):
@@ -16,7 +15,7 @@ def split(embedder, name: str):
     """
     opt = Namespace(**{**vars(embedder.opt), "label_level_train": 0, **data_of(embedder.folder)})
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(embedder.network))
-    if splits[SPLITS[name]] is None:
-        there = ", ".join(split for split, key in SPLITS.items() if splits[key] is not None)
-        raise UserError(f"the run has no split {name}: it has {there}")
-    return splits[SPLITS[name]]
+    available = {split: images for split, images in evaluated(splits).items() if images is not None}
+    if name not in available:
+        raise UserError(f"the run has no split {name}: it has {', '.join(available)}")
+    return available[name]

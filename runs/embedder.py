@@ -16,7 +16,7 @@ from tqdm import tqdm
 import datasets
 from runs.folder import RunFolder
 from utilities.errors import UserError
-from utilities.evaltypes import of_type
+from utilities.evaltypes import MAIN, of_type
 from utilities.processes import kernels
 from utilities.tensors import normalize
 
@@ -98,7 +98,7 @@ class Embedder:
             )
         self.folder = run.path
         self.opt = Namespace(**run.flags)
-        evaltypes = run.flags.get("evaltypes") or ["discriminative"]
+        evaltypes = run.flags.get("evaltypes") or [MAIN]
         self.evaltype = evaltype or evaltypes[0]
         self.device = _device(device)
         self.batch_size = batch_size or BATCHES.get(self.device.type, 128)

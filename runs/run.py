@@ -35,9 +35,9 @@ from utilities.console import say
 from utilities.errors import UserError
 from utilities.files import link, new_folder, write_json, write_yaml
 from utilities.locks import Lock
+from utilities.splits import DATA_SETS
 
 BEFORE_ALL = -2  # an epoch before the first, which is -1
-DATA_SETS = {"val": "validation", "test": "testing"}  # split -> its name in environment.yaml
 
 
 class Selection:
@@ -119,7 +119,10 @@ class Run:
         data = environment.get("data") or {}
         self.roles = dict(data.get("roles") or {})
         counts = data.get("counts") or {}
-        self.queries = {split: _queries(counts[name]) for split, name in DATA_SETS.items() if name in counts}
+        self.queries = {}
+        for split in ("val", "test"):
+            if DATA_SETS[split] in counts:
+                self.queries[split] = _queries(counts[DATA_SETS[split]])
         changes = []
         if self.resumed:
             changes = changes_of_data(self.folder, data, self.opt)

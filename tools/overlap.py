@@ -34,7 +34,7 @@ from runs import reports
 from runs.folder import PARAMETERS, RunFolder, data_of
 from utilities.console import propose, propose_view, say, without_flags
 from utilities.errors import OneLineParser, UserError
-from utilities.evaltypes import BARE
+from utilities.evaltypes import BARE, MAIN
 from utilities.files import make_folder, write_csv, write_json
 from utilities.numbers import number, whole
 
@@ -192,7 +192,7 @@ class Task:
         images = (self.seen if self.backbone is self.network else self._data(self.network))["testing"]
         return evaluation.of_type(
             self.embed(self.network, images, "embedding test", False),
-            getattr(self.about, "evaltypes", ["discriminative"])[0],
+            getattr(self.about, "evaltypes", [MAIN])[0],
         )
 
     @property

@@ -6,9 +6,8 @@
 import torch
 
 from utilities.errors import UserError
+from utilities.evaltypes import MAIN as MAIN_EMBEDDING
 from utilities.tensors import normalize, raise_half
-
-MAIN_EMBEDDING = "discriminative"  # the name of a network's one embedding
 
 
 class Heads(torch.nn.Module):

@@ -5,6 +5,7 @@ import torch
 
 from utilities.errors import UserError
 
+MAIN = "discriminative"  # the name of a network's only embedding
 BARE = "pooled"  # the backbone's features; where they alone are evaluated, they replace every embedding type
 LEAST = 1e-12  # floor of norms in denominators
 

@@ -11,12 +11,12 @@ from results.groups import Group
 from results.tables import notes
 from results.tables.notes import head, text
 from utilities.counts import count_of
+from utilities.splits import WORDS
 
 POINTS = (0.5, 1.0, 2.0)  # differences for which the needed seeds are always printed, in the column's printed unit
 # of the bootstrap of the seeds
 DRAWS = 10_000
 SEED = 0
-SPLIT_WORDS = {"train": "training", "val": "validation", "test": "test"}
 SPREAD_DIGITS = 2
 
 
@@ -103,7 +103,7 @@ def ranks(dataset_groups: list[Group], c: Column) -> Table | None:
     if c.higher is None:
         return None
     dataset = dataset_groups[0].dataset
-    splits = [SPLIT_WORDS[c.split]]
+    splits = [WORDS[c.split]]
     if c.split != "val":
         splits.append("validation")
     heads = ["group", "seeds", head(c), "first over seeds [%]", "first in the bootstrap [%]"]

@@ -10,8 +10,7 @@ import parameters
 from engine.runtime import Runtime as runtime
 from evaluation import __main__ as command
 from tests.kit.plain_metrics import plain_value, unit
-
-SPLITS = {"train": "evaluation", "val": "validation", "test": "testing"}
+from utilities.splits import DATA_SETS as SPLITS
 
 
 class Images(torch.utils.data.Dataset):
