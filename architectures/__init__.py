@@ -130,7 +130,8 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
     network = _module_of(parsed.backbone).Network(opt, parsed)
     if opt.freeze_backbone and not getattr(network, "backbone_rests", False):
         raise UserError(
-            f"--freeze_backbone: {name} does not say that its backbone rests (attribute backbone_rests). Leave it out"
+            f"--freeze_backbone: {name} does not declare that its backbone is frozen (attribute backbone_rests). Leave "
+            "it out"
         )
     partial_flags = _adaptation.tuned(opt)
     if opt.freeze_blocks is not None:

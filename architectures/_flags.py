@@ -78,8 +78,8 @@ def _frozen_backbone(group) -> None:
     group.add_argument(
         "--feature_cache",
         action="store_true",
-        help="with --freeze_backbone and --augmentation none: compute the pooled features of every image once a run, "
-        "and train and evaluate what stands behind the backbone on them; memory: features x 4 bytes an image",
+        help="with --freeze_backbone and --augmentation none: compute the pooled features of every image once per "
+        "run, and train and evaluate the layers after the backbone on them; memory: features x 4 bytes per image",
     ).role = PLACE
 
 
@@ -90,15 +90,15 @@ def _partial_training(group) -> None:
         type=whole(0, 1000),
         default=None,
         metavar="N",
-        help="the patch embedding (of other networks what lies before the first block) and the first N blocks rest, "
-        "in evaluation mode; 0: the patch embedding alone (unset: all trains)",
+        help="freeze the patch embedding (of other networks what lies before the first block) and the first N blocks, "
+        "which are then in evaluation mode; 0: the patch embedding alone (unset: all train)",
     )
     group.add_argument(
         "--lora_rank",
         type=whole(0, WIDEST),
         default=0,
         metavar="R",
-        help="the backbone rests but for updates of rank R of its attention's query, key, value and projection "
+        help="freeze the backbone but for updates of rank R of its attention's query, key, value and projection "
         "weights (LoRA); a fused weight is one; 0: none",
     )
     group.add_argument(
@@ -114,8 +114,8 @@ def _partial_training(group) -> None:
         default=0,
         metavar="N",
         help=(
-            "the backbone rests but for N learned tokens before each block's sequence, which leave it after the block "
-            "(VPT-deep); timm's ViTs; 0: none"
+            "freeze the backbone but for N learned tokens before each block's sequence, which leave it after the "
+            "block (VPT-deep); timm's ViTs; 0: none"
         ),
     )
     group.add_argument(
@@ -135,7 +135,7 @@ def _partial_training(group) -> None:
     group.add_argument(
         "--train_biases",
         action="store_true",
-        help="the backbone rests but for its parameters with 'bias' in their name (BitFit), those of norms and patch "
+        help="freeze the backbone but for its parameters with 'bias' in their name (BitFit), those of norms and patch "
         "embedding too; also with --prompts and --lora_rank",
     )
 
@@ -168,9 +168,12 @@ def _pooling_and_embedding(group) -> None:
         "--neck",
         choices=["none", "bn", "layernorm"],
         default="none",
-        help="behind the embedding layer: BatchNorm whose bias stays 0 (Luo et al., arXiv 1903.07071), or LayerNorm "
-        "without weights; evaluation and classifiers see what leaves it",
+        help="layer after the embedding layer: BatchNorm whose bias stays 0 (Luo et al., arXiv 1903.07071), or "
+        "LayerNorm without weights; evaluation and classifiers see its output",
     )
     group.add_argument(
-        "--neck_feature", choices=["before", "after"], default="after", help="what the metric loss sees of --neck"
+        "--neck_feature",
+        choices=["before", "after"],
+        default="after",
+        help="whether the metric loss sees the input (before) or the output (after) of --neck",
     )

@@ -217,9 +217,7 @@ class Network(_network.Network):
             interpolation=config.interpolation,
         )
         if self.frozen and not any(isinstance(module, _BatchNorm) for module in self.backbone.modules()):
-            raise UserError(
-                f"--arch {name.full}: _frozen lets BatchNorm rest, and this backbone has none: leave it out"
-            )
+            raise UserError(f"--arch {name.full}: _frozen freezes BatchNorm, and this backbone has none: leave it out")
         modules = dict(self.backbone.named_modules())
         stages = [stage["module"] for stage in getattr(self.backbone, "feature_info", None) or []]
         self.STAGES = {stage: stage for stage in stages if stage in modules}

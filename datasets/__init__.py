@@ -255,7 +255,7 @@ def _counts(images) -> str:
         text += f", {counts['single_image_classes']:,} of them with a single image, which has no positive"
     text += _roles(images)
     if "distractors" in counts:
-        text += f"; {counts['distractors']:,} distractors, of no class"
+        text += f"; {counts['distractors']:,} distractors, without a class"
     return text
 
 

@@ -29,8 +29,8 @@ def add_arguments(group) -> None:
         default=None,
         metavar="DIR",
         help="folder where decoded images are kept, written once and shared by runs and processes; a source file that "
-        "has changed is decoded anew. It takes width x height x 3 bytes an image. Results do not depend on it (unset: "
-        "each image is decoded whenever it is loaded)",
+        "has changed is decoded anew. It takes width x height x 3 bytes per image. Results do not depend on it "
+        "(unset: each image is decoded whenever it is loaded)",
     ).role = PLACE
     group.add_argument(
         "--image_cache_side",
@@ -44,9 +44,9 @@ def add_arguments(group) -> None:
         "--decode_once",
         action="store_true",
         help="with --image_cache: batches of training images are cut out of it by the main process, and cropped, "
-        "resized, flipped, jittered and erased on the device, a whole batch at once. The distribution of the "
-        "augmentations stays, their draws are others. For --augmentation base, adv and big; images of several sizes "
-        "need --image_cache_side",
+        "resized, flipped, jittered and erased on the device, a whole batch at once. Augmentations keep their "
+        "distribution but are drawn differently. For --augmentation base, adv and big; images of several sizes need "
+        "--image_cache_side",
     ).role = METHOD
     group.add_argument(
         "--max_image_pixels",

@@ -256,8 +256,8 @@ class Cache:
         changed = len(lacking & set(self.entries))
         if changed:
             say(f"image cache {self.folder}: source files that have changed since, decoded anew: {changed:,}")
-        used = [self.entries[name] for name in sources.keys() - lacking]
-        if self.data is None or 2 * sum(entry.end - entry.offset for entry in used) < self._end:
+        valid = [self.entries[name] for name in sources.keys() - lacking]
+        if self.data is None or 2 * sum(entry.end - entry.offset for entry in valid) < self._end:
             self._begin_anew()
             lacking = set(sources)
         todo = [(name, *sources[name]) for name in sources if name in lacking]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from datasets import _content, _images
 from datasets._images import Image
+from utilities.counts import count_of
 from utilities.errors import UserError
 from utilities.files import write_json
 from utilities.reading import Unreadable, parsing, read_json
@@ -314,10 +315,10 @@ def repeated(splits: dict[str, list[Image] | None]) -> str | None:
     across = sorted(before_test & set(images_of["testing"]), key=str)
     parts = []
     if twice:
-        parts.append(f"twice in one split, so that they find themselves: {len(twice):,}")
+        parts.append(f"{len(twice):,} twice in one split, where they retrieve themselves")
     if across:
-        parts.append(f"in test and in training or validation: {len(across):,}")
-    return f"the same images, {'; '.join(parts)}, as {(across or twice)[0][0]}" if parts else None
+        parts.append(f"{len(across):,} both in test and in training or validation")
+    return f"repeated images: {', '.join(parts)}, e.g. {(across or twice)[0][0]}" if parts else None
 
 
 def copies_found(groups: list[list[str]], not_compared: int, splits: dict[str, list[Image] | None]) -> str | None:
@@ -341,18 +342,18 @@ def copies_found(groups: list[list[str]], not_compared: int, splits: dict[str, l
             across.append(paths)
     parts = []
     if between:
-        parts.append(f"groups of equal files in several classes: {_size(between)}")
+        parts.append(f"{_size(between)} in more than one class")
     if across:
-        parts.append(f"in test and in training or validation: {_size(across)}")
+        parts.append(f"{_size(across)} both in test and in training or validation")
     if not_compared:
         parts.append(f"{not_compared:,} files of equal size were not compared")
     if not parts:
         return None
-    line = f"exact copies: {'; '.join(parts)}"
+    line = f"duplicate files: {', '.join(parts)}"
     pairs = itertools.chain.from_iterable(map(itertools.pairwise, between or across))
     example = next(((first, second) for first, second in pairs if place[first] != place[second]), None)
-    return line if example is None else f"{line}, as {example[0]} and {example[1]}"
+    return line if example is None else f"{line}, e.g. {example[0]} and {example[1]}"
 
 
 def _size(groups: list[list[str]]) -> str:
-    return f"{len(groups):,} ({sum(map(len, groups)):,} images)"
+    return f"{count_of(len(groups), 'group')} ({sum(map(len, groups)):,} images)"

@@ -181,8 +181,8 @@ def _without_roles(images: list | None, reading, opt) -> list | None:
 def _note_without_roles(reading, opt) -> None:
     """Note, once, that the data set's roles are not used."""
     note = (
-        f"--split_scheme {opt.split_scheme}: query and gallery are those of the data set's own test set; here all "
-        "images ask and are found"
+        f"--split_scheme {opt.split_scheme}: query and gallery are roles of the data set's own test set; here every "
+        "image has both"
     )
     if note not in reading.notes:
         reading.notes.append(note)
@@ -297,11 +297,11 @@ def _notes(reading, files: _files.Files, images: dict, opt) -> list[str]:
             note += f", whose FID is {fid:.4g} by the file"
         notes.append(note)
     if opt.split_shuffle is not None:
-        notes.append(f"--split_shuffle {opt.split_shuffle}: the order is mixed before it is cut")
+        notes.append(f"--split_shuffle {opt.split_shuffle}: the order is shuffled before the split")
     if not reading.is_rendered:
         transparent = files.transparent()
         if transparent is not None:
-            notes.append(f"there are images with transparency: white stands behind them, as behind {transparent}")
+            notes.append(f"some images are transparent; their background is made white, e.g. in {transparent}")
         notes.append(_files.dark_16_bit(files.paths))
         notes += [_files.repeated(images), _files.copies_found(*files.copies(), images)]
     return [note for note in notes if note is not None]

@@ -10,8 +10,9 @@ from datasets._layout import Published, Reading
 from utilities.reading import parsing, read_matlab
 
 FOLDERS = ("cars196", "stanford_cars", "car_data/car_data", "car_data")
-ALSO_CALLED = ("cars", "car")  # in names of groups
-TABLE_ORDER = 2  # among the data sets of a paper's table
+HALVES = (("train", "test"), ("cars_train", "cars_test"))  # each class has images in both halves; all of them are used
+DEVKIT = "devkit/cars_train_annos.mat"
+TEST_LABELS = "cars_test_annos_withlabels.mat"
 EXPECTED = (
     "images/<class>/<images>; or car_ims/<images> with cars_annos.mat; or train/<class>/<images> and "
     "test/<class>/<images>; or torchvision's cars_train/<images> and cars_test/<images> with devkit/ and "
@@ -34,24 +35,8 @@ DOWNLOAD = _download.Source(
     "https://www.dropbox.com/s/zi2o92hzqekbmef/cars196.tar, or the re-pack "
     "https://www.kaggle.com/datasets/jutrera/stanford-car-dataset-by-classes-folder",
 )
-HALVES = (("train", "test"), ("cars_train", "cars_test"))  # each class has images in both halves; all of them are used
-DEVKIT = "devkit/cars_train_annos.mat"
-TEST_LABELS = "cars_test_annos_withlabels.mat"
-
-
-def _roots(root: Path) -> list[Path]:
-    return [root, root / "car_data", root / "car_data" / "car_data"]  # the re-pack is nested twice
-
-
-def _class_parents(root: Path) -> list[Path]:
-    """The folders whose subfolders are classes: `images`, or both halves of the re-pack."""
-    if (root / "images").is_dir():
-        return [root / "images"]
-    for base in _roots(root):
-        for halves in HALVES:
-            if all((base / half).is_dir() for half in halves):
-                return [base / half for half in halves]
-    return []
+ALSO_CALLED = ("cars", "car")  # in names of groups
+TABLE_ORDER = 2  # among the data sets of a paper's table
 
 
 def recognises(root: Path) -> bool:
@@ -78,6 +63,21 @@ def read(opt, root: Path) -> Reading:
     if (root / "cars_annos.mat").exists():
         return _annotated(root, "cars_annos.mat", ("cars_annos.mat", "relative_im_path", ""))
     return _layout.class_folders(_class_parents(root), opt, order=_cars196_classes.order)
+
+
+def _roots(root: Path) -> list[Path]:
+    return [root, root / "car_data", root / "car_data" / "car_data"]  # the re-pack is nested twice
+
+
+def _class_parents(root: Path) -> list[Path]:
+    """The folders whose subfolders are classes: `images`, or both halves of the re-pack."""
+    if (root / "images").is_dir():
+        return [root / "images"]
+    for base in _roots(root):
+        for halves in HALVES:
+            if all((base / half).is_dir() for half in halves):
+                return [base / half for half in halves]
+    return []
 
 
 def _half(root: Path, half: str) -> str:

@@ -56,8 +56,8 @@ def add_arguments(group) -> None:
         default=None,
         metavar="FILE",
         help=(
-            "table with the columns query, kind (positive, junk), path: what each query is to find in place of its "
-            "label's images, and what takes no rank"
+            "table with the columns query, kind (positive, junk), path: which images are relevant to each query, in "
+            "place of those of its label, and which are ignored"
         ),
     )
     path.role = lists.role = DATA.but(fixed=None)  # a table may move
@@ -132,7 +132,7 @@ def read(opt, root: Path) -> Reading:
     if has_lists:
         if any(image.sequence for image in images):
             raise UserError(
-                f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out the "
+                f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already name the ignored images: leave out the "
                 f"column sequence of {path}"
             )
         path_of = {}  # each spelling of a name -> its path

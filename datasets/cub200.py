@@ -8,8 +8,6 @@ from datasets._layout import Published, Reading
 from utilities.errors import UserError
 
 FOLDERS = ("cub200", "CUB_200_2011", "cub2011/CUB_200_2011")
-ALSO_CALLED = ("cub", "cub256")  # in names of groups
-TABLE_ORDER = 1  # among the data sets of a paper's table
 EXPECTED = (
     "images/<001.class>/<images>, in the official release with images.txt, image_class_labels.txt and classes.txt "
     "beside it"
@@ -27,6 +25,8 @@ DOWNLOAD = _download.Source(
     alternatives="CUB_200_2011.tgz from https://data.caltech.edu/records/65de6-vp158, or cub200.tar from "
     "https://www.dropbox.com/s/tjhf7fbxw5f9u0q/cub200.tar",
 )
+ALSO_CALLED = ("cub", "cub256")  # in names of groups
+TABLE_ORDER = 1  # among the data sets of a paper's table
 
 
 def add_arguments(group) -> None:

@@ -153,8 +153,8 @@ def read(opt, root: Path) -> Reading:
         listed = [tree]
     if cut_by_name and opt.split_shuffle is None:
         reading.notes.append(
-            "classes are cut into blocks in the order of their names, alike ones perhaps together: --split_shuffle "
-            "SEED mixes them"
+            "classes are split in the order of their names, so similar classes may fall into the same part; "
+            "--split_shuffle SEED shuffles them"
         )
     unread = _layout.unread_files(sum((tree.unread for tree in listed), Counter()))
     if not reading.images and unread is not None:

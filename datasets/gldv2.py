@@ -18,27 +18,27 @@ FOLDERS = ("gldv2", "google-landmarks-dataset-v2", "google_landmarks_v2")
 TRAINING = "train_clean.csv"
 INDEX = "index.csv"
 SOLUTION = "retrieval_solution_v2.1.csv"
+# protocols; the first of them is the one that pictures show
+USAGES = ("Private", "Public")
+UNUSED = "Ignored"
 EXPECTED = f"{TRAINING}, {INDEX}, {SOLUTION}, and images like train/0/1/2/012….jpg, index/…, test/…"
 PUBLISHED = Published(classes=(None, 0), images=(1_580_470, None), query=(1129, 0), gallery=(761_757, 0))
-EVALUATION_METRICS = ["map@100", "e_recall@1"]
 DOWNLOAD = _download.Source(
     folder="gldv2",
     archives=(),
     alternatives="images and tables as https://github.com/cvdfoundation/google-landmark says",
 )
-# protocols; the first of them is the one that pictures show
-USAGES = ("Private", "Public")
-UNUSED = "Ignored"
-
-
-def recognises(root: Path) -> bool:
-    """Whether `root` holds the table of the clean training images."""
-    return (root / TRAINING).is_file()
+EVALUATION_METRICS = ["map@100", "e_recall@1"]
 
 
 def derived(opt) -> dict:
     """Values of unset flags: queries without a listed positive are left out of every metric."""
     return {"eval_skip_unmatched": 1}
+
+
+def recognises(root: Path) -> bool:
+    """Whether `root` holds the table of the clean training images."""
+    return (root / TRAINING).is_file()
 
 
 def read(opt, root: Path) -> Reading:

@@ -54,7 +54,7 @@ def add_arguments(group) -> None:
         choices=["set", "reid"],
         help="set: the test images search each other; reid: re-identification across fonts. The regular face of each "
         "of the four fonts is a query, the other faces are the gallery, and those of the query's own character and "
-        "font take no rank",
+        "font are ignored",
     )
 
 

@@ -16,20 +16,20 @@ QUERIES = "query"
 POSITIVES = "pos"
 EXPECTED = f"{CORE}/<object>/{QUERIES}/Q….jpg and {POSITIVES}/P….jpg"
 PUBLISHED = Published(classes=(0, 1000), images=(0, 1232 + 4715), query=(1232, 1000), gallery=(4715, 1000))
-EVALUATION_METRICS = ["map@1000", "map@1000_macro", "oracle@1000"]
 DOWNLOAD = _download.Source(
     folder="ilias", archives=(), alternatives="ilias_core as https://github.com/ilias-vrg/ilias says"
 )
-
-
-def recognises(root: Path) -> bool:
-    """Whether `root`, or its folder of the core, holds an object's queries."""
-    return next(_core(root).glob(f"*/{QUERIES}"), None) is not None
+EVALUATION_METRICS = ["map@1000", "map@1000_macro", "oracle@1000"]
 
 
 def derived(opt) -> dict:
     """Values of unset flags: queries without a match are left out."""
     return {"eval_skip_unmatched": 1}
+
+
+def recognises(root: Path) -> bool:
+    """Whether `root`, or its folder of the core, holds an object's queries."""
+    return next(_core(root).glob(f"*/{QUERIES}"), None) is not None
 
 
 def read(opt, root: Path) -> Reading:

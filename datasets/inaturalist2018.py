@@ -15,11 +15,10 @@ from utilities.reading import Unreadable, parsing, read_json
 FOLDERS = ("inaturalist2018", "inaturalist", "Inaturalist", "iNaturalist2018", "inat2018")
 IMAGES = "train_val2018"
 LISTS = "Inat_dataset_splits"
-ALSO_CALLED = ("inaturalist",)  # in names of groups
-EXPECTED = f"{IMAGES}/<super>/<id>/<images> and {LISTS}/Inaturalist_train_set1.txt, Inaturalist_test_set1.txt"
 TAXA = "train2018.json"
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
 DRIVE = "https://drive.usercontent.google.com/download"
+EXPECTED = f"{IMAGES}/<super>/<id>/<images> and {LISTS}/Inaturalist_train_set1.txt, Inaturalist_test_set1.txt"
 PUBLISHED = Published(classes=(5690, 2452), images=(325846, 136093))
 DOWNLOAD = _download.Source(
     folder="inaturalist2018",
@@ -39,6 +38,7 @@ DOWNLOAD = _download.Source(
     "split files Inat_dataset_splits from https://drive.google.com/uc?id=1sXfkBTFDrRU3__-NUs1qBP3sf_0uMB98",
 )
 EVALUATION_METRICS = ["e_recall@1", "e_recall@4", "e_recall@16", "e_recall@32"]
+ALSO_CALLED = ("inaturalist",)  # in names of groups
 
 
 def add_arguments(group) -> None:
@@ -52,11 +52,6 @@ def add_arguments(group) -> None:
             "class, phylum and kingdom, from train2018.json"
         ),
     )
-
-
-def _list(root: Path, part: str) -> Path:
-    file = f"Inaturalist_{part}_set1.txt"
-    return root / LISTS / file if (root / LISTS / file).exists() else root / file
 
 
 def recognises(root: Path) -> bool:
@@ -93,6 +88,11 @@ def read(opt, root: Path) -> Reading:
     reading = _layout.listed(root / IMAGES, images)
     reading.train_classes = train_classes
     return reading
+
+
+def _list(root: Path, part: str) -> Path:
+    file = f"Inaturalist_{part}_set1.txt"
+    return root / LISTS / file if (root / LISTS / file).exists() else root / file
 
 
 def _with_taxa(images: list[Image], taxa: dict[str, list[str]], root: Path) -> list[Image]:

@@ -20,6 +20,10 @@ FOLDERS = (
     "DeepFashion/In-shop Clothes Retrieval Benchmark",
 )
 LIST = "list_eval_partition.txt"
+COLUMNS = ["image_name", "item_id", "evaluation_status"]
+STATUS = ("train", "query", "gallery")
+ITEM = re.compile(r"id_(\d+)")
+IMAGES = ("img", "Img/img", "Img", "img_highres", "Img/img_highres")  # possible places of the list's `img/`
 EXPECTED = (
     f"{LIST}, or Eval/{LIST}, and the images under img/, Img/img/ or img_highres/, as "
     "<gender>/<category>/id_00000002/<images>"
@@ -32,14 +36,6 @@ DOWNLOAD = _download.Source(
     "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html",
 )
 EVALUATION_METRICS = ["e_recall@1", "e_recall@10", "e_recall@20", "e_recall@30", "e_recall@40"]
-COLUMNS = ["image_name", "item_id", "evaluation_status"]
-STATUS = ("train", "query", "gallery")
-ITEM = re.compile(r"id_(\d+)")
-IMAGES = ("img", "Img/img", "Img", "img_highres", "Img/img_highres")  # possible places of the list's `img/`
-
-
-def _list(root: Path) -> Path:
-    return root / LIST if (root / LIST).exists() else root / "Eval" / LIST
 
 
 def recognises(root: Path) -> bool:
@@ -76,6 +72,10 @@ def read(opt, root: Path) -> Reading:
     reading.train_classes = {image.class_name for image in images if _is_training(image)}
     reading.notes += notes
     return reading
+
+
+def _list(root: Path) -> Path:
+    return root / LIST if (root / LIST).exists() else root / "Eval" / LIST
 
 
 def _is_training(image: Image) -> bool:

@@ -12,21 +12,21 @@ TRAINING = "bounding_box_train"
 QUERY = "query"
 GALLERY = "bounding_box_test"
 DISTRACTORS = "images"
+# 0002_c1s1_000451_03.jpg: person, camera, sequence, frame, box
+NAME = re.compile(r"(-?\d+)_c(\d)")
+ANY_NAME = re.compile("()()")
+BACKGROUND = 0  # number of the boxes of the background; badly cut boxes have -1
 EXPECTED = f"{TRAINING}/, {QUERY}/ and {GALLERY}/ with images like 0002_c1s1_000451_03.jpg"
 PUBLISHED = Published(
     classes=(None, None), images=(12936, None), query=(3368, None), gallery=(None, None), searched=(15913,)
 )
-EVALUATION_METRICS = _reid.EVALUATION_METRICS
-derived = _reid.unset
 DOWNLOAD = _download.Source(
     folder="market1501",
     archives=(),
     alternatives="Market-1501-v15.09.15 from its authors, https://zheng-lab.cecs.anu.edu.au/Project/project_reid.html",
 )
-# 0002_c1s1_000451_03.jpg: person, camera, sequence, frame, box
-NAME = re.compile(r"(-?\d+)_c(\d)")
-ANY_NAME = re.compile("()()")
-BACKGROUND = 0  # number of the boxes of the background; badly cut boxes have -1
+EVALUATION_METRICS = _reid.EVALUATION_METRICS
+derived = _reid.unset
 
 
 def add_arguments(group) -> None:

@@ -17,13 +17,13 @@ VERSIONS = {"V1": ("train", "test"), "V2": ("mask_train_v2", "mask_test_v2")}
 LISTS = ("list_train.txt", "list_val.txt", "list_query.txt", "list_gallery.txt")
 EXPECTED = f"{', '.join(LISTS)}, and the images in train/ and test/ (V1) or mask_train_v2/ and mask_test_v2/ (V2)"
 PUBLISHED = Published(classes=(None, None), images=(32621, None), query=(11659, None), gallery=(82161, None))
-EVALUATION_METRICS = _reid.EVALUATION_METRICS
-derived = _reid.unset
 DOWNLOAD = _download.Source(
     folder="msmt17",
     archives=(),
     alternatives="MSMT17 on request, for research, from https://www.pkuvmc.com/dataset.html",
 )
+EVALUATION_METRICS = _reid.EVALUATION_METRICS
+derived = _reid.unset
 
 
 def add_arguments(group) -> None:

@@ -8,13 +8,11 @@ from datasets._layout import Published, Reading
 from utilities.errors import UserError
 
 FOLDERS = ("online_products", "Stanford_Online_Products")
-ALSO_CALLED = ("sop",)  # in names of groups
-TABLE_ORDER = 3  # among the data sets of a paper's table
+DRIVE = "https://drive.usercontent.google.com/download"
 EXPECTED = (
     "Ebay_train.txt, Ebay_test.txt and <category>_final/<images>; or Info_Files/ with the lists and "
     "images/<category>_final/<images>"
 )
-DRIVE = "https://drive.usercontent.google.com/download"
 PUBLISHED = Published(classes=(11318, 11316), images=(59551, 60502))
 DOWNLOAD = _download.Source(
     folder="Stanford_Online_Products",
@@ -32,10 +30,8 @@ DOWNLOAD = _download.Source(
     "https://drive.google.com/uc?id=1TclrpQOF_ullUP99wk_gjGN8pKvtErG8, or online_products.tar from "
     "https://www.dropbox.com/s/fu8dgxulf10hns9/online_products.tar",
 )
-
-
-def _lists(root: Path) -> Path:
-    return root / "Info_Files" if (root / "Info_Files").is_dir() else root
+ALSO_CALLED = ("sop",)  # in names of groups
+TABLE_ORDER = 3  # among the data sets of a paper's table
 
 
 def recognises(root: Path) -> bool:
@@ -75,3 +71,7 @@ def read(opt, root: Path) -> Reading:
     reading = _layout.listed(folder, images)
     reading.train_classes = train_classes
     return reading
+
+
+def _lists(root: Path) -> Path:
+    return root / "Info_Files" if (root / "Info_Files").is_dir() else root

@@ -7,10 +7,10 @@ from datasets._layout import Published
 
 NAME = "rparis6k"
 FOLDERS = (NAME,)
-EXPECTED = _revisitop.expected(NAME)
-DOWNLOAD = _revisitop.source(NAME)
 TEST_ONLY = True
+EXPECTED = _revisitop.expected(NAME)
 PUBLISHED = Published(classes=(0, 0), images=(0, None), query=(70, 0), gallery=(None, 0))
+DOWNLOAD = _revisitop.source(NAME)
 EVALUATION_METRICS = _revisitop.EVALUATION_METRICS
 derived = _revisitop.unset
 published = functools.partial(_revisitop.published, PUBLISHED)

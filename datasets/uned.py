@@ -2,7 +2,7 @@
 
 The domains range from cars to landmarks. Test queries of all domains search the eight indexes together; a hit needs the
 query's class and domain. Results come for each domain, and as their plain mean. A query of Google Landmarks may show
-several landmarks: its first is its class, and it is to find the images of all.
+several landmarks: its first is its class, and the images of all are relevant.
 """
 
 from pathlib import Path
@@ -30,12 +30,12 @@ EXPECTED = (
 PUBLISHED = Published(
     classes=(316_446, None), images=(2_831_222, 1_413_476), query=(241_986, None), gallery=(1_397_126, None)
 )
-EVALUATION_METRICS = ["mmp@5", "e_recall@1", "map@5"]
 DOWNLOAD = _download.Source(
     folder="uned",
     archives=(),
     alternatives="split files and the addresses of the eight data sets: https://cmp.felk.cvut.cz/univ_emb/",
 )
+EVALUATION_METRICS = ["mmp@5", "e_recall@1", "map@5"]
 
 
 def check(opt) -> None:

@@ -15,11 +15,12 @@ from utilities.numbers import is_whole, whole
 
 FOLDERS = ("vehicleid", "VehicleID_V1.0", "VehicleID", "PKU-VehicleID")
 LISTS = "train_test_split"
+TRAINING = (13164, 113346)  # vehicles, images
+TEST_IMAGES = {800: 6493, 1600: 13377, 2400: 19777}  # number of vehicles of a list -> its images
+DRAWS = 10  # random galleries over which a re-identification result is averaged
 EXPECTED = (
     f"image/0000001.jpg, …, and {LISTS}/train_list.txt, test_list_800.txt (1600, 2400): image and vehicle in each line"
 )
-TRAINING = (13164, 113346)  # vehicles, images
-TEST_IMAGES = {800: 6493, 1600: 13377, 2400: 19777}  # number of vehicles of a list -> its images
 PUBLISHED = {n: Published(classes=(TRAINING[0], n), images=(TRAINING[1], images)) for n, images in TEST_IMAGES.items()}
 DOWNLOAD = _download.Source(
     folder="vehicleid",
@@ -27,7 +28,6 @@ DOWNLOAD = _download.Source(
     alternatives="VehicleID on request, for research, from https://www.pkuml.org/resources/pku-vehicleid.html",
 )
 EVALUATION_METRICS = ["e_recall@1", "e_recall@5"]
-DRAWS = 10  # random galleries over which a re-identification result is averaged
 
 
 def add_arguments(group) -> None:
@@ -59,6 +59,16 @@ def recognises(root: Path) -> bool:
     return (root / LISTS / "train_list.txt").exists()
 
 
+def role_draws(opt, images: list[Image]) -> np.ndarray | None:
+    """The galleries of `--vehicleid_protocol reid`, bool `(10, N)`; None under `set`.
+
+    They do not depend on --seed: all runs are measured with the same ten.
+    """
+    if opt.vehicleid_protocol == "set":
+        return None
+    return draw_galleries([image.class_name for image in images])
+
+
 def read(opt, root: Path) -> Reading:
     """The images of the training list and of one test list, in the order of the vehicles' ids."""
     vehicles = {}
@@ -85,16 +95,6 @@ def read(opt, root: Path) -> Reading:
     reading = _layout.listed(root / "image", images)
     reading.train_classes = train_classes
     return reading
-
-
-def role_draws(opt, images: list[Image]) -> np.ndarray | None:
-    """The galleries of `--vehicleid_protocol reid`, bool `(10, N)`; None under `set`.
-
-    They do not depend on --seed: all runs are measured with the same ten.
-    """
-    if opt.vehicleid_protocol == "set":
-        return None
-    return draw_galleries([image.class_name for image in images])
 
 
 def draw_galleries(labels: list, n_draws: int = DRAWS, seed: int = 0) -> np.ndarray:

@@ -10,16 +10,16 @@ FOLDERS = ("veri776", "VeRi", "VeRi-776", "veri")
 TRAINING = "image_train"
 QUERY = "image_query"
 GALLERY = "image_test"
+NAME = re.compile(r"(\d+)_c(\d\d\d)")  # 0002_c002_00030600_0.jpg: vehicle, camera, time, box
 EXPECTED = f"{TRAINING}/, {QUERY}/ and {GALLERY}/ with images like 0002_c002_00030600_0.jpg"
 PUBLISHED = Published(classes=(None, None), images=(37778, None), query=(1678, None), gallery=(11579, None))
-EVALUATION_METRICS = _reid.EVALUATION_METRICS
-derived = _reid.unset
 DOWNLOAD = _download.Source(
     folder="veri776",
     archives=(),
     alternatives="VeRi on request, for research, from https://vehiclereid.github.io/VeRi/",
 )
-NAME = re.compile(r"(\d+)_c(\d\d\d)")  # 0002_c002_00030600_0.jpg: vehicle, camera, time, box
+EVALUATION_METRICS = _reid.EVALUATION_METRICS
+derived = _reid.unset
 
 
 def recognises(root: Path) -> bool:

@@ -174,23 +174,23 @@ def test_check_data_tells_copies_as_a_run_does(tmp_path, capsys):
     (told,) = [
         note
         for note in datasets.select("folder", parameters.read(flags))["training"].notes
-        if note.startswith("exact copies")
+        if note.startswith("duplicate files")
     ]
     with pytest.raises(UserError, match="1 problems"):
         parameters.answer(parameters.read([*flags, "--check_data"]))
     assert (
         told in capsys.readouterr().out.splitlines()
-        and "in several classes: 1 (2 images); in test and in training" in told
+        and "1 group (2 images) in more than one class, 1 group (2 images) both in test and in training" in told
     )
     # no layout: the classes are the folders of the images
     write_image(root / "class_0" / "deep" / "er" / "0.jpg", 1)
     with pytest.raises(UserError, match="problems"):
         parameters.answer(parameters.read([*flags, "--check_data"]))
     said = capsys.readouterr().out
-    assert "which are the classes?" in said and "exact copies: groups of equal files in several classes" in said
+    assert "which are the classes?" in said and "duplicate files: " in said and "in more than one class" in said
     shutil.rmtree(root / "class_0" / "deep")
     one = ["--use_tv_split", "--tv_split_perc", "0.01", "--check_data"]
     with pytest.raises(UserError, match="problems"):
         parameters.answer(parameters.read([*flags, *one]))
     said = capsys.readouterr().out
-    assert "both need at least one" in said and "exact copies: groups of equal files in several classes: 1" in said
+    assert "both need at least one" in said and "duplicate files: 1 group (2 images) in more than one class" in said

@@ -21,9 +21,7 @@ IMAGENET_STD = torch.tensor([0.229, 0.224, 0.225])
     ],
 )
 def test_torchvisions_families_see_what_their_weights_saw(name, size, arguments, tmp_path):
-    """torchvision's own use: ImageNet's mean and deviation, then perhaps `transform_input`; auxiliary classifiers in
-    the file.
-    """
+    """torchvision's own use: ImageNet's normalisation, then perhaps `transform_input`; with auxiliary classifiers."""
     reference = torchvision.models.get_model(name, **arguments).eval()
     network = select(name, weights=saved(reference.state_dict(), tmp_path / "weights.pth")).eval()
     raw = images(size)

@@ -1,6 +1,4 @@
-"""What of a backbone trains: --lora_rank, --prompts, --train_biases, --freeze_blocks, --freeze_backbone; and
---head_init.
-"""
+"""The parts of a backbone that train: LoRA, prompts, biases, --freeze_blocks, --freeze_backbone; and --head_init."""
 
 import copy
 
@@ -57,9 +55,7 @@ def test_updates_start_at_nothing_and_merge_into_equal_weights():
 
 
 def slow_pooled(network, pictures, counts):
-    """The pooled features of one image at a time, block by block, its prompts before the sequence and cut off behind
-    it.
-    """
+    """The pooled features of one image at a time, block by block, with the block's prompts before its sequence."""
     backbone = network.backbone
     pooled = []
     for image in network.prepare(pictures).split(1):

@@ -76,7 +76,7 @@ def test_frozen_is_for_batchnorm_alone_and_layernorm_is_before_the_embedding_lay
     network = select("timm:resnet18_frozen").train()
     norms = [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     assert norms and not any(module.training for module in norms) and network.backbone.layer1.training
-    with refused("_frozen lets BatchNorm rest, and this backbone has none"):
+    with refused("_frozen freezes BatchNorm, and this backbone has none"):
         select(f"{TINY}_frozen", crop_size=32)
     network = select(f"{TINY}_layernorm", crop_size=32).eval()
     embeddings, features = network(images(32))

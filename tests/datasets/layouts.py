@@ -52,8 +52,9 @@ def check_split(split, n_classes, n_images):
 
 
 def make_inshop(path, layout="plain", n_train=3, n_test=3):
-    """Two images of each training item, two queries and one in the gallery of each test item. Layouts: plain, eval (as
-    unpacked), highres.
+    """Two images of each training item, two queries and one gallery image of each test item.
+
+    Layouts: plain, eval (as unpacked), highres.
     """
     root = path / "inshop"
     images = root / {"plain": "img", "eval": "Img/img", "highres": "img_highres"}[layout]
@@ -74,8 +75,9 @@ def make_inshop(path, layout="plain", n_train=3, n_test=3):
 
 
 def make_inaturalist2018(path, layout="folder"):
-    """Five species that train, three that test, three images each. Layouts: folder (`Inat_dataset_splits/`), plain
-    (lists at the root).
+    """Five species that train, three that test, three images each.
+
+    Layouts: folder (`Inat_dataset_splits/`), plain (lists at the root).
     """
     root = path / "inaturalist2018"
     lists = root / "Inat_dataset_splits" if layout == "folder" else root
@@ -197,8 +199,9 @@ def make_revisitop(path, name="roxford5k", distractors=0):
 
 
 def make_gldv2(path):
-    """Two landmarks of training, five images of the index, a private query, a public one without positives, one that is
-    not used.
+    """Two landmarks of training, five images of the index, and three queries.
+
+    One query is private, one public without positives, one is not used.
     """
     root = path / "gldv2"
     training = {"7": ["0a1", "1b2"], "12": ["2c3"]}
@@ -260,8 +263,9 @@ def make_msmt17(path, version="V1"):
 
 
 def make_shard(path, samples):
-    """A WebDataset tar. `samples`: key -> what stands beside its image: text of a .cls, a dictionary of a .json, or
-    None.
+    """A WebDataset tar.
+
+    `samples`: key -> the label beside its image: text of a .cls, a dictionary of a .json, or None.
     """
     with tarfile.open(path, "w") as archive:
         for seed, (key, label) in enumerate(samples.items()):

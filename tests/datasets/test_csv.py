@@ -1,6 +1,4 @@
-"""--dataset csv: the format of open-metric-learning, its roles, boxes and sequences; what is said of a table that is
-none; and how quick it is.
-"""
+"""--dataset csv: the format of open-metric-learning, roles, boxes, sequences; damaged tables; speed."""
 
 import csv
 import json
@@ -29,8 +27,9 @@ def write(path, rows):
 
 
 def table(folder, labels=((2, 10), (3, 11)), n_images=3, distractors=0, **columns):
-    """Rows of training and validation labels, one image a row; every third validation image is in the gallery, the
-    others ask.
+    """Rows of training and validation labels, one image per row.
+
+    Every third validation image is in the gallery, the others are queries.
     """
     rows = []
     for split, of_split in zip(("train", "validation"), labels, strict=True):
@@ -141,8 +140,11 @@ def test_two_boxes_of_one_image_are_two_images_and_the_same_twice_is_told(tmp_pa
     rows = table(tmp_path)
     rows.append({**rows[-1], "is_query": True, "is_gallery": False})
     rows.append({**rows[0], "label": 3, "split": "validation", "is_query": True, "is_gallery": True})
-    (note,) = [note for note in read(tmp_path / "df.csv", rows)["training"].notes if "same images" in note]
-    assert "twice in one split, so that they find themselves: 1; in test and in training or validation: 1, as" in note
+    (note,) = [note for note in read(tmp_path / "df.csv", rows)["training"].notes if "repeated images" in note]
+    assert (
+        "1 twice in one split, where they retrieve themselves, 1 both in test and in training or validation, e.g."
+        in note
+    )
 
 
 def test_validation_of_seen_labels_validates(tmp_path):
@@ -246,7 +248,7 @@ def test_distractors_are_in_the_gallery_and_in_no_class(tmp_path):
     assert testing.roles == {
         "query_images": 12,
         "gallery_images": 9,
-    } and "5 distractors, of no class" in datasets.describe(splits)
+    } and "5 distractors, without a class" in datasets.describe(splits)
     rows = table(tmp_path, (range(2), ()), distractors=2)
     seen = [
         *rows,

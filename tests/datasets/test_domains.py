@@ -1,6 +1,4 @@
-"""Data sets of several domains: union of any, and the official layout of UnED in small; samplers of domains; results
-one a domain.
-"""
+"""Data sets of several domains: union, the layout of UnED in small; samplers of domains; results of each domain."""
 
 import itertools
 import json
@@ -45,9 +43,7 @@ SIZES = {
 
 
 def make_uned(path):
-    """Two images of each class; queries apart from the index where they are; a query of gldv2 shows two landmarks; a
-    file of rp2k in Chinese.
-    """
+    """Two images of each class; a gldv2 query shows two landmarks; a file of rp2k has a Chinese name."""
     root = path / "uned"
     for domain, n_classes in SIZES.items():
         for split in ("train", "val", "test", *uned.INDEXES.get(domain, {}).values()):
@@ -454,9 +450,7 @@ def test_flags_of_separate_classifiers_are_checked(folder_data, capsys):
 
 
 def test_runs_record_each_domain_and_means_and_tables_show_both(tmp_path):
-    """A checkpoint for each embedding's mean, none for a domain; tables know means and domains of runs with one
-    embedding and with two.
-    """
+    """A checkpoint for each embedding's mean, none for a domain; tables know the means and the domains."""
     words = make_union(tmp_path)
     for group, evaltypes, trainer_flags in (
         ("one", ["discriminative"], ["--data_sampler", "domain_round_robin"]),

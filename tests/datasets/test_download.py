@@ -20,9 +20,7 @@ from tests.kit.refusals import refused
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves `server.files`, knows ranges, and breaks off after `server.at_most` bytes as often as `server.breaks`
-    says.
-    """
+    """Serves `server.files`, knows ranges, and breaks off after `server.at_most` bytes, `server.breaks` times."""
 
     def do_GET(self):  # noqa: N802
         server = self.server

@@ -23,19 +23,19 @@ def test_copies_between_classes_and_splits_are_counted_and_alpha_is_told_once(tm
 
     root = make_folder(tmp_path / "things", n_classes=8, n_images=3, size=(16, 16))
     shutil.copy(root / "class_0/000.jpg", root / "class_0/x.jpg")  # within a class: nobody's problem
-    assert not notes_with("exact copies") and not notes_with("with transparency")
+    assert not notes_with("duplicate files") and not notes_with("are transparent")
     for source, place in (("001", "class_1"), ("002", "class_5"), ("002", "class_6")):
         shutil.copy(root / f"class_0/{source}.jpg", root / place / "x.jpg")
     for i in range(3):
         write_image(root / "class_3" / f"a{i}.png", i, (16, 16), "RGBA")
-    (line,) = notes_with("exact copies")
+    (line,) = notes_with("duplicate files")
     assert (
-        "equal files in several classes: 2 (5 images)" in line
-        and "in test and in training or validation: 1 (3 images)" in line
+        "duplicate files: 2 groups (5 images) in more than one class" in line
+        and "1 group (3 images) both in test and in training or validation, e.g." in line
     )
-    (line,) = notes_with("exact copies", split_scheme="closed_set", split_sets=1, split_partitions=2)
-    assert "in several classes: 2 (5 images)" in line
-    (line,) = notes_with("with transparency")
+    (line,) = notes_with("duplicate files", split_scheme="closed_set", split_sets=1, split_partitions=2)
+    assert "2 groups (5 images) in more than one class" in line
+    (line,) = notes_with("are transparent")
     assert "class_3/a0.png" in line and line in datasets.describe(read(root))
 
 

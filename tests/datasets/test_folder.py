@@ -1,6 +1,4 @@
-"""What a folder is taken for: all its subfolders are classes, super-classes and split are told by the layout, ambiguity
-is refused.
-"""
+"""How a folder is read: as classes, super-classes or parts of a split, by its layout; ambiguous ones are refused."""
 
 import os
 import shutil

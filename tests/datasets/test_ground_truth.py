@@ -1,6 +1,4 @@
-"""Data sets with lists of what queries are to find: official layouts in small, protocols, tables, pickles that are
-refused.
-"""
+"""Data sets with lists of ground truth: official layouts in small, protocols, tables, refused pickles."""
 
 import contextlib
 import os

@@ -1,6 +1,4 @@
-"""Every kind of image becomes upright, opaque RGB of 8 bits; a broken one is named; roles, sequences and boxes of a
-set.
-"""
+"""Every kind of image becomes upright, opaque RGB of 8 bits; broken ones are named; roles, sequences and boxes."""
 
 import io
 import os

@@ -1,6 +1,4 @@
-"""--label_level_train 1: training goes by the super-classes, evaluation by the classes, on the same images in the same
-order.
-"""
+"""--label_level_train 1: training uses the super-classes, evaluation the classes, on the same images in order."""
 
 import pytest
 

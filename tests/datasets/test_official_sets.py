@@ -1,6 +1,4 @@
-"""inshop, inaturalist2018, vehicleid, boxes of cub200, re-identification: official layouts in small, roles, cameras,
-distractors; glyphs.
-"""
+"""Official layouts in small, with roles, cameras, distractors and boxes; re-identification on glyphs."""
 
 import json
 
@@ -184,7 +182,7 @@ def test_market1501(tmp_path):
     assert files(testing, testing.is_distractor) == {"0000_c1s1_000151_01", "0000_c6s3_095000_05"}
     assert (
         testing.sequences[testing.is_distractor] == -1
-    ).all() and "gallery; 2 distractors, of no class" in datasets.describe(splits)
+    ).all() and "gallery; 2 distractors, without a class" in datasets.describe(splits)
     for row in np.flatnonzero(~testing.is_distractor):
         file = testing.paths[row].rpartition("/")[2]
         assert camera(testing, row) == f"test_{file[:4]} camera {file[6]}"

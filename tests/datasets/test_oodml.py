@@ -1,6 +1,4 @@
-"""ooDML splits: files are read without running them, the FID is the formula's, splits are made by the paper's swaps,
-runs record theirs.
-"""
+"""ooDML splits: files are read without running them, FID, the paper's swaps, records of runs."""
 
 import pickle
 import shlex
@@ -155,8 +153,9 @@ def test_fid_is_the_formula_and_classes_have_means(kind):
 
 
 def plain_swaps(means, first, n_steps, swaps, sign=1, kept_out=5):
-    """The paper's greedy swaps in plain loops, of which the `first` classes train: the training classes, and the FID,
-    before each step.
+    """The training classes and the FID before each of the paper's greedy swaps, in plain loops.
+
+    At first the `first` classes train.
     """
     everything = list(enumerate(means))
     train = everything[:first]

@@ -1,6 +1,4 @@
-"""Every split scheme against a slow, obvious one: disjoint, complete, parts equal to within one, wrapping round the
-end.
-"""
+"""Every split scheme against a slow, obvious one: disjoint, complete, equal parts, wrapping round the end."""
 
 import json
 from argparse import Namespace
