@@ -106,7 +106,7 @@ def code_of(name: str) -> dict[str, str]:
 
 
 def check(name: str) -> None:
-    """Raise UnknownName where `select` would. Imports no heavy package for the families of this folder."""
+    """Raise UnknownName if `select` would. Imports no heavy package for the families of this folder."""
     parse(name)
 
 

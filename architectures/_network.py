@@ -202,7 +202,7 @@ class Network(torch.nn.Module):
         return normalize(raise_half(embeddings)) if self.normalizes else embeddings
 
     def set_pool(self, backbone: torch.nn.Module, kind: str | None) -> None:
-        """Give the backbone the pooling of --pool (None: its own). Raises UserError where it cannot have it."""
+        """Give the backbone the pooling of --pool (None: its own). Raises UserError if it cannot have it."""
         if kind is not None:
             _pool.replace(backbone, self.name, kind)
 
@@ -251,7 +251,7 @@ class Network(torch.nn.Module):
         return {"pooled": self.backbone(images).flatten(1)}
 
     def blocks(self) -> list[torch.nn.Module]:
-        """The backbone's blocks in the order of their depth; empty where it has none."""
+        """The backbone's blocks in the order of their depth; empty if it has none."""
         return _blocks.of_backbone(self.backbone)
 
     def keep_no_activations(self) -> None:

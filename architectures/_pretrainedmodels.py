@@ -29,7 +29,7 @@ def package():
 
 @functools.cache
 def names() -> tuple[str, ...]:
-    """The constructors' names; none where the package is absent."""
+    """The constructors' names; none if the package is absent."""
     try:
         pretrainedmodels = package()
     except ImportError:
@@ -94,7 +94,7 @@ class Network(_network.Network):
         )
 
     def published_key(self, key: str) -> str:
-        """See the base: torchvision's files, layers renamed by the package."""
+        """The backbone's name for a published key: the files are torchvision's, and the package renames layers."""
         renamed = next((names for start, names in RENAMED.items() if self.constructor.startswith(start)), {})
         for old, new in renamed.items():
             if key.startswith(old):

@@ -56,7 +56,7 @@ FOREIGN_PLAIN = {
 
 
 def package():
-    """timm. Raises UserError where it is not installed."""
+    """timm. Raises UserError if it is not installed."""
     try:
         import timm
     except ImportError as error:
@@ -108,7 +108,7 @@ def weights_of(constructor: str) -> str | None:
 
 
 def fetch(config, cache: str | None) -> dict:
-    """The state dict on the hub, from the cache or the network. Raises OSError where neither has it."""
+    """The state dict on the hub, from the cache or the network. Raises OSError if neither has it."""
     import huggingface_hub
     from timm.models import load_state_dict_from_hf
 
@@ -136,7 +136,7 @@ def _files(named: str | None) -> list[str]:
 
 
 def _reach(host: str) -> None:
-    """Raise OSError where the host does not answer: the hub's client would retry for most of a minute."""
+    """Raise OSError if the host does not answer: the hub's client would retry for most of a minute."""
     with contextlib.suppress(urllib.error.HTTPError):  # is an answer too
         urllib.request.urlopen(urllib.request.Request(host, method="HEAD"), timeout=_weights.TIMEOUT).close()
 
@@ -156,7 +156,7 @@ def build(name, config, size: int | None) -> torch.nn.Module:
 
 
 def set_pool(backbone: torch.nn.Module, name: str, pool: str) -> None:
-    """Replace the pooling by `pool`. Raises UserError where the network does not allow it."""
+    """Replace the pooling by `pool`. Raises UserError if the network does not allow it."""
     remedy = "avg" if pool.startswith("token") else "token or avg"
     refused = UserError(f"--pool {pool}: {name} does not pool so: leave it out, or take {remedy}")
     if pool.startswith("gem"):

@@ -80,7 +80,7 @@ def fill(network, opt, pretrained: Pretrained | None) -> str:
 
 
 def _read(path) -> dict:
-    """The file's content, tensors only. Raises UserError where it cannot be read."""
+    """The file's content, tensors only. Raises UserError if it cannot be read."""
     for ending, description in OTHER_FILES.items():
         if str(path).endswith(ending):
             raise UserError(f"--weights {path} is {description}")
@@ -94,7 +94,7 @@ def _read(path) -> dict:
 
 
 def _download(name: str, pretrained: Pretrained, cache) -> dict:
-    """The published state dict, from the cache or the network. Raises UserError where neither has it."""
+    """The published state dict, from the cache or the network. Raises UserError if neither has it."""
     cache = os.path.expanduser(cache) if cache else None
     folder = cache or os.path.join(torch.hub.get_dir(), "checkpoints")
     file = os.path.join(folder, os.path.basename(pretrained.url))
@@ -182,7 +182,7 @@ def _load_backbone(network, place: "_checkpoints.Fit", source: str) -> tuple[lis
 
 
 def _refuse_other_prompts(state: dict, missing: list, unexpected: list, source: str) -> None:
-    """Raise UserError where a file holds prompts that the network does not have, or fewer."""
+    """Raise UserError if a file holds prompts that the network does not have, or fewer."""
     prompts = f".{_adaptation.PROMPTS}"
     are_fewer = any(key.endswith(prompts) for key in state) and any(key.endswith(prompts) for key in missing)
     if are_fewer or any(key.endswith(prompts) for key in unexpected):
@@ -191,7 +191,7 @@ def _refuse_other_prompts(state: dict, missing: list, unexpected: list, source: 
 
 
 def _refuse_other_keys(network, missing: list, unexpected: list, source: str, places: list[str]) -> None:
-    """Raise UserError where keys of the backbone are missing, or there are others.
+    """Raise UserError if keys of the backbone are missing, or there are others.
 
     `places`: where else they may lie.
     """
@@ -265,7 +265,7 @@ def _is_of_tensors(content) -> bool:
 
 
 def _whole_network(network, flat: dict, prefix: str) -> dict | None:
-    """The state of a whole network of this program around a backbone's prefix; None where there is none."""
+    """The state of a whole network of this program around a backbone's prefix; None if there is none."""
     if not f".{prefix}".endswith(".backbone."):
         return None
     state = _checkpoints.under(flat, prefix.removesuffix("backbone."))

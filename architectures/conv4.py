@@ -31,11 +31,11 @@ class Network(_network.Network):
         )
 
     def blocks(self) -> list[torch.nn.Module]:
-        """See the base: a block is convolution, BatchNorm, pooling and ReLU."""
+        """The blocks in order, each of convolution, BatchNorm, pooling and ReLU."""
         return [self.backbone[start : start + 4] for start in range(0, len(self.backbone), 4)]
 
     def keep_no_activations(self) -> None:
-        """See the base: here blocks are slices of one Sequential, not modules of it."""
+        """Recompute activations; here blocks are slices of one Sequential, so `extract` does it."""
         self.recomputes = True
 
     def extract(self, images: torch.Tensor) -> dict:

@@ -113,7 +113,7 @@ def reader(opt, name: str, root, files, grey: bool = False) -> Reader:
         files: the data set's `_files.Files`.
         grey: read them as `(1, H, W)`, not as `(3, H, W)`.
 
-    Raises UserError where `--image_cache` is not a folder.
+    Raises UserError if `--image_cache` is not a folder.
     """
     decode = _images.grey if grey else _images.decode
     decode = functools.partial(decode, most_pixels=opt.max_image_pixels)

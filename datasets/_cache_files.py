@@ -68,7 +68,7 @@ class Entry(NamedTuple):
 
 
 def _parsed(line: bytes) -> tuple[str, Entry] | None:
-    """Name and entry of a line of the index; None where the line is damaged in any way."""
+    """Name and entry of a line of the index; None if the line is damaged in any way."""
     try:
         name, *numbers = json.loads(line)
         entry = Entry(*numbers)
@@ -115,7 +115,7 @@ class Cache:
         self._pixels = None  # all of them, as one tensor on the memory map
 
     def get(self, path: str) -> torch.Tensor | None:
-        """A copy of the image with the strides of a decoded one; None where it is not in the cache."""
+        """A copy of the image with the strides of a decoded one; None if it is not in the cache."""
         place = self._places.get(path)
         if place is None:
             return None
@@ -129,7 +129,7 @@ class Cache:
         return self._pixels is not None and path in self._places
 
     def view(self, path: str) -> np.ndarray:
-        """The image on the memory map, uint8 `(H, W, C)`, to be read only. KeyError where it is not there."""
+        """The image on the memory map, uint8 `(H, W, C)`, to be read only. KeyError if it is not there."""
         shape, strides, offset = self._places[path]
         return np.ndarray((*shape[1:], shape[0]), np.uint8, self._pixels.numpy(), offset, (*strides[1:], strides[0]))
 
@@ -137,7 +137,7 @@ class Cache:
         return {**vars(self), "_pixels": None}  # a spawned process maps the file itself
 
     def _map(self) -> bool:
-        """Map the pixels into memory. False where the file cannot be mapped."""
+        """Map the pixels into memory. False if the file cannot be mapped."""
         try:
             pixels = np.memmap(self.folder / self.data, dtype=np.uint8, mode="r")
         except (OSError, ValueError):

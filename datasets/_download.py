@@ -48,7 +48,7 @@ def fetch(name: str, source: Source, into: Path) -> Path:
 
     When the connection breaks or the program is stopped, the fetched part of a file stays as `<file>.part`, and the
     next call resumes there. Of two programs at once the second waits for the first, and takes its result. Raises
-    UserError where no source answers, the MD5 differs, an archive cannot be unpacked, or `into` cannot be written.
+    UserError if no source answers, the MD5 differs, an archive cannot be unpacked, or `into` cannot be written.
     """
     target = into / source.folder
     staging = None
@@ -175,7 +175,7 @@ def _transfer(url: str, part: Path, start: int, label: str) -> bool:
 
 
 def _open(url: str, start: int):
-    """The response to a request for the bytes from `start` on; None where there are none. Raises _NoAnswerError."""
+    """The response to a request for the bytes from `start` on; None if there are none. Raises _NoAnswerError."""
     import http.client
     import urllib.error
     import urllib.request

@@ -140,7 +140,7 @@ class ImageSet(torch.utils.data.Dataset):
 
     @property
     def roles(self) -> dict[str, int]:
-        """Numbers of queries and of gallery images; empty where all images are both."""
+        """Numbers of queries and of gallery images; empty if all images are both."""
         if self.is_query.all() and self.is_gallery.all():
             return {}
         counts = {"query_images": int(self.is_query.sum()), "gallery_images": int(self.is_gallery.sum())}
@@ -200,7 +200,7 @@ class ImageSet(torch.utils.data.Dataset):
         return tuple(self.read(path).shape[1:])
 
     def _box(self, index: int) -> np.ndarray | None:
-        """The image's box `(4,)`; None where it is shown whole."""
+        """The image's box `(4,)`; None if it is shown whole."""
         if self.boxes is None or math.isnan(self.boxes[index, 0]):
             return None
         return self.boxes[index]

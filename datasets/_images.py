@@ -102,7 +102,7 @@ def decode(path: str, most_pixels: int = MOST_PIXELS, decode_jpeg=None) -> torch
 
     `decode_jpeg`: a decoder of JPEG files, such as `on_gpu`'s; None: the package's. Grey images get three equal
     channels, palettes and CMYK are converted to RGB, 16 bits a channel are scaled to 8, transparent images get a white
-    background, and images are rotated by their EXIF data. Raises UserError, naming the file, where it is missing,
+    background, and images are rotated by their EXIF data. Raises UserError, naming the file, if it is missing,
     cannot be decoded, is of none of `formats` or has more than `most_pixels`.
     """
     try:
@@ -136,7 +136,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 
 
 def _fits(path: str, height: int, width: int, most_pixels: int) -> bool:
-    """True. Raises UserError where an image has too many pixels."""
+    """True. Raises UserError if an image has too many pixels."""
     if height * width > most_pixels:
         raise _too_large(path, f"is {width:,} x {height:,}", most_pixels)
     return True
@@ -210,7 +210,7 @@ def on_gpu(device: torch.device):
 
 @functools.cache
 def jpeg_package() -> str | None:
-    """The first package of `JPEG_PACKAGES` that can decode; None where none can."""
+    """The first package of `JPEG_PACKAGES` that can decode; None if none can."""
     for package in JPEG_PACKAGES:
         with contextlib.suppress(ImportError, OSError, RuntimeError):  # not installed, or its libraries are missing
             _decoder_of(package)

@@ -77,7 +77,7 @@ def without_nobody(reading: Reading, opt) -> Reading:
     image is relevant, unless lists say otherwise. A note counts both. If the data set names no split, all are
     distractors of the test set.
 
-    Raises UserError where no image has such a label.
+    Raises UserError if no image has such a label.
     """
     if not opt.dataset_unknown_label:
         return reading
@@ -113,7 +113,7 @@ def without_nobody(reading: Reading, opt) -> Reading:
 
 
 def _nearest(reading: Reading, opt) -> str:
-    """A hint at the class whose name is nearest to a label of `--dataset_unknown_label`; empty where none is near."""
+    """A hint at the class whose name is nearest to a label of `--dataset_unknown_label`; empty if none is near."""
     classes = sorted({image.class_name for image in reading.images} - {None})
     lower = {name.lower(): name for name in classes}
     near = difflib.get_close_matches(opt.dataset_unknown_label[0].lower(), lower, n=1)

@@ -132,7 +132,7 @@ def is_hidden(name: str) -> bool:
 
 
 def ending(name: str) -> str:
-    """The ending of a file's name in lower case, `.jpg`; empty where it has none."""
+    """The ending of a file's name in lower case, `.jpg`; empty if it has none."""
     return os.path.splitext(name)[1].lower()
 
 

@@ -83,7 +83,7 @@ def _are_names(names) -> bool:
 
 
 def read(path: Path) -> dict:
-    """The content of a file of splits. Raises UserError where it is missing, damaged, or holds more than plain data."""
+    """The content of a file of splits. Raises UserError if it is missing, damaged, or holds more than plain data."""
     try:
         content = pickles.load(path)
     except Unreadable as error:
@@ -97,7 +97,7 @@ def read(path: Path) -> dict:
 
 
 def write(path: Path, splits: dict) -> None:
-    """Write a file of splits. Raises UserError where it cannot be written."""
+    """Write a file of splits. Raises UserError if it cannot be written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, "wb") as file:
         pickle.dump(splits, file, protocol=2)

@@ -216,7 +216,7 @@ def divide(
     Args:
         keeps_test: `--split_shuffle` leaves the test set unchanged, as the data set has a published split.
 
-    Raises UserError where the flags leave one of them empty, there is no such fold, or the split file does not fit.
+    Raises UserError if the flags leave one of them empty, there is no such fold, or the split file does not fit.
     """
     if not 0 <= fold < count(opt):
         raise UserError(
@@ -281,7 +281,7 @@ def _verify(folds: list[Fold], n: int) -> None:
 
 
 def read_split_file(path: str) -> dict[str, list[str]]:
-    """Split -> names, from `--split_file`. Raises UserError where it is missing, not JSON, or has another form."""
+    """Split -> names, from `--split_file`. Raises UserError if it is missing, not JSON, or has another form."""
     try:
         content = read_json(os.path.expanduser(path))
     except Unreadable as error:

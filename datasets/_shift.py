@@ -129,7 +129,7 @@ def _orders(means: np.ndarray, sides: list[list[int]]) -> list[list[int]]:
 def _swapped(
     sides: list[list[int]], swaps: int, recent: tuple[list, list], orders: list[list[int]], kept_out: int
 ) -> list[list[int]] | None:
-    """The sides after `swaps` pairs of classes have been swapped; None where too few may be.
+    """The sides after `swaps` pairs of classes have been swapped; None if too few may be.
 
     Args:
         orders: positions in each side, in the order in which they are swapped. recent: positions swapped so far, per

@@ -48,7 +48,7 @@ class OnDevice(Steps):
 
     Attributes:
         interpolation: of the crop's resize, "bilinear" or "bicubic".
-        jitter: least and greatest factor of brightness, contrast, saturation and hue, each None where it stays.
+        jitter: least and greatest factor of brightness, contrast, saturation and hue, each None if it stays.
     """
 
     def __init__(self, steps: list, size, erasing: "Erasing | None" = None):

@@ -179,7 +179,7 @@ def _existing(name: str, existing: set[str]) -> str:
 
 
 def _left_out(path: Path, unlabelled: list[int], opt) -> list[str]:
-    """A note on rows that have no label and are no distractors. Raises UserError where they may not be left out."""
+    """A note on rows that have no label and are no distractors. Raises UserError if they may not be left out."""
     if not unlabelled:
         return []
     if not opt.allow_partial_dataset:

@@ -72,11 +72,11 @@ def read(opt, root: Path) -> Reading:
 
 
 def _table(path: Path, **kinds) -> list[tuple]:
-    """The rows of one of the lists. Raises UserError where it is missing or damaged."""
+    """The rows of one of the lists. Raises UserError if it is missing or damaged."""
     return _layout.typed(path, _layout.read_table(path), **kinds)
 
 
 def _boxes(path: Path) -> dict[int, tuple[float, float, float, float]]:
-    """The box of each image by its id. Raises UserError where the file is missing or damaged."""
+    """The box of each image by its id. Raises UserError if the file is missing or damaged."""
     rows = _table(path, image=int, x=float, y=float, width=float, height=float)
     return {image: (x, y, x + width, y + height) for image, x, y, width, height in rows}

@@ -63,7 +63,7 @@ def has_validation(opt) -> bool:
 
 
 def prepare(opt, source: Path) -> Path:
-    """The folder that the flag names. Raises UserError where there is none."""
+    """The folder that the flag names. Raises UserError if there is none."""
     root = expanded(opt.dataset_folder_path)
     if not root.is_dir():
         raise UserError(f"--dataset_folder_path {root}: no such folder. Expected: {root}/<class>/<images>")
@@ -233,9 +233,9 @@ def _classes(tree: Tree, opt, levels: int) -> Reading:
 
 
 def _parts(top: Tree) -> list[str]:
-    """Those of `PARTS` whose folders make up the split; none where the root holds classes.
+    """Those of `PARTS` whose folders make up the split; none if the root holds classes.
 
-    Raises UserError where it is ambiguous.
+    Raises UserError if it is ambiguous.
     """
     root = top.root
     folders = {folder.name: folder for folder in top.levels[1]}
@@ -299,7 +299,7 @@ def _is_like_part(folder: Path) -> bool:
 def _levels_above(trees: list[Tree]) -> int:
     """How many levels of folders lie between the roots and the classes.
 
-    Raises UserError where images lie at several depths, or in parts.
+    Raises UserError if images lie at several depths, or in parts.
     """
     holders = {}  # depth below a root -> the first folder there that holds images
     for tree in trees:

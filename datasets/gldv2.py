@@ -89,7 +89,7 @@ def _solution(path: Path) -> dict[str, dict[str, list[str]]]:
 
 
 def _table(path: Path, *needed: str) -> list[dict[str, str]]:
-    """The rows of a published table. Raises UserError where it is missing or lacks a column."""
+    """The rows of a published table. Raises UserError if it is missing or lacks a column."""
     columns, rows = read_records(path, "the data set needs it")
     lacking = [name for name in needed if name not in columns]
     if lacking:

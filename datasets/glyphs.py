@@ -103,7 +103,7 @@ def prepare(opt, source: Path) -> Path:
 
 
 def _refuse_foreign(root: Path) -> None:
-    """Raise UserError where `root` exists and holds anything that no rendering writes, such as images of the user."""
+    """Raise UserError if `root` exists and holds anything that no rendering writes, such as images of the user."""
     try:
         foreign = _foreign_entry(root)
     except FileNotFoundError:  # nothing there, or another process is putting its rendering in place
@@ -116,7 +116,7 @@ def _refuse_foreign(root: Path) -> None:
 
 
 def _foreign_entry(root: Path) -> str | None:
-    """The first entry of a folder that no rendering, whole or in part, has; None where there is none."""
+    """The first entry of a folder that no rendering, whole or in part, has; None if there is none."""
     if root.is_symlink() or not root.is_dir():
         os.lstat(root)
         return "a link" if root.is_symlink() else "a file"
