@@ -1,4 +1,8 @@
-"""The flags that every network reads: its first weights, what of it trains, its pooling and its embedding layer."""
+"""The flags that every network reads: first weights, trained parts, pooling, embedding layer.
+
+`_weights.py` reads the flags of the weights, `_adaptation.py` those of a backbone of which a part trains (frozen
+blocks, LoRA, prompts, biases), `_pool.py` the pooling; `_network.py` builds the embedding layer and the neck.
+"""
 
 from architectures import _pool
 from utilities.numbers import WIDEST, number, whole

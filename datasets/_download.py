@@ -1,4 +1,9 @@
-"""Fetching a data set: resumable, MD5-checked, unpacked to a temporary folder that is then renamed."""
+"""Fetching a data set: resumable, MD5-checked, unpacked to a temporary folder that is then renamed.
+
+A data set's module names its archives in `DOWNLOAD`, a `Source`. `fetch` downloads each to `<file>.part` beside the
+data set's future folder, checks the MD5, unpacks all of them to a hidden folder and renames it, so that the folder is
+complete whenever it exists. A lock lets a second program wait for the first.
+"""
 
 import contextlib
 import glob

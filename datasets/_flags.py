@@ -1,4 +1,8 @@
-"""The flags that every data set reads: its location, its split, the augmentation of its images."""
+"""The flags that every data set reads: its location, its split, the augmentation of its images.
+
+`_reading.py` reads those of the location, `_splits.py` and `_schemes.py` those of the split, `_transforms.py` those of
+the images. The flags of one data set are in its own module.
+"""
 
 from utilities.numbers import OneOrTwo, number, whole
 from utilities.roles import DATA, EVALUATION, METHOD, PLACE

@@ -1,4 +1,8 @@
-"""A split as a torch `Dataset`: images, labels, counts, roles."""
+"""A split as a torch `Dataset`: images, labels, counts, roles.
+
+`_splits.build` makes one for each split of a data set. A sampler reads its classes, a loader its items, evaluation its
+roles (query, gallery, distractor), sequences and lists of ground truth.
+"""
 
 import math
 from collections import Counter

@@ -1,4 +1,9 @@
-"""One image: what a data set knows of it, its size and its pixels."""
+"""One image: what a data set knows of it, its size and its pixels.
+
+`Image` is the record that data sets' modules fill. `decode` turns any file that Pillow reads into upright, opaque RGB
+of 8 bits; JPEG files go through the faster decoder of torchvision or torchcodec, whose pixels are the same. `size`
+reads a file's header alone. `crop` cuts an image to its box.
+"""
 
 import contextlib
 import functools

@@ -1,4 +1,9 @@
-"""Distance of test classes from training classes, and progressions of ever harder splits (ooDML, arXiv 2107.09562)."""
+"""Distance of test classes from training classes, and progressions of ever harder splits (ooDML, arXiv 2107.09562).
+
+The distance is the Fréchet distance (FID) of a network's features. A progression swaps classes between training and
+test, and then leaves classes out, as long as the distance grows; `evenly` chooses some of its splits, equally spaced in
+FID. `tools/oodml.py` writes them to a file for --split_scheme oodml.
+"""
 
 import numpy as np
 

@@ -1,7 +1,8 @@
 """The training and test transforms: presets of `--augmentation`, and the flags that override them.
 
-`check` refuses impossible flags, `build` makes the two transforms of steps (`_steps.py`), `sizes` says to which size
-images are resized and cropped.
+`check` refuses impossible flags, `build` makes the two transforms of the steps in `_steps.py`, `sizes` says to which
+size images are resized and cropped. Photographs are resized and cropped; small images of one size (glyphs) are shown
+whole, at most shifted.
 """
 
 import math
