@@ -41,7 +41,7 @@ def test_inshop(tmp_path, layout):
     assert all(split is None or split.roles == {} for split in anew.values()), (
         "roles are of the data set's own test set"
     )
-    assert any("here all images ask" in note for note in anew["training"].notes)
+    assert any("here every image has both" in note for note in anew["training"].notes)
 
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
