@@ -24,7 +24,7 @@ from runs import RunFolder
 from tests import test_torchrun
 from tests.criteria import test_registry_wide
 from tests.engine import test_chunks
-from tests.kit.processes import Of, alone, spawned, whole_run
+from tests.kit.processes import LoneRank, one_process, spawned, whole_run
 from tests.kit.runs import assert_same_run, last_checkpoint
 from trainers import average_of
 from utilities import shards
@@ -110,7 +110,7 @@ def same_steps(rank, block, cases):
     """
     wrong = []
     for words in cases:
-        with alone():
+        with one_process():
             one, wanted = trained(*words)
         with mock.patch.object(_shards, "ENTRIES", block):
             many, found = trained(*words, "--shard_classes")
@@ -243,7 +243,7 @@ def test_the_drawn_classes_hold_the_batchs_and_are_uniform_beside_them():
 
 def test_of_foreign_classes_none_is_forced_in():
     torch.manual_seed(0)
-    shard = Shard(Of(1, 2), 9, share=0.5)  # holds 4 to 8
+    shard = Shard(LoneRank(1, 2), 9, share=0.5)  # holds 4 to 8
     assert (shard.start, shard.size) == (4, 5)
     drawn = [shard.draw(torch.tensor([0, 3, 7])) for _ in range(200)]
     assert all(
@@ -498,4 +498,4 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(UserError, match="--loss_dims 9 is more than the 5 dimensions"):
         made("softmax", loss_dims=9)
     with pytest.raises(UserError, match="2 classes are fewer than the 3 processes"):
-        Shard(Of(0, 3), 2)
+        Shard(LoneRank(0, 3), 2)

@@ -21,7 +21,7 @@ from engine import runtime
 from engine.loading import BatchesInOrder, training_loader
 from runs import RunFolder
 from tests.kit.images import random_picture, write_image
-from tests.kit.processes import Of
+from tests.kit.processes import LoneRank
 from tests.kit.runs import last_checkpoint, recorded_values, run_words
 from utilities.errors import UserError
 from utilities.locks import Lock
@@ -39,19 +39,19 @@ def one_thread():
 
 def test_parts_are_the_batch_and_evaluation_cuts_between_batches():
     for size, total in itertools.product((2, 3, 5), (1, 4, 7, 30)):
-        parts = [Of(rank, size).part(total) for rank in range(size)]
+        parts = [LoneRank(rank, size).part(total) for rank in range(size)]
         if total < size:
-            assert parts == [slice(0, total)] * size and not Of(0, size).cuts(total)
+            assert parts == [slice(0, total)] * size and not LoneRank(0, size).cuts(total)
         else:
             lengths = [part.stop - part.start for part in parts]
             assert [i for part in parts for i in range(total)[part]] == list(range(total)) and max(lengths) - min(
                 lengths
             ) <= 1
     for count, size, n in ((10, 3, 2), (2, 3, 4), (12, 3, 4), (1, 1, 3), (11, 2, 5)):
-        found = [list(BatchesInOrder(count, size, Of(rank, n))) for rank in range(n)]
+        found = [list(BatchesInOrder(count, size, LoneRank(rank, n))) for rank in range(n)]
         wanted = [list(range(start, min(start + size, count))) for start in range(0, count, size)]
         assert [batch for batches in found for batch in batches] == wanted
-        assert [len(BatchesInOrder(count, size, Of(rank, n))) for rank in range(n)] == [
+        assert [len(BatchesInOrder(count, size, LoneRank(rank, n))) for rank in range(n)] == [
             len(batches) for batches in found
         ]
         assert found[0], "the first process learns what the network gives"
@@ -113,7 +113,7 @@ def test_parts_of_batches_are_augmented_as_the_whole(photographs, wrap):
             return list(training_loader(dataset, batches, opt, 2, ranks))  # noqa: B023
 
         whole = loaded(None)
-        parts = [loaded(Of(rank, 3)) for rank in range(3)]
+        parts = [loaded(LoneRank(rank, 3)) for rank in range(3)]
         for number, batch in enumerate(whole):
             for name in ("images", "labels"):
                 assert torch.equal(torch.cat([getattr(part[number], name) for part in parts]), getattr(batch, name)), (
@@ -165,7 +165,7 @@ def test_what_cannot_be_is_refused(monkeypatch):
     ):
         with pytest.raises(UserError, match=said):
             parameters.resolve(["--dataset", "glyphs", *more])
-    monkeypatch.setattr(runtime, "Ranks", lambda: Of(0, 4))
+    monkeypatch.setattr(runtime, "Ranks", lambda: LoneRank(0, 4))
     with pytest.raises(UserError, match="--bs 2 is less than torchrun's 4 processes"):
         runtime.Runtime(parameters.resolve(["--dataset", "glyphs", "--bs", "2"]))
 

@@ -21,7 +21,7 @@ from metrics.neighbours import rerank as reranking
 from metrics.neighbours import search as searching
 from metrics.neighbours.search import Limits
 from tests.kit.plain_metrics import random_lists, random_space
-from tests.kit.processes import Of, alone, spawned
+from tests.kit.processes import LoneRank, one_process, spawned
 from tests.kit.splits import Network, made_splits, options
 from utilities.errors import NotFinite
 from utilities.hyperbolic import Ball
@@ -37,7 +37,7 @@ SMALL = Limits(rows=8, columns=32, sample=9)  # several tiles: one process compu
 def test_portions_are_all_rows_cut_between_units():
     totals = ((0, 1), (1, 1), (4, 1), (17, 1), (17, 4), (3, 4), (4096 * 3 + 7, 4096), (8, 4))
     for size, (total, unit) in itertools.product((1, 2, 3, 5), totals):
-        parts = Of(0, size).portions(total, unit)
+        parts = LoneRank(0, size).portions(total, unit)
         assert len(parts) == size and [i for part in parts for i in range(total)[part]] == list(range(total))
         assert all(part.start % unit == 0 for part in parts if part.stop > part.start)
         lengths = [part.stop - part.start for part in parts]
@@ -231,7 +231,7 @@ def same_evaluation(rank, folder, full):
         runtime = Runtime(opt)
         with mock.patch.object(searching.Search, "run", run):
             found, embedded = evaluation.evaluate(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)
-        with alone():
+        with one_process():
             expected = evaluation.score(embedded, opt, Runtime(opt))
         assert list(found) == list(expected) and all(same(found[split], expected[split]) for split in found), more
     first = [rows.start == 0 for rows in searched]

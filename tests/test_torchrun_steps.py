@@ -26,7 +26,7 @@ from tests.engine.test_chunks import (
     trained,
 )
 from tests.kit import processes
-from tests.kit.processes import alone, spawned
+from tests.kit.processes import one_process, spawned
 from utilities.criterion import takes_reference
 from utilities.errors import UserError
 
@@ -142,7 +142,7 @@ def travelling(rank):
 
     for (trainer, features), chunk_size in itertools.product(((None, []), (reading, [[Network.feature_dim]])), (0, 4)):
         how = {"steps": 1, "trainer": trainer}
-        with alone():
+        with one_process():
             one = trained(0, "--loss", "contrastive", **how)
         with mock.patch.object(Ranks, "gather", counted):
             many = trained(chunk_size, "--loss", "contrastive", **how)

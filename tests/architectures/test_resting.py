@@ -330,5 +330,5 @@ def test_a_linear_probe_and_what_is_refused(data, tmp_path, capsys):
     probe = ["--freeze_backbone", "--embed_dim", "0", "--dry_run"]
     tiny.run(data, tmp_path, "--trainer", "classifier", *probe, "--loss_weights", "metric_loss=0")
     assert "dry run: one batch of" in capsys.readouterr().out
-    with tiny.refused("there is nothing to train: with --freeze_backbone and --embed_dim 0"):
+    with refused("there is nothing to train: with --freeze_backbone and --embed_dim 0"):
         tiny.run(data, tmp_path, "--trainer", "metric_only", *probe)

@@ -12,6 +12,7 @@ import batch_mining
 import criteria
 from tests.kit import tiny
 from tests.kit.mining import assert_drawn_with
+from tests.kit.refusals import refused
 from utilities.errors import UserError
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 3, 3])
@@ -94,11 +95,9 @@ def test_a_miner_and_wrong_values_are_refused():
         ).loss_triplet_per_anchor
         == "all"
     )
-    with tiny.refused(
-        "--loss_triplet_per_anchor 3: --batch_mining distance chooses the triplets; add --batch_mining none"
-    ):
+    with refused("--loss_triplet_per_anchor 3: --batch_mining distance chooses the triplets; add --batch_mining none"):
         tiny.resolve("--loss", "triplet", "--loss_triplet_per_anchor", "3")
-    with tiny.refused("--loss_triplet_per_anchor 3: a miner chooses"):
+    with refused("--loss_triplet_per_anchor 3: a miner chooses"):
         criteria.select("triplet", batchminer=batch_mining.select("all"), loss_triplet_per_anchor=3)
     for value in (0, "some", 1.5):
         with pytest.raises(UserError, match="loss_triplet_per_anchor"):

@@ -7,6 +7,7 @@ import parameters
 from runs import RunFolder, checkpoint
 from tests.kit import tiny
 from tests.kit.data_sets import make_folder
+from tests.kit.refusals import refused
 
 
 def test_training_goes_by_the_super_classes_and_nothing_else_changes(tmp_path, data):
@@ -36,7 +37,7 @@ def test_training_goes_by_the_super_classes_and_nothing_else_changes(tmp_path, d
             by_super[split].image_list == by_class[split].image_list
             and by_super[split].class_names == by_class[split].class_names
         )
-    with tiny.refused("--label_level_train 1: --dataset folder has no super-classes; online_products, glyphs and"):
+    with refused("--label_level_train 1: --dataset folder has no super-classes; online_products, glyphs and"):
         datasets.select("folder", dataset_folder_path=str(data), label_level_train=1)
     run = tiny.run(
         root,
@@ -60,5 +61,5 @@ def test_training_goes_by_the_super_classes_and_nothing_else_changes(tmp_path, d
         == pytest.approx(RunFolder(run.folder).selected["values"]["test"]["map_r"])
         != by_super["test"]["map_r"]
     )
-    with tiny.refused("the images that train, validate and test"):
+    with refused("the images that train, validate and test"):
         parameters.resolve(["--resume_from", str(run.folder), "--label_level_train", "0", "--resume_allow_changes"])

@@ -29,7 +29,7 @@ from engine.step import StepResult
 from runs import reports
 from tests.kit.data_sets import make_folder
 from tests.kit.images import random_picture, write_image
-from tests.kit.processes import Of
+from tests.kit.processes import LoneRank
 from tests.kit.runs import assert_same_run, run_words
 from utilities import spans
 from utilities.errors import UserError
@@ -269,7 +269,7 @@ def test_batches_are_the_drawn_crops_of_the_decoded_images(root, tmp_path):
 def test_parts_of_processes_are_the_batch_of_one(root, tmp_path):
     argv = words(root, tmp_path / "cache", *ALL)
     whole_batches = loaded(argv)
-    parts = [loaded(argv, Of(rank, 3)) for rank in range(3)]
+    parts = [loaded(argv, LoneRank(rank, 3)) for rank in range(3)]
     for number, batch in enumerate(whole_batches):
         assert torch.equal(torch.cat([part[number].images for part in parts]), batch.images)
         assert torch.equal(torch.cat([part[number].labels for part in parts]), batch.labels)

@@ -18,7 +18,7 @@ from engine.erasing import Erased, pixel_of
 from engine.loading import training_loader
 from engine.runtime import Runtime
 from tests.engine.test_chunks import batches, trained
-from tests.kit.processes import Of
+from tests.kit.processes import LoneRank
 
 
 def test_rectangles_are_within_their_bounds():
@@ -140,7 +140,7 @@ def test_parts_and_workers_get_the_same_rectangles(folder_data):
     batches = loaded(flags)
     assert sum(int(batch.images.boxes[:, 2].bool().sum()) for batch in batches) >= 8
     by_worker = loaded(flags, kernels=1)
-    by_rank = [loaded(flags, Of(rank, 3)) for rank in range(3)]
+    by_rank = [loaded(flags, LoneRank(rank, 3)) for rank in range(3)]
     for number, batch in enumerate(batches):
         for name in ("images", "boxes"):
             expected = getattr(batch.images, name)

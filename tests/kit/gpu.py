@@ -1,10 +1,9 @@
-"""A stand-in for a GPU: tensors say that they are on one, and what would hold up the device there is counted. They stay
-on the CPU.
+"""A stand-in for a GPU: tensors of the CPU claim to be on one, and operations that would wait for it are counted.
 
 What waits on a GPU: reading a value or a size back (`item`, `tolist`, `nonzero`, a boolean index …), and copying
-numbers of Python there. `torch.cuda.set_sync_debug_mode("error")` says the same of a real one; see tests/test_gpu.py.
-All tensors count as its own, so that what a step does on purpose with tensors of the CPU (an optimiser's counters, the
-draws of subset mining) has to be paused.
+numbers of Python there. On a real one `torch.cuda.set_sync_debug_mode("error")` does the same; see tests/test_gpu.py.
+All tensors count as its own, so that intended work with tensors of the CPU (an optimiser's counters, the draws of
+subset mining) has to be paused.
 """
 
 import contextlib
@@ -29,23 +28,12 @@ def _is_ours(path: str) -> bool:
 DEVICE = torch.Tensor.device
 IS_CUDA = torch.Tensor.is_cuda
 # Kernels whose CUDA form asks the device for a number, by the name of the operator without its overload.
-WAITING = {
-    "_local_scalar_dense",
-    "nonzero",
-    "masked_select",
-    "_unique",
-    "_unique2",
-    "unique_dim",
-    "unique_consecutive",
-    "unique_dim_consecutive",
-    "bincount",
-    "equal",
-    "_linalg_eigh",
-    "_linalg_svd",
-    "_linalg_check_errors",
-    "linalg_lstsq",
-    "histogram",
-}
+WAITING = set(
+    (
+        "_local_scalar_dense nonzero masked_select _unique _unique2 unique_dim unique_consecutive "
+        "unique_dim_consecutive bincount equal _linalg_eigh _linalg_svd _linalg_check_errors linalg_lstsq histogram"
+    ).split()
+)
 TO_PYTHON = {torch.Tensor.tolist, torch.Tensor.cpu, torch.Tensor.numpy, torch.Tensor.__array__}
 
 
@@ -121,10 +109,9 @@ class _Functions(TorchFunctionMode):
     @staticmethod
     def _reads(function, args: tuple, kwargs: dict) -> bool:
         """Whether a value comes back to Python or the CPU."""
-        if function is torch.Tensor.to and not sys._getframe(2).f_globals.get("__name__", "").startswith("torch."):
-            return any(
-                map(_is_host, (*args[1:], kwargs.get("device")))
-            )  # torch's own code knows where the tensors really are
+        caller = sys._getframe(2).f_globals.get("__name__", "")
+        if function is torch.Tensor.to and not caller.startswith("torch."):  # which knows where tensors really are
+            return any(map(_is_host, (*args[1:], kwargs.get("device"))))
         return function in TO_PYTHON
 
     @staticmethod

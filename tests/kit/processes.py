@@ -17,7 +17,7 @@ from tests.kit.runs import equal_states
 from utilities.processes import Alone
 
 
-class Of(Ranks):
+class LoneRank(Ranks):
     """One of several processes, without the others."""
 
     def __init__(self, rank, size):
@@ -26,15 +26,13 @@ class Of(Ranks):
 
 
 @contextlib.contextmanager
-def alone():
+def one_process():
     with mock.patch("engine.runtime.Ranks", Alone):
         yield
 
 
 def spawned(n: int, work, *arguments, backend="gloo") -> None:
-    """`work(rank, *arguments)` in n joined processes; an error of one of them is an AssertionError with its
-    traceback.
-    """
+    """`work(rank, *arguments)` in n joined processes; an error in one is an AssertionError with its traceback."""
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(torch.multiprocessing.ProcessExitedException):
             how = "spawn" if torch.cuda.is_available() else "fork"  # which has imported all; CUDA's state is in no fork
@@ -60,19 +58,19 @@ def _start(rank, n, folder, backend, work, arguments):
 
 @contextlib.contextmanager
 def mining():
-    """Inside, what miners give is kept in the list that this gives."""
+    """Context in which the tuples of miners are appended to the list that this gives."""
     tuples = []
-    plain = batch_mining.select
+    plain_select = batch_mining.select
 
-    def select(*arguments, **named):
-        miner = plain(*arguments, **named)
+    def select(*arguments, **flags):
+        miner = plain_select(*arguments, **flags)
 
         class Recording(type(miner)):
-            @functools.wraps(type(miner).__call__)  # whether it takes a reference is asked of its signature
-            def __call__(self, *inputs, **more):
-                found = super().__call__(*inputs, **more)
-                tuples.append([part.clone() for part in found if torch.is_tensor(part)])
-                return found
+            @functools.wraps(type(miner).__call__)  # its signature shows whether it takes a reference
+            def __call__(self, *inputs, **options):
+                mined = super().__call__(*inputs, **options)
+                tuples.append([part.clone() for part in mined if torch.is_tensor(part)])
+                return mined
 
         miner.__class__ = Recording
         return miner
@@ -82,42 +80,41 @@ def mining():
 
 
 def same_steps(rank, cases):
-    """Each case, (chunk size, flags, how), of `test_chunks.trained`: the parameters are those of one process, and the
-    mined tuples.
+    """Each case, (chunk size, flags, options), of `test_chunks.trained`: parameters and tuples are those of one process.
 
-    What one process gives is computed by one of the processes, a case each in turn. All that is wrong is said at the
+    What one process gives is computed by one of the processes, a case each in turn. All failures are reported at the
     end.
     """
-    wanted = {}
-    wrong = []
-    with alone():
+    expected = {}
+    failures = []
+    with one_process():
         for number in range(rank, len(cases), torch.distributed.get_world_size()):
-            _, flags, how = cases[number]
+            _, flags, options = cases[number]
             with mining() as mined:
-                wanted[number] = (*test_chunks.trained(0, *flags, **how), mined)
-    for number, (chunk_size, flags, how) in enumerate(cases):
+                expected[number] = test_chunks.trained(0, *flags, **options), mined
+    for number, (chunk_size, flags, options) in enumerate(cases):
         with mining() as mined:
-            found = test_chunks.trained(chunk_size, *flags, **how)
-        ranks = found[1].runtime.ranks
+            result = test_chunks.trained(chunk_size, *flags, **options)
+        trainer, step, *_ = result
+        ranks = step.runtime.ranks
         assert ranks.rank == rank and ranks.size > 1
-        state = {name: value for name, value in found[0].state_dict().items() if torch.is_tensor(value)}
+        state = {name: value for name, value in trainer.state_dict().items() if torch.is_tensor(value)}
         shared = ranks.share(state)
         try:
             assert equal_states(state, shared), "all processes have the same"
-            if number in wanted:
-                *one, mined_by_one = wanted[number]
-                test_chunks.assert_same_steps(one, found, *test_chunks.TOLERANCES[how.get("dtype", torch.float64)])
-                assert equal_states(mined, mined_by_one), "the same tuples"
+            if number in expected:
+                expected_result, expected_tuples = expected[number]
+                tolerances = test_chunks.TOLERANCES[options.get("dtype", torch.float64)]
+                test_chunks.assert_same_steps(expected_result, result, *tolerances)
+                assert equal_states(mined, expected_tuples), "the same tuples"
         except AssertionError as error:
-            wrong.append(f"{chunk_size} {flags} {how}: {error}")
-    assert not wrong, "\n".join(wrong)
+            failures.append(f"{chunk_size} {flags} {options}: {error}")
+    assert not failures, "\n".join(failures)
 
 
 def own_draws(rank):
-    """Each process draws its own dropout, another one in each step; what the losses draw stays equal, and so do the
-    parameters.
-    """
-    said = io.StringIO()
+    """Each process draws its own dropout, another one in each step; draws of losses, and parameters, stay equal."""
+    output = io.StringIO()
     masks = []
 
     class Masked(test_chunks.Noisy):
@@ -125,21 +122,19 @@ def own_draws(rank):
             masks.append(torch.nn.functional.dropout(torch.ones(64), 0.5))
             return super().forward(images)
 
-    for chunk_size, flags in (
-        (0, ["--loss", "softmax"]),
-        (4, ["--loss", "triplet", "--batch_mining", "random"]),
-    ):  # draws nothing; draws
+    without_draws = (0, ["--loss", "softmax"])
+    with_draws = (4, ["--loss", "triplet", "--batch_mining", "random"])
+    for chunk_size, flags in (without_draws, with_draws):
         masks.clear()
-        with contextlib.redirect_stdout(said):
-            made, step, _, draw = test_chunks.trained(chunk_size, *flags, network=Masked)
-        drawn = step.runtime.ranks.gather({"masks": torch.stack(masks)[None]}, step.runtime.ranks.size)[
-            "masks"
-        ].flatten(0, 1)
+        with contextlib.redirect_stdout(output):
+            trainer, step, _, draw = test_chunks.trained(chunk_size, *flags, network=Masked)
+        ranks = step.runtime.ranks
+        all_masks = ranks.gather({"masks": torch.stack(masks)[None]}, ranks.size)["masks"].flatten(0, 1)
         runs = 2 if chunk_size else 1  # a chunk draws the same in both of its runs
-        assert len(drawn.unique(dim=0)) == len(drawn) / runs, "no two alike"
-        mine = torch.cat([draw[None], *[parameter.detach().flatten() for parameter in made.network.parameters()]])
-        assert torch.equal(step.runtime.ranks.share(mine), mine)
-    assert said.getvalue().count("2 processes: dropout and stochastic depth draw for each process's part") == 2
+        assert len(all_masks.unique(dim=0)) == len(all_masks) / runs, "no two are equal"
+        state = torch.cat([draw[None], *[parameter.detach().flatten() for parameter in trainer.network.parameters()]])
+        assert torch.equal(ranks.share(state), state)
+    assert output.getvalue().count("2 processes: dropout and stochastic depth draw for each process's part") == 2
 
 
 def steps_and_draws(rank, cases):
@@ -148,7 +143,7 @@ def steps_and_draws(rank, cases):
 
 
 def whole_run(rank, words):
-    """What the command line asks for, in this process."""
+    """Run main.py's command line in this process."""
     import main
     import parameters
 
@@ -156,14 +151,18 @@ def whole_run(rank, words):
 
 
 def programs(rank, commands):
-    """What command lines ask for, one after the other: (main.py or search, words) each. Without pictures, which take
-    longer.
-    """
+    """Run command lines one after the other, (main.py or search, words) each; without pictures, which take longer."""
     from search import __main__ as searcher
 
+    def draw_nothing(*arguments):
+        return []
+
     with (
-        mock.patch("evaluation.outputs.draw_pictures", lambda *given: []),
-        mock.patch("search.report.draw", lambda *given: []),
+        mock.patch("evaluation.outputs.draw_pictures", draw_nothing),
+        mock.patch("search.report.draw", draw_nothing),
     ):
         for program, words in commands:
-            searcher.search(words) if program != "main.py" else whole_run(rank, words)
+            if program == "main.py":
+                whole_run(rank, words)
+            else:
+                searcher.search(words)

@@ -1,9 +1,7 @@
-"""A network of a few weights in float64, batches for it, short runs on real images, slow formulas, and what every trainer is held to."""
+"""A network of a few weights in float64, batches for it, slow formulas on lists, and short runs on real images."""
 
-import contextlib
 import math
 
-import pytest
 import torch
 
 import criteria
@@ -14,14 +12,13 @@ from engine.loading import Batch
 from engine.optimisers import build_optimizer
 from engine.runtime import Runtime
 from engine.step import Step, StepSettings
-from runs import RunFolder, checkpoint
-from tests.kit.runs import SHORT_RUN
-from utilities.errors import UserError
+from runs import RunFolder
+from tests.kit.runs import equal_states, last_checkpoint, run_words
 from utilities.words import parse_weights
 
 
 class Network(torch.nn.Module):
-    """Images of 4 x 4 pixels through one layer, with a BatchNorm: a map and six pooled features; `embed_dim` dimensions."""
+    """Images of 4 x 4 pixels through one layer with a BatchNorm: a map, six pooled features, `embed_dim` dimensions."""
 
     feature_dim = 6
     input_size = 4
@@ -85,16 +82,8 @@ def batch(labels=(0, 0, 1, 1, 2, 2), views=1, seed=3):
 def trainer(name, *flags, network=None, n_classes=4, make=trainers.select):
     """A trainer of that network in float64, and its flags."""
     torch.manual_seed(0)
-    opt = parameters.read(
-        [
-            "--dataset",
-            "glyphs",
-            "--trainer",
-            name,
-            *"--embed_dim 4 --loss multisimilarity --batch_mining none".split(),
-            *flags,
-        ]
-    )
+    words = f"--dataset glyphs --trainer {name} --embed_dim 4 --loss multisimilarity --batch_mining none".split()
+    opt = parameters.read([*words, *flags])
     opt.n_classes = n_classes
     network = Network() if network is None else network
     return make(name, opt, network, criteria.select(opt.loss, opt, None)).double(), opt
@@ -108,34 +97,31 @@ def step(opt, trainer):
     return step
 
 
-def losses(trainer, given):
+def losses(trainer, batch):
     """Outputs and losses of a batch."""
-    outputs = trainer.outputs(given.images)
-    return outputs, trainer.losses(outputs, given)
+    outputs = trainer.outputs(batch.images)
+    return outputs, trainer.losses(outputs, batch)
 
 
 def gradients(loss, module) -> set[str]:
     """The names of the parameters that a loss reaches."""
     module.zero_grad(set_to_none=True)
     loss.backward(retain_graph=True)
-    return {
-        name
-        for name, parameter in module.named_parameters()
-        if parameter.grad is not None and bool((parameter.grad != 0).any())
-    }
+    gradient_of = {name: parameter.grad for name, parameter in module.named_parameters()}
+    return {name for name, gradient in gradient_of.items() if gradient is not None and gradient.any()}
 
 
 def groups(opt, trainer) -> dict:
-    """Group's name -> it; every parameter that is trained is in exactly one."""
-    found = build_optimizer(trainer.network, trainer.criterion, opt, trainer.param_groups(opt)).param_groups
-    assert sorted(id(p) for group in found for p in group["params"]) == sorted(
-        id(p) for p in trainer.parameters() if p.requires_grad
-    )
-    assert len({group["name"] for group in found}) == len(found)
-    return {group["name"]: group for group in found}
+    """Name -> group of parameters; every parameter that is trained is in exactly one."""
+    param_groups = build_optimizer(trainer.network, trainer.criterion, opt, trainer.param_groups(opt)).param_groups
+    grouped = [id(p) for group in param_groups for p in group["params"]]
+    assert sorted(grouped) == sorted(id(p) for p in trainer.parameters() if p.requires_grad)
+    by_name = {group["name"]: group for group in param_groups}
+    assert len(by_name) == len(param_groups)
+    return by_name
 
 
-# ------------------------------------------------------------------------------------------------------------ slow formulas on lists
+# ---------------------------------------------------------------------------------------------- slow formulas on lists
 def dot(x, y):
     return sum(a * b for a, b in zip(x, y, strict=True))
 
@@ -161,21 +147,10 @@ def rows_of(columns):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-# --------------------------------------------------------------------------------------------------------------------------
-# whole runs
-def words(data, tmp_path, *more):
+# ---------------------------------------------------------------------------------------------------------- whole runs
+def words(data, tmp_path, *flags):
     """The command line of the shortest run on a folder of images."""
-    return [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(data),
-        "--save_path",
-        str(tmp_path / "runs"),
-        *SHORT_RUN,
-        *"--loss triplet --group Trainer --no_train_metrics".split(),
-        *more,
-    ]
+    return run_words(data, tmp_path / "runs", *"--loss triplet --group Trainer --no_train_metrics".split(), *flags)
 
 
 def resolve(*flags):
@@ -183,55 +158,40 @@ def resolve(*flags):
     return parameters.resolve(["--dataset", "glyphs", *flags])
 
 
-def read(data, tmp_path, *more):
+def read(data, tmp_path, *flags):
     """The flags of `words`."""
-    return parameters.read(words(data, tmp_path, *more))
+    return parameters.read(words(data, tmp_path, *flags))
 
 
-def run(data, tmp_path, *more):
-    """Train it."""
-    return main.main(read(data, tmp_path, *more))
+def run(data, tmp_path, *flags):
+    """The run of `words`, trained."""
+    return main.main(read(data, tmp_path, *flags))
 
 
-def measured(run, *more):
-    """What `--evaluate` says of it."""
-    return main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder), *more]))
+def measured(run, *flags):
+    """The results of `--evaluate` on a run."""
+    return main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder), *flags]))
 
 
-def assert_equal_states(one, other, name=""):
-    """Nested dicts of tensors and other values, to the bit."""
-    if isinstance(one, dict):
-        assert one.keys() == other.keys(), name
-        for key, value in one.items():
-            assert_equal_states(value, other[key], f"{name}.{key}")
-    else:
-        assert torch.equal(one, other) if torch.is_tensor(one) else one == other, name
-
-
-def assert_equal_runs(one, other):
+def assert_equal_runs(first, second):
     """The same last checkpoint and the same records, but for seconds."""
-    states = [checkpoint.read(folder / checkpoint.LAST) for folder in (one, other)]
+    a = last_checkpoint(first)
+    b = last_checkpoint(second)
     for part in ("state_dict", "criterion", "trainer"):
-        assert_equal_states(*(state.get(part, {}) for state in states), part)
-    assert states[0]["run"]["last"] == states[1]["run"]["last"]
-    values = [RunFolder(folder).metrics for folder in (one, other)]
-    values = [rows[~rows.metric.str.contains("seconds|time")].reset_index(drop=True) for rows in values]
-    assert values[0].equals(values[1])
+        assert equal_states(a.get(part, {}), b.get(part, {})), part
+    assert a["run"]["last"] == b["run"]["last"]
+    records = []
+    for folder in (first, second):
+        rows = RunFolder(folder).metrics
+        records.append(rows[~rows.metric.str.contains("seconds|time")].reset_index(drop=True))
+    assert records[0].equals(records[1])
 
 
 def assert_resumes(data, tmp_path, *flags, epochs=2):
-    """A run that stops after each epoch and goes on is, bit for bit, the one that does not. Returns the whole run."""
+    """A run that stops after each epoch and goes on equals the one that does not, to the bit. Returns the whole run."""
     whole = run(data, tmp_path, *flags, "--n_epochs", str(epochs), "--savename", "Whole")
     parted = run(data, tmp_path, *flags, "--n_epochs", "1", "--savename", "Parted")
     for epoch in range(2, epochs + 1):
         main.main(parameters.read(["--resume_from", str(parted.folder), "--n_epochs", str(epoch)]))
     assert_equal_runs(whole.folder, parted.folder)
     return whole
-
-
-@contextlib.contextmanager
-def refused(match):
-    """A UserError of one line."""
-    with pytest.raises(UserError, match=match) as caught:
-        yield
-    assert "\n" not in str(caught.value)

@@ -12,6 +12,7 @@ import trainers
 from batch_mining._miner import Miner
 from tests.criteria._table import PINNED_LABELS, PINNED_VECTORS
 from tests.kit import tiny
+from tests.kit.refusals import refused
 from trainers import _memory, _regularizers
 from trainers._averaging import MovingAverage
 from trainers._memory import KEYS
@@ -99,23 +100,23 @@ def mined_by(criterion, miner):
 
 def test_a_memory_that_cannot_work_is_refused_in_one_line():
     for loss in ("arcface", "proxyanchor", "softtriplet"):
-        with tiny.refused(f"--memory_size 10: --loss {loss} compares no samples that a memory could hold"):
+        with refused(f"--memory_size 10: --loss {loss} compares no samples that a memory could hold"):
             tiny.trainer("metric_only", "--loss", loss, *MEMORY, "0")
-    with tiny.refused("BatchAlone takes no reference"):
+    with refused("BatchAlone takes no reference"):
         against(*MEMORY, "0", criterion=BatchAlone)
     of_the_package = ["--loss", "pml", "--loss_pml_class"]
     for name, message in (
         ("ArcFaceLoss", "ArcFaceLoss takes no reference, nor a memory"),
         ("NCALoss", "NCALoss cannot leave an anchor's own image out"),
     ):
-        with tiny.refused(message):
+        with refused(message):
             tiny.trainer("metric_only", *of_the_package, name, *MEMORY, "5")
     tiny.trainer("metric_only", *of_the_package, "CircleLoss", *MEMORY, "5")
     for miner, message in (
         (WithinBatches(), "WithinBatches takes no reference: its mine"),
         (lambda batch, labels: [], "takes no reference: its call"),
     ):
-        with tiny.refused(message):
+        with refused(message):
             tiny.trainer(
                 "metric_only",
                 "--loss",
@@ -128,10 +129,10 @@ def test_a_memory_that_cannot_work_is_refused_in_one_line():
                     name, opt, network, mined_by(criterion, miner)
                 ),
             )
-    with tiny.refused("--memory_size 3 is less than the 6 embeddings of a batch"):
+    with refused("--memory_size 3 is less than the 6 embeddings of a batch"):
         tiny.losses(against("--memory_size", "3")[0], tiny.batch())
     trainer, opt = against(*MEMORY, "0", make=lambda name, *arguments: OwnLoss(*arguments))
-    with tiny.refused("--memory_size has no effect with this --trainer"):
+    with refused("--memory_size has no effect with this --trainer"):
         tiny.step(opt, trainer)(tiny.batch())
 
 
@@ -217,7 +218,7 @@ def test_regularisers_are_losses_of_a_step():
     torch.testing.assert_close(
         losses["weight_regularizer"], theirs(trainer.criterion.proxies), rtol=1e-3, atol=0
     )  # other epsilons
-    with tiny.refused("there is one class alone"):  # of several centres
+    with refused("there is one class alone"):  # of several centres
         tiny.trainer("metric_only", "--loss", "subcenter_arcface", "--weight_regularizer", "regular_face", n_classes=1)
     for loss, flags, message in (
         ("contrastive", ["--weight_regularizer", "regular_face"], "--loss contrastive trains no class vectors"),
@@ -229,7 +230,7 @@ def test_regularisers_are_losses_of_a_step():
         ("arcface", ["--weight_regularizer", "sparse_centers"], "--loss arcface has one vector a class"),
         ("triplet", ["--embed_regularizer", "lp", "--arch", "conv4_normalize"], "have length 1"),
     ):
-        with tiny.refused(message):
+        with refused(message):
             tiny.trainer(
                 "metric_only", "--loss", loss, *flags, network=tiny.Network(normalizes="conv4_normalize" in flags)
             )

@@ -11,6 +11,7 @@ import criteria
 from engine.loading import Batch
 from runs.start_up import described_network
 from tests.kit import tiny
+from tests.kit.refusals import refused
 from tests.kit.tiny import distance
 from trainers.cascaded import hardest
 from utilities.criterion import with_tuples
@@ -114,19 +115,19 @@ def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path):
         ),
         (["--cascade_sizes", *"44444", "--cascade_percents", *"11111"], "only 4 stages of conv4_normalize are known"),
     ):
-        with tiny.refused(message):
+        with refused(message):
             tiny.run(data, tmp_path, "--trainer", "cascaded", *flags, "--dry_run")
-    with tiny.refused("gives its stages"):
+    with refused("gives its stages"):
         tiny.trainer("cascaded", "--loss", "triplet")
     unknown = network()
     unknown.STAGES = {}
-    with tiny.refused("no stages of conv4_normalize are known"):
+    with refused("no stages of conv4_normalize are known"):
         tiny.trainer("cascaded", "--loss", "triplet", network=unknown)
 
 
 @pytest.mark.parametrize("flag", ["--neck bn", "--memory_size 20", "--metrix 0.4"])
 def test_what_it_never_asks_for_is_refused(flag):
-    with tiny.refused(f"{flag.split()[0]}.* has no effect with --trainer cascaded"):
+    with refused(f"{flag.split()[0]}.* has no effect with --trainer cascaded"):
         tiny.resolve("--trainer", "cascaded", "--loss", "contrastive", *flag.split())
 
 

@@ -9,6 +9,7 @@ import torch
 
 import criteria
 from tests.kit import tiny
+from tests.kit.refusals import refused
 from tests.kit.tiny import linear
 from trainers import _classifier
 
@@ -120,9 +121,9 @@ def test_how_the_classifier_begins_and_its_rates():
 
 def test_what_cannot_be_the_loss_is_one_line_before_anything_is_loaded():
     for name in {name for name in dir(torch.nn) if name.endswith("Loss")} - {"CrossEntropyLoss", "MultiMarginLoss"}:
-        with tiny.refused("Loss"):
+        with refused("Loss"):
             tiny.resolve("--trainer", "classifier", "--classifier_loss", name)
-    with tiny.refused("CrossEntropyLoss --classifier_kwargs weight=.* cannot take logits"):
+    with refused("CrossEntropyLoss --classifier_kwargs weight=.* cannot take logits"):
         tiny.trainer("classifier", "--classifier_kwargs", "weight=[1,2]")
     tiny.resolve(
         "--trainer", "classifier", "--classifier_smoothing", ".85", "--classifier_smoothing_over", "others"
@@ -157,5 +158,5 @@ def test_without_the_metric_loss_it_is_plain_classification():
     for (name, parameter), expected in zip(trainer.named_parameters(), single.parameters(), strict=True):
         assert torch.allclose(parameter, expected, rtol=0, atol=1e-14), name
     trainer, opt = tiny.trainer("classifier", "--loss_weights", "metric_loss=0", "classifier_loss=0")
-    with tiny.refused("all of metric_loss, classifier_loss weigh 0"):
+    with refused("all of metric_loss, classifier_loss weigh 0"):
         tiny.step(opt, trainer)(tiny.batch())

@@ -17,6 +17,7 @@ from engine.step import Step, StepSettings
 from runs import checkpoint
 from tests.kit import tiny
 from tests.kit.documents import documented_example
+from tests.kit.refusals import refused
 from utilities.words import parse_weights
 
 
@@ -172,12 +173,12 @@ REFUSED = [
 
 def test_what_cannot_work_is_refused_in_one_line():
     for name, words, message in REFUSED:
-        with tiny.refused(message):
+        with refused(message):
             tiny.resolve("--trainer", name, *words)
     for name in ("adversarial", "diva"):
-        with tiny.refused("pooled features"):
+        with refused("pooled features"):
             tiny.trainer(name, "--loss", "triplet", network=torch.nn.Linear(3, 4))
-    with tiny.refused("--intrabatch_heads 3 does not divide the embedding's 4 dimensions"):
+    with refused("--intrabatch_heads 3 does not divide the embedding's 4 dimensions"):
         tiny.trainer("intrabatch", "--intrabatch_heads", "3")
     for flag, value in (
         ("--classifier_smoothing", ".1"),
@@ -267,7 +268,7 @@ def test_a_network_of_several_embeddings_is_trained_by_one_of_them(evaltypes, ch
     assert all(torch.equal(outputs[name], outputs[chosen]) for name in ("embeddings", "evaluated"))
     assert trainer.criterion.proxies.shape == (3, {"wide": 4, "narrow": 2}[chosen]), "class vectors are as wide"
     trainer = build_trainer(opt.but(evaltypes=["narrow"]), SeveralEmbeddings(embed_dims=None), Runtime(opt))
-    with tiny.refused("embeddings of 2 dimensions, class vectors of 4"):
+    with refused("embeddings of 2 dimensions, class vectors of 4"):
         tiny.losses(trainer, tiny.batch())
 
 
@@ -316,18 +317,18 @@ def test_a_step_minimises_the_weighted_sum(weights):
 def test_weights_of_losses_that_there_are_not_are_refused():
     assert parse_weights(["a=1", "b_loss=.5"]) == {"a": 1.0, "b_loss": 0.5}
     for word in ("a", "=1", "a=x", "a=nan", "a=inf"):
-        with tiny.refused("--loss_weights"):
+        with refused("--loss_weights"):
             tiny.resolve("--loss_weights", word)
     trainer, opt = two()
     step = tiny.step(opt, trainer)
-    with tiny.refused("no such loss.*sum_loss, square_loss"):
+    with refused("no such loss.*sum_loss, square_loss"):
         Step(trainer, step.optimizer, step.runtime, step.sampler, StepSettings({"other": 1})).forward(tiny.batch())
     # of a later phase
     trainer.LOSSES = ("sum_loss", "square_loss", "late_loss")
     trainer.WEIGHTS = {"late_loss": 0.5}
     late = Step(trainer, step.optimizer, step.runtime, step.sampler, StepSettings({"late_loss": 2}))
     assert set(late.forward(tiny.batch())[1]) == {"sum_loss", "square_loss"}
-    with tiny.refused("other: the trainer has no such loss"):
+    with refused("other: the trainer has no such loss"):
         Step(trainer, step.optimizer, step.runtime, step.sampler, StepSettings({"other": 1}))
     flags = ["--memory_size", "10", "--memory_start", "5", "--loss_weights", "memory_loss=.5"]
     base, opt = tiny.trainer("metric_only", *flags, make=lambda _, *arguments: trainers.Base(*arguments))
@@ -349,10 +350,10 @@ def test_what_would_never_train_and_names_of_the_records_are_refused():
             return {"loss": self.head(outputs["embeddings"]).sum()}
 
     trainer, opt = tiny.trainer("metric_only", make=lambda _, *arguments: Forgetful(*arguments))
-    with tiny.refused("head.weight requires a gradient and is in no optimiser group"):
+    with refused("head.weight requires a gradient and is in no optimiser group"):
         tiny.step(opt, trainer)
     trainer.head.requires_grad_(False)
-    with tiny.refused("cannot be called 'loss'"):
+    with refused("cannot be called 'loss'"):
         tiny.step(opt, trainer).forward(tiny.batch())
 
 

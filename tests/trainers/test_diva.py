@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.kit import tiny
+from tests.kit.refusals import refused
 from tests.kit.tiny import distance, dot, rows_of, unit
 from trainers.diva import EMBEDDINGS, OTHERS, rhos, three_classes
 
@@ -230,5 +231,5 @@ def test_weights_of_decorrelation():
     assert rhos(["2"]) == {(s, t): 2 for s in EMBEDDINGS for t in EMBEDDINGS if s != t}
     assert rhos(["0", "shared-discriminative=1500"]) == {("shared", "discriminative"): 1500}
     for word in ("x", "shared=1", "shared-shared=1", "shared-other=1", "shared-intra=-1", "shared-intra=", "nan"):
-        with tiny.refused("^--diva_decorrelation"):
+        with refused("^--diva_decorrelation"):
             rhos([word])

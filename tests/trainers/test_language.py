@@ -17,6 +17,7 @@ import trainers
 from tests.criteria._table import PINNED, PINNED_LABELS
 from tests.kit import tiny
 from tests.kit.data_sets import make_folder
+from tests.kit.refusals import refused
 from tests.kit.runs import SHORT_RUN
 from tools import pseudo_labels
 from trainers import _language
@@ -138,11 +139,11 @@ def test_a_file_that_cannot_serve_is_refused_in_one_line(tmp_path):
         (lambda: file(tmp_path, four, vectors * [[1], [1], [0], [1]]), "a vector of auk is 0 or not finite"),
         (lambda: file(tmp_path, four, vectors * [[1], [np.nan], [1], [1]]), "a vector of tern is 0 or not finite"),
     ):
-        with tiny.refused(message):
+        with refused(message):
             built(path if isinstance(path, str) else path())
-    with tiny.refused("joined to the training classes by their names"):
+    with refused("joined to the training classes by their names"):
         built(file(tmp_path), names=None)
-    with tiny.refused("this --trainer looks at no labels"):
+    with refused("this --trainer looks at no labels"):
         trainer, _ = built(file(tmp_path), "--loss", "ntxent", trainer="unsupervised")
         tiny.losses(trainer, tiny.batch([0, 1], views=2))
 
@@ -215,7 +216,7 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights
     rows = main.RunFolder(run.folder).metrics
     assert (rows.metric == "language_loss").sum() == 2
     other_data = make_folder(tmp_path / "others", n_classes=14, n_images=2)
-    with tiny.refused("lacks 2 of 7 training classes: class_12, class_13"):
+    with refused("lacks 2 of 7 training classes: class_12, class_13"):
         main.main(
             parameters.read(
                 [
@@ -246,7 +247,7 @@ def test_text_vectors_are_taken_by_the_index_of_the_label(few, weights, tmp_path
         (["--classifier", "tv:resnet5000"], "expected tv:NAME"),
         (["--classifier", "tv:resnet18"], "its weights cannot be had"),
     ):
-        with tiny.refused(message):
+        with refused(message):
             command(few, weights, tmp_path / "out.npz", *flags)
     assert not (tmp_path / "out.npz").exists()
 

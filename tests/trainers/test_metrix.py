@@ -9,6 +9,7 @@ from criteria import _pairs
 from tests.criteria._table import PINNED, PINNED_LABELS
 from tests.kit import tiny
 from tests.kit.mining import batch_of
+from tests.kit.refusals import refused
 from trainers import _metrix
 
 LOSSES = {
@@ -231,19 +232,19 @@ def test_points_without_a_direction_are_finite(name):
 
 
 def test_what_it_cannot_mix_is_refused_in_one_line():
-    with tiny.refused("--metrix mixes for --loss contrastive, multisimilarity, proxyanchor, not for triplet"):
+    with refused("--metrix mixes for --loss contrastive, multisimilarity, proxyanchor, not for triplet"):
         tiny.trainer("metric_only", "--loss", "triplet", "--metrix", ".4")
     feature = ["--loss", "contrastive", "--metrix", ".4", "--metrix_level", "feature"]
-    with tiny.refused("--metrix_level feature embeds mixed maps as the network does its own, which --neck bn changes"):
+    with refused("--metrix_level feature embeds mixed maps as the network does its own, which --neck bn changes"):
         tiny.trainer("metric_only", *feature, "--neck", "bn")
     trainer, opt = tiny.trainer("metric_only", *feature)
     trainer.network.forward = lambda images: (torch.zeros(6, 4, dtype=torch.float64, requires_grad=True), {})
-    with tiny.refused("--metrix_level feature: Network gives no map before its pooling: take embed"):
+    with refused("--metrix_level feature: Network gives no map before its pooling: take embed"):
         tiny.step(opt, trainer).forward(tiny.batch())
     for flags, flag in ((["--sample_classes", ".5"], "--sample_classes"), (["--loss_dims", "2"], "--loss_dims")):
-        with tiny.refused(f"{flag}.*: --metrix compares mixed points with whole class vectors of all classes"):
+        with refused(f"{flag}.*: --metrix compares mixed points with whole class vectors of all classes"):
             tiny.resolve("--loss", "proxyanchor", "--metrix", ".4", *flags)
-    with tiny.refused("--metrix --loss_reduction sum: mixed points have the mean"):
+    with refused("--metrix --loss_reduction sum: mixed points have the mean"):
         tiny.trainer("metric_only", "--loss", "contrastive", "--loss_reduction", "sum", "--metrix", ".4")
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.kit import tiny
+from tests.kit.refusals import refused
 from tests.kit.tiny import dot, linear, unit
 
 SMALL = ["--s2sd_dims", "5", "8"]
@@ -122,10 +123,10 @@ class NoMap(tiny.Network):
 
 
 def test_what_cannot_work_is_one_line():
-    with tiny.refused("--s2sd_pool_both: NoMap gives no map before its pooling"):
+    with refused("--s2sd_pool_both: NoMap gives no map before its pooling"):
         tiny.trainer("s2sd", "--s2sd_pool_both", network=NoMap())
     trainer, opt = tiny.trainer("s2sd", *SMALL, "--loss_weights", "feature_loss=1")
-    with tiny.refused("feature_loss: the trainer has no such loss"):
+    with refused("feature_loss: the trainer has no such loss"):
         tiny.step(opt, trainer)
     network = tiny.Network()  # finding its map leaves it as it was
     before = {name: value.clone() for name, value in network.state_dict().items()}

@@ -11,6 +11,7 @@ import datasampler
 import datasets
 import parameters
 from tests.kit import tiny
+from tests.kit.refusals import refused
 from tests.kit.tiny import dot
 
 
@@ -53,7 +54,7 @@ def test_flags_of_classes_are_refused(tmp_path):
             "--data_class_groups_draw draws how many images of a class",
         ),
     ):
-        with tiny.refused(message):
+        with refused(message):
             tiny.trainer("unsupervised", "--loss", "contrastive", "--bs", "56", *flags)
 
 
@@ -86,12 +87,12 @@ def test_losses_that_learn_something_of_a_class_are_refused():
     assert {"arcface", "proxynca", "softtriplet", "margin"} <= set(of_classes)
     for loss in of_classes:
         hint = "loss_margin_beta_shared" if loss == "margin" else "such as ntxent"
-        with tiny.refused(f"--loss {loss} learns something of each class.*{hint}"):
+        with refused(f"--loss {loss} learns something of each class.*{hint}"):
             tiny.trainer("unsupervised", "--loss", loss)
     for name in ("ArcFaceLoss", "SoftTripleLoss", "ProxyAnchorLoss"):
-        with tiny.refused("--loss pml learns something of each class"):
+        with refused("--loss pml learns something of each class"):
             tiny.trainer("unsupervised", "--loss", "pml", "--loss_pml_class", name)
-    with tiny.refused("--loss hier learns something of each class"):  # the loss that it stands beside does
+    with refused("--loss hier learns something of each class"):  # the loss that it stands beside does
         tiny.trainer("unsupervised", "--loss", "hier")
 
 
@@ -131,7 +132,7 @@ def test_a_batch_without_labels_need_not_be_whole_classes():
         ("--bs 58 is not a multiple", words[:4]),
         ("--subset_size 29 is not a multiple", ["--bs", "60", *words[2:]]),
     ):
-        with tiny.refused(message):
+        with refused(message):
             tiny.resolve("--loss", "ntxent", *flags)
 
 
