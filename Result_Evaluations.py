@@ -241,9 +241,7 @@ def _group(
 
 
 def _name_methods(all_groups: list[Group]) -> None:
-    """Set the ICML paper's names of methods on the groups of its runs, and the miner to `-` where the loss mines
-    nothing.
-    """
+    """Set the ICML paper's names of methods on its groups, and the miner to `-` if the loss mines nothing."""
     import criteria
 
     names = published.methods()
@@ -256,8 +254,9 @@ def _name_methods(all_groups: list[Group]) -> None:
 
 
 def _columns(dataset_groups: list[Group], requested: list[Column]) -> list[Column]:
-    """The columns of a data set: those requested that it recorded, or all that rate a space; none where all its runs
-    failed early.
+    """The columns of a data set: those requested that it recorded, or all that rate a space.
+
+    There are none if all its runs failed early.
     """
     available = columns.recorded(_runs(dataset_groups))
     if requested:
@@ -340,9 +339,7 @@ def _by_both(report: Report, table_columns: list[Column], dataset_groups: list[G
 
 
 def _twin_columns(table_columns: list[Column], dataset_groups: list[Group], quantities: list[Column]) -> list[Column]:
-    """The columns of the table with and without rho_distance: the first metric, by both selections if available,
-    MAP@R and rho.
-    """
+    """The columns with and without rho_distance: the first metric (by both selections if available), MAP@R, rho."""
     by_both = columns.with_both(table_columns[:1], _counted(dataset_groups), SELECTED)
     first = [c for c in by_both if c.higher is not None]
     map_r = [c for c in table_columns[1:] if plain(c.metric) == "map_r"]
@@ -403,8 +400,9 @@ def _figures(
     out: Path,
     notes=None,
 ) -> list[tuple[str, str]]:
-    """All figures of one data set: (name, caption). Appends to `notes` which of the requested `relations` cannot be
-    drawn.
+    """All figures of one data set: (name, caption).
+
+    Appends to `notes` which of the requested `relations` cannot be drawn.
 
     Args:
         dataset_columns: the columns of the data set.

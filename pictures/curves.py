@@ -19,8 +19,9 @@ COLUMNS = 3  # of plots on a sheet, at most
 
 
 def draw_curves(folder: Path) -> list[Path]:
-    """Draw `Progression_Plots/<group>.svg`: a line per split, the selected epoch marked. Raises ValueError if
-    metrics.csv is damaged.
+    """Draw `Progression_Plots/<group>.svg`: a line per split, the selected epoch marked.
+
+    Raises ValueError if metrics.csv is damaged.
     """
     import matplotlib
 
@@ -53,8 +54,9 @@ def draw_curves(folder: Path) -> list[Path]:
 
 
 def _draw(axis, metric: str, curves: dict, selected: int | None) -> None:
-    """The curves of one metric, split -> {epoch: value}; untrained states are hollow points before them, without a
-    line.
+    """The curves of one metric, split -> {epoch: value}.
+
+    Untrained states are hollow points before them, without a line.
     """
     for split in sorted(curves, key=[*SPLIT_COLOURS, *curves].index):
         colour = SPLIT_COLOURS.get(split)

@@ -1,5 +1,6 @@
-"""Figures of groups of runs, each group a dot or a line with its deviation: relations of metrics, ranks, both
-selections, splits.
+"""Figures of groups of runs, each group a dot or a line with its deviation.
+
+They show relations of metrics, ranks, both selections of the epoch, and splits.
 """
 
 import math
@@ -40,8 +41,9 @@ class Value(NamedTuple):
 
 
 class Dot(NamedTuple):
-    """A group in a figure: its name, whether it has rho_distance, whether a mean is of fewer seeds than were run, and
-    what is drawn.
+    """A group in a figure.
+
+    `regularised`: it has rho_distance. `fewer`: a mean is of fewer seeds than were run. `values`: what is drawn.
     """
 
     label: str
@@ -61,8 +63,9 @@ class Dot(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Dots of two values, x and y, the label of the x axis, and a title; `line`: whether they are enough for a
-    least-squares line.
+    """Dots of two values, x and y.
+
+    `line`: whether they are enough for a least-squares line.
     """
 
     dots: list[Dot]
@@ -152,9 +155,7 @@ def _legend(axis, dots: list[Dot], **options) -> float:
 
 
 def _lines(dots: list[Dot], texts: list[str], places, count: int):
-    """A figure of `count` lines, the lowest first, with the name and the end text of each dot. Returns figure and
-    axis.
-    """
+    """A figure of `count` lines, the lowest first, with name and end text of each dot. Returns figure and axis."""
     names = [dot.marked for dot in dots]
     figure = _figure(6.2 + _width(names, 9), 0.27 * count + 1.1)
     axis = figure.subplots()
@@ -279,9 +280,7 @@ def ranked(rows: list[Dot | str], digits: int, xlabel: str, title: str):
 
 
 def optimism(dots: list[Dot], digits: int, xlabel: str, title: str):
-    """The figure of three values, two selections and their difference: the first two joined by a line per dot, from
-    below.
-    """
+    """The figure of two selections and their difference, the two joined by a line per dot, from below."""
     figure, axis = _lines(dots, [f"{dot.values[2].mean:+.{digits}f}" for dot in dots], range(len(dots)), len(dots))
     for place, dot in enumerate(dots):
         axis.plot([value.mean for value in dot.values[:2]], [place, place], color="0.7", linewidth=2, zorder=2)
@@ -304,8 +303,9 @@ def optimism(dots: list[Dot], digits: int, xlabel: str, title: str):
 def by_split(
     means: np.ndarray, spreads: list[list[float]], methods: list[str], splits: list[str], ylabel: str, title: str
 ):
-    """The figure of a line per method over the splits: `means` `(M, K)` with one deviation, the best method first in the
-    legend.
+    """The figure of a line per method over the splits, the best method first in the legend.
+
+    `means` `(M, K)`, with one deviation.
     """
     import matplotlib
 

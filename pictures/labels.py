@@ -12,8 +12,9 @@ NEAR = 12  # points: a label further away than this is joined to its point by a 
 
 
 def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colours: list[str]) -> bool:
-    """Write each text beside its point if no other point is nearer to the text, else at the nearest free place, with a
-    line to the point.
+    """Write each text beside its point, or at the nearest free place with a line to the point.
+
+    No other point is nearer to a text without a line.
 
     Returns:
         Whether all found a place inside the axes that touches no other label and no point.
@@ -31,19 +32,16 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
     angles, distances = np.meshgrid(
         np.linspace(0, 2 * math.pi, ANGLES, endpoint=False), np.geomspace(6 * pixel, max(room.width, room.height), 40)
     )
-    # (k,) places around a point, the nearest first
-    angles = angles.ravel()
+    # k places around a point, the nearest first
+    directions = np.stack([np.cos(angles.ravel()), np.sin(angles.ravel())], axis=1)
     distances = distances.ravel()
     with_line = distances > NEAR * pixel
     complete = True
     for i in np.argsort(-centres[:, 1]):
-        probe = axis.text(0, 0, texts[i], fontsize=SIZE)
-        box = probe.get_window_extent(renderer)
-        probe.remove()
-        half = np.array([box.width, box.height]) / 2 + pixel
+        half = _half_size(axis, texts[i], renderer) + pixel
         # The places form ellipses shaped like the label's box: beside its point, a wide label must stay half its width
         # away.
-        middles = centres[i] + np.stack([np.cos(angles), np.sin(angles)], axis=1) * (distances[:, None] + half)
+        middles = centres[i] + directions * (distances[:, None] + half)
         low = middles - half
         high = middles + half
         inside = (low >= (room.x0, room.y0)).all(1) & (high <= (room.x1, room.y1)).all(1)
@@ -81,6 +79,14 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
     return complete
 
 
+def _half_size(axis, text: str, renderer) -> np.ndarray:
+    """Half the width and height of a label, in pixels."""
+    probe = axis.text(0, 0, text, fontsize=SIZE)
+    box = probe.get_window_extent(renderer)
+    probe.remove()
+    return np.array([box.width, box.height]) / 2
+
+
 def _draw_line(axis, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
     """A line from a point to its label, above the error bars and not in their colour."""
     xs, ys = zip(start, end, strict=True)
@@ -88,8 +94,9 @@ def _draw_line(axis, start: tuple[float, float], end: tuple[float, float], colou
 
 
 def _gaps(centres: np.ndarray, index: int, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distances `(k,)` of boxes `low` to `high` `(k, 2)` to the point `centres[own]`, and to the nearest other of
-    `centres` `(n, 2)`.
+    """Distances `(k,)` of boxes to the point `centres[index]`, and to the nearest other of `centres` `(n, 2)`.
+
+    The boxes reach from `low` to `high` `(k, 2)`.
     """
     outside = np.maximum(np.maximum(low[:, None] - centres, centres - high[:, None]), 0)
     distances = np.linalg.norm(outside, axis=2)  # (k, n)
@@ -102,8 +109,9 @@ def _along(start: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def _clear(centres: np.ndarray, index: int, ends: np.ndarray, labels: np.ndarray, clearance: float) -> np.ndarray:
-    """`(k,)`: whether lines from `centres[own]` to `ends` `(k, 2)` keep clear of the other `centres` `(n, 2)` and of
-    `labels` `(m, 4)`.
+    """`(k,)`: whether lines from `centres[index]` to `ends` `(k, 2)` keep clear of all else.
+
+    That is of the other `centres` `(n, 2)` and of `labels` `(m, 4)`.
     """
     neighbours = np.delete(centres, index, axis=0) - centres[index]
     lines = ends - centres[index]

@@ -1,5 +1,6 @@
-"""Embeddings on a plane: t-SNE of their principal components; of many images, t-SNE of a sample, and the others placed
-among it.
+"""Embeddings on a plane: t-SNE of their principal components.
+
+Of many images a sample is arranged, and the others are placed among it.
 """
 
 import numpy as np
@@ -60,8 +61,9 @@ def tsne_places(features: np.ndarray, seed: int, ball=None) -> np.ndarray:
 
 
 def _arranged(rows: np.ndarray, start: np.ndarray, seed: int, metric: str = "euclidean") -> np.ndarray:
-    """t-SNE (van der Maaten & Hinton, JMLR 2008) of `rows`, or of distances `(n, n)`, from the places `start` `(n, 2)`
-    of deviation 1.
+    """t-SNE (van der Maaten & Hinton, JMLR 2008) of `rows`, or of distances `(n, n)`.
+
+    `start` `(n, 2)`: the places at the start, of deviation 1.
     """
     from sklearn.manifold import TSNE
 
@@ -82,8 +84,9 @@ def _principal(features: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _beside(points: np.ndarray, sample: np.ndarray, arranged: np.ndarray) -> np.ndarray:
-    """For each of `points`, the mean place of its nearest in the sample, weighted by 1 / squared distance: the place of
-    an equal one.
+    """For each of `points`, the mean place of its nearest in the sample, weighted by 1 / squared distance.
+
+    A point that equals one of the sample has its place.
     """
     import faiss
 

@@ -53,8 +53,9 @@ def recoveries(
     class_names: dict | None = None,
     ball=None,
 ) -> None:
-    """One row per query: the query, then what it finds in the reference, nearest first: images of its class framed
-    green, others red.
+    """One row per query: the query, then its neighbours in the reference, nearest first.
+
+    Images of the query's class are framed green, others red.
 
     Where lists give the ground truth, relevant images are framed green, ignored ones grey.
 
@@ -84,10 +85,7 @@ def recoveries(
     axis = figure.add_axes((0, 0, 1, 1), xlim=(0, size[0]), ylim=(size[1], 0), aspect="equal")
     axis.axis("off")  # one axis for all: sixty of them take seconds
     axis.text(0.15, 0.22, title, fontsize=HEADING, va="center", parse_math=False)
-    end = size[0] - 0.15
-    for text, colour, points in zip(keys, COLOURS, heading[1:], strict=False):
-        axis.text(end, 0.22, text, color=colour, fontsize=LEGEND, ha="right", va="center")
-        end -= (points + LEGEND) / TILE
+    _draw_keys(axis, keys, heading[1:], size[0] - 0.15)
     drawn_labels = {*labels[rankings.queries].tolist(), *reference_labels[np.concatenate(rankings.neighbours)].tolist()}
     name_of_none = "distractor" if keys == KEYS else ""
     names = _names(drawn_labels, class_names, name_of_none)
@@ -105,6 +103,13 @@ def recoveries(
             _tile(axis, start, top, whole_image(images[1], int(index)), name, note, COLOURS[kind])
     axis.set(xlim=(0, size[0]), ylim=(size[1], 0))
     save_figure(figure, path, dpi=100, pil_kwargs={"compress_level": 3})
+
+
+def _draw_keys(axis, keys: tuple[str, ...], widths: list[float], end: float) -> None:
+    """What the colours of the frames mean, to the left from `end`; `widths`: points of each text."""
+    for text, colour, width in zip(keys, COLOURS, widths, strict=False):
+        axis.text(end, 0.22, text, color=colour, fontsize=LEGEND, ha="right", va="center")
+        end -= (width + LEGEND) / TILE
 
 
 def _tile(axis, start: float, top: float, image: np.ndarray, name: dict, note: str, colour: str) -> None:
@@ -141,8 +146,9 @@ def whole_image(dataset, index: int) -> np.ndarray:
 
 
 def _names(labels: set, names: dict | None, of_none: str) -> dict[int, dict]:
-    """label -> text and font size of the name under its tiles, `of_none` of those without a class; the size is the same
-    in the whole picture.
+    """label -> text and font size of the name under its tiles; the size is the same in the whole picture.
+
+    `of_none`: the name of images without a class.
     """
     texts = {}
     for label in labels:

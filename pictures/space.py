@@ -43,8 +43,9 @@ PALETTE = (
 
 
 def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
-    """Plot the singular values of each split's embeddings, scaled to sum to 1, on a log scale; zeros are only counted.
-    Returns `path`.
+    """Plot the singular values of each split's embeddings, scaled to sum to 1, on a log scale.
+
+    Zeros are only counted. Returns `path`.
 
     Args:
         features: split -> `(N, D)`.
@@ -76,9 +77,7 @@ def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
 
 
 def spectrum(features: np.ndarray, seed: int) -> np.ndarray:
-    """The metric `rho_spectrum@0` of `features` `(N, D)`: singular values that sum to 1, descending; many rows are
-    sampled.
-    """
+    """`rho_spectrum@0` of `features` `(N, D)`: singular values that sum to 1, descending; many rows are sampled."""
     n_rows = max(min(SPECTRUM_ROWS, int(SPECTRUM_WORK / features.shape[1] ** 2)), features.shape[1])
     if len(features) > n_rows:
         features = features[np.sort(np.random.default_rng(seed).choice(len(features), size=n_rows, replace=False))]
@@ -86,8 +85,9 @@ def spectrum(features: np.ndarray, seed: int) -> np.ndarray:
 
 
 def cmc(path: Path, ranks: np.ndarray, title: str) -> Path:
-    """Plot the cumulative match characteristic to rank 50: the share of queries with a match among the first k. Returns
-    `path`.
+    """Plot the cumulative match characteristic to rank 50. Returns `path`.
+
+    That is the share of queries with a match among the first k.
 
     Args:
         ranks: `(Q,)` of the queries' nearest matches, infinite for none.
@@ -100,9 +100,7 @@ def cmc(path: Path, ranks: np.ndarray, title: str) -> Path:
 
 
 def roc(path: Path, far: np.ndarray, tar: np.ndarray, title: str) -> Path:
-    """Plot the receiver operating characteristic: true against false accept rates, the latter on a log scale. Returns
-    `path`.
-    """
+    """Plot the receiver operating characteristic: true against false accept rates (log scale). Returns `path`."""
     least = far[far > 0].min()  # the log scale begins at a single false accept
     how = {
         "xlabel": "false accept rate",
@@ -217,8 +215,9 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
 def sample_pairs(
     labels: np.ndarray, seed: int, parents: np.ndarray | None = None, count: int = PAIRS
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """`count` random same-class pairs, all equally likely, and up to `count` of different classes; `[(a, b), (a, b)]`
-    indices.
+    """`count` random same-class pairs and up to `count` of different classes: `[(a, b), (a, b)]` indices.
+
+    All same-class pairs are equally likely.
 
     No same-class pair where no class has two images. With `parents` `(N,)` the different classes belong to one
     super-class.
@@ -303,8 +302,9 @@ def tsne(path: Path, points: Points, size: int, seed: int, title: str) -> bool:
 
 
 def coloured(places: np.ndarray, codes: np.ndarray, limit: int) -> np.ndarray:
-    """Which of the groups `codes` `(n,)`, 0 to G-1, get a colour: up to `limit` of the largest, spread over the map;
-    ascending.
+    """Which of the groups `codes` `(n,)`, 0 to G-1, get a colour; ascending.
+
+    These are up to `limit` of the largest, spread over the map.
 
     Of the groups at least half as large as the `limit`-th largest, each next one is the farthest from those chosen so
     far; the first is the largest. A group lies at the median of its `places` `(n, 2)`.

@@ -64,8 +64,9 @@ def set_suptitle(figure, text: str, size: float = TITLE_SIZE, **options) -> None
 
 
 def shortened(names, size: float, width: float) -> dict[str, str]:
-    """Each name on one line of `size` points, at most `width` points wide: leading words that another name has too are
-    cut first, then its end.
+    """Each name on one line of `size` points, at most `width` points wide.
+
+    Leading words that another name has too are cut first, then the end.
     """
     ordered = sorted(set(names))
     shared = [

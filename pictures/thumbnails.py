@@ -61,9 +61,7 @@ class Sheets:
         self.pixels[sheet, top : top + picture.shape[0], column_start : column_start + picture.shape[1]] = picture
 
     def addresses(self, limit: int = MOST_BYTES) -> list[str]:
-        """Data addresses of the sheets, in the best quality that keeps them within `limit` bytes, else halved until one
-        does.
-        """
+        """Data addresses of the sheets, of the best quality within `limit` bytes; else halved until one fits."""
         import PIL.Image
 
         pictures = [PIL.Image.fromarray(sheet) for sheet in self.pixels]

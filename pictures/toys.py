@@ -8,8 +8,9 @@ from pictures.fonts import save_figure
 
 
 def diagonal_lines(path: Path, panels: list[tuple], bars: dict[str, np.ndarray], title: str) -> None:
-    """Draw points of training and test in each panel, and mean singular values with one deviation; the suffix of `path`
-    is the format.
+    """Draw points of training and test in each panel, and mean singular values with one deviation.
+
+    The suffix of `path` is the format.
 
     Args:
         panels: of each a title, the points of training and of test with their labels, `(N, 2)` and `(N,)`; all but the

@@ -1,5 +1,6 @@
-"""Bootstrap interval of the difference of two methods, from the per-query results of their runs; both classes and seeds
-are resampled.
+"""Bootstrap interval of the difference of two methods, from the per-query results of their runs.
+
+Both classes and seeds are resampled.
 
 Population: classes like those of the test set, and training runs of the two methods with other seeds. Both methods
 search with the same queries, so a draw takes the same classes for both (paired), as many as there are, with
@@ -39,9 +40,7 @@ class Outcomes(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Difference of two methods' means, 95 % interval, standard error and degrees of freedom (of seeds and classes
-    together).
-    """
+    """Difference of two methods' means, 95 % interval, standard error, degrees of freedom (seeds and classes)."""
 
     value: float
     low: float
@@ -65,9 +64,7 @@ def class_outcomes(values: list[np.ndarray], classes: np.ndarray) -> Outcomes:
 
 
 def drawn_means(parts: list[Outcomes], draws: int = DRAWS, seed: int = 0) -> list[np.ndarray]:
-    """For each of several outcomes on the same C classes `(draws, S)`: the runs' means over the classes of each
-    draw.
-    """
+    """For each of several outcomes on the same C classes `(draws, S)`: the runs' means over the drawn classes."""
     generator = np.random.default_rng(seed)
     n = len(parts[0].sizes)
     tables = [np.concatenate([part.sums, part.sizes[None]]) for part in parts]  # (S + 1, C) each
@@ -120,8 +117,9 @@ def difference(
 
 
 class Seeds(NamedTuple):
-    """One method's mean over its seeds: variance by the spread of their means, the part due to interaction with
-    classes, freedom.
+    """One method's mean over its seeds.
+
+    `variance`: by the spread of the seeds' means. `interaction`: the part due to interaction with classes.
     """
 
     variance: float
@@ -142,8 +140,9 @@ def _seeds(outcomes: Outcomes) -> Seeds:
 
 
 def _drawn_seeds(outcomes: Outcomes, draws: int, generator) -> np.ndarray:
-    """`(draws,)` means of as many seeds as there are, with replacement, less their overall mean; scaled to the variance
-    of such means.
+    """`(draws,)` means of as many seeds as there are, with replacement, less their overall mean.
+
+    They are scaled to the variance of such means.
     """
     means = outcomes.means - outcomes.means.mean()
     count = len(means)

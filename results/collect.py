@@ -45,8 +45,9 @@ def collect(
 
 
 def _with_distinct_names(runs: list[RecordedRun]) -> list[RecordedRun]:
-    """The runs; if several --dataset share the name of a data set (such as a folder called cub200), their value is put
-    before the name.
+    """The runs; if several --dataset share the name of a data set, their value is put before the name.
+
+    For example, a folder may be called cub200.
     """
     flags = [str(run.flags.get("dataset", run.dataset)) for run in runs]
     times = Counter(name for name, _ in {(run.dataset, flag) for run, flag in zip(runs, flags, strict=True)})

@@ -1,6 +1,4 @@
-"""Columns of the tables: metric and split, title, unit and direction; and the value of a run in a column by a selection
-rule.
-"""
+"""Columns of the tables: metric, split, title, unit, direction; the value of a run by a selection rule."""
 
 import functools
 from argparse import Namespace
@@ -64,8 +62,9 @@ RULES = {ON_VALIDATION: " chosen on validation", BEST_ON_TEST: " chosen on test"
 
 @dataclass(frozen=True)
 class Column:
-    """One metric on one split. `higher` is None if neither direction is better; `how` overrides the table's
-    selection rule.
+    """One metric on one split.
+
+    `higher` is None if neither direction is better; `how` overrides the table's selection rule.
     """
 
     split: str
@@ -150,9 +149,7 @@ def _is_share(metric: str) -> bool:
 
 
 def recorded(runs: list[RecordedRun]) -> dict[tuple[str, str], bool]:
-    """The (split, metric) pairs that any run recorded, in the order of their recording, and whether each is of one
-    domain.
-    """
+    """The (split, metric) pairs that any run recorded, in this order, and whether each is of one domain."""
     return {
         (split, metric): (split, mean_of(metric)) in run.series.keys
         for run in runs
@@ -161,8 +158,9 @@ def recorded(runs: list[RecordedRun]) -> dict[tuple[str, str], bool]:
 
 
 def performance(available) -> list[Column]:
-    """The columns that rate a space: on test, else on validation, else on training data; of several domains their
-    means.
+    """The columns that rate a space: on test, else on validation, else on training data.
+
+    Of several domains these are their means.
     """
     for split in ("test", "val", "train"):
         rating = [column(s, metric) for s, metric in _rating(available) if s == split and not available[s, metric]]
@@ -199,8 +197,9 @@ def _order(metric: str):
 
 
 def structure(available) -> list[Column]:
-    """All columns that describe the space, the ICML paper's first: on training data as in that paper, else on test,
-    else on validation; without single domains.
+    """All columns that describe the space, the ICML paper's first, without single domains.
+
+    They are on training data as in that paper, else on test, else on validation.
     """
     order = {metric: i for i, metric in enumerate(STRUCTURE)}
     for split in ("train", "test", "val"):
@@ -215,9 +214,7 @@ def structure(available) -> list[Column]:
 
 
 def principal(quantities: list[Column]) -> list[Column]:
-    """The ICML paper's columns among those that describe the space, else the first few; the others are mostly
-    redundant.
-    """
+    """The ICML paper's columns among those that describe the space, else the first few; others are redundant."""
     return [c for c in quantities if plain(c.metric) in STRUCTURE] or quantities[: len(STRUCTURE)]
 
 
@@ -285,8 +282,9 @@ def best_row(run: RecordedRun, split: str, metric: str) -> int | None:
 
 
 def selected_by(source: Column, how: str) -> Column:
-    """The same metric by its own rule: `on_validation`, `best_on_test`, or `optimism`, by how much the second is better
-    than the first.
+    """The same metric by its own rule: `on_validation`, `best_on_test`, or `optimism`.
+
+    Optimism: by how much the second is better than the first.
     """
     plain_column = column(source.split, source.metric)
     higher = None if how == OPTIMISM else plain_column.higher
@@ -294,8 +292,9 @@ def selected_by(source: Column, how: str) -> Column:
 
 
 def has_both(run: RecordedRun) -> bool:
-    """Whether a run has an epoch chosen on validation and, measured as often, test values from which one can be chosen
-    on test.
+    """Whether a run has an epoch chosen on validation, and test values from which one can be chosen on test.
+
+    Test must have been measured as often as validation.
     """
     return selection_split(run) == "val" and _tested_throughout(run)
 
@@ -306,8 +305,9 @@ def first_on_test(table_columns: list[Column]) -> Column | None:
 
 
 def with_both(table_columns: list[Column], runs: list[RecordedRun], how: str) -> list[Column]:
-    """The columns; where a run has both selections, the first test column is followed by its values by the other rules
-    and the optimism.
+    """The columns; the first test column is followed by its values by the other rules and the optimism.
+
+    Only if a run has both selections.
     """
     first = first_on_test(table_columns)
     if first is None or not any(map(has_both, runs)):
@@ -319,8 +319,9 @@ def with_both(table_columns: list[Column], runs: list[RecordedRun], how: str) ->
 
 
 def _tested_throughout(run: RecordedRun) -> bool:
-    """Whether test was measured as often as the selecting split. --final_test measures it once: then there is no best
-    epoch on test.
+    """Whether test was measured as often as the selecting split.
+
+    --final_test measures it once: then there is no best epoch on test.
     """
     trained = run.series.epochs > 0
     metric = selection_metric(run)
@@ -351,8 +352,9 @@ def _row(run: RecordedRun, how: str, target: Column | None = None) -> int | None
 
 
 def epoch(run: RecordedRun, how: str, target: Column | None = None) -> float:
-    """The epoch that the rule `how` selects by the run's selection metric, on test by that of the column `target`; NaN
-    where there is none.
+    """The epoch that the rule `how` selects by the run's selection metric; NaN if there is none.
+
+    On test it is selected by the metric of the column `target`.
     """
     row = _row(run, how, target)
     return float("nan") if row is None else float(run.series.epochs[row])

@@ -35,8 +35,9 @@ SEARCH = "_search"  # ending of search folders, whose trials differ by design
 
 
 def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Path]:
-    """All run folders below `root`, itself included. Folds are runs of their own; folders of searches are left out, and
-    go into `skipped`.
+    """All run folders below `root`, itself included.
+
+    Folds are runs of their own; folders of searches are left out, and go into `skipped`.
 
     Raises UserError if `root` is no folder.
     """
@@ -62,8 +63,9 @@ def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Pat
 
 
 def read_folder(folder: Path, flag_roles: FlagRoles) -> RecordedRun:
-    """The run in one folder. Its problem: missing flags or metrics, an unreadable file; of environment.yaml and meta/
-    only a note.
+    """The run in one folder.
+
+    Its problem: missing flags or metrics, an unreadable file; of environment.yaml and meta/ only a note.
     """
     folder = Path(folder)
     fold = FOLD.fullmatch(folder.name)

@@ -1,5 +1,6 @@
-"""A table of cells, and its text as Markdown, CSV and for the console; latex.py writes it as LaTeX, page.html shows it
-on the page.
+"""A table of cells, and its text as Markdown, CSV and for the console.
+
+latex.py writes it as LaTeX, page.html shows it on the page.
 """
 
 import itertools
@@ -139,8 +140,10 @@ class Table:
         return replace(table, notes=[*self.notes, f"{self.folded_title}: {', '.join(pairs)}."])
 
     def in_latex(self, plain: bool) -> "Table":
-        """The table as .tex shows it: without the `page_only` and `not_in_latex` columns, the folded rows, the long
-        notes on settings, absolute paths.
+        """The table as .tex shows it.
+
+        That is without the `page_only` and `not_in_latex` columns, the folded rows, the long notes on settings,
+        absolute paths.
 
         Args:
             plain: also without the number of seeds.
@@ -238,8 +241,7 @@ def _markdown_cell(cell: Cell) -> str:
 
 
 def to_text(table: Table) -> str:
-    """Aligned columns for the console, in several blocks if it is too narrow for all: texts to the left, numbers to
-    the right.
+    """Aligned columns for the console, in several blocks if it is too narrow: texts left, numbers right.
 
     A sign after a number is its mark, see `TEXT_MARKS`. Remarks and notes are below.
     """
@@ -273,8 +275,9 @@ def _text_cell(cell: Cell) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """One value per column: mean, deviation (or what follows ±), mark and interval are separate; part, remarks and
-    notes come last.
+    """One value per column: mean, deviation (or what follows ±), mark and interval are separate.
+
+    Part, remarks and notes come last.
     """
     import pandas
 

@@ -58,8 +58,9 @@ class Measured(NamedTuple):
 
 
 def conditions(data: dict, opt, splits: list[str]) -> dict:
-    """What decides whether rows can be compared: the images of `splits`, the evaluation's flags. `data`: split -> data
-    set.
+    """What decides whether rows can be compared: the images of `splits`, the evaluation's flags.
+
+    `data`: split -> data set.
     """
     images = {}
     for split in splits:

@@ -1,5 +1,4 @@
-"""Groups of runs that differ by seed alone: what counts, what is left out and why, which groups may be ranked with each
-other.
+"""Groups of runs that differ by seed alone: what counts, what is left out and why, what may be ranked.
 
 `build` sorts runs by data set and --group. A run counts unless it failed or is short, its flags differ from those of
 the others, its seed occurs twice, or it lacks a fold. `pools` divides the groups of a data set into those that a table
@@ -130,9 +129,7 @@ class Group:
 
     @property
     def remarks(self) -> list[str]:
-        """Footnotes of the group in a table: that folds were averaged, why it is not averaged, what was left out, what
-        differs.
-        """
+        """Footnotes in a table: averaged folds, why nothing is averaged, what was left out, what differs."""
         if not self.folds:
             return self.own_remarks
         mean = f"the mean of {count_of(len(self.folds), 'fold')}, separated"
@@ -154,8 +151,9 @@ class Group:
         return remarks
 
     def joined(self, column: Column) -> np.ndarray:
-        """One printed number per seed, for the concatenated embeddings of its folds; NaN if not measured at the
-        selected epochs.
+        """One printed number per seed, for the concatenated embeddings of its folds.
+
+        NaN if not measured at the selected epochs.
         """
         numbers = []
         for runs in self.seeds.values():
@@ -182,8 +180,9 @@ class Group:
         return self._computed[column, how, ddof]
 
     def fewer(self, estimates: list[tuple[str, inference.Estimate]]) -> list[str]:
-        """Remarks that name which of a row's numbers, (title, estimate), are means of fewer seeds than the group
-        counts.
+        """Remarks that name which of a row's numbers are means of fewer seeds than the group counts.
+
+        `estimates`: (title, estimate).
         """
         titles = {}
         for title, estimate in estimates:
@@ -207,8 +206,9 @@ class Group:
         return [f"{', '.join(titles)}: NaN in all runs, not defined (no query counts)"] if titles else []
 
     def epochs(self, how: str, ddof: int = 1, column: Column | None = None) -> inference.Estimate:
-        """Mean and deviation over the seeds of the selected epoch (see `columns.epoch`); a seed's epoch is the mean
-        over its folds.
+        """Mean and deviation over the seeds of the selected epoch, see `columns.epoch`.
+
+        A seed's epoch is the mean over its folds.
         """
         means = []
         for runs in self.seeds.values():
@@ -415,8 +415,9 @@ class Untrained:
 
 
 def untrained(dataset_groups: list[Group]) -> list[Untrained]:
-    """Measurements of --check_untrained_accuracy in the runs that count, one entry per epoch and per network, data and
-    way to measure.
+    """Measurements of --check_untrained_accuracy in the runs that count.
+
+    One entry per epoch and per network, data and way to measure.
     """
     members = {epoch: {} for epoch in UNTRAINED}  # epoch -> what was measured, as pairs (flag, value) -> runs
     for run in [run for group in dataset_groups for run in group.counted]:
@@ -444,9 +445,7 @@ def untrained(dataset_groups: list[Group]) -> list[Untrained]:
 
 
 def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
-    """Pairs that differ in the miner alone: `distance`, and its regularised form `rho_distance`. In the order of
-    `groups`.
-    """
+    """Pairs that differ in the miner alone: `distance` and `rho_distance`, in the order of `groups`."""
     of_miner = {"distance": {}, "rho_distance": {}}  # miner -> all other flags -> groups
     for group in groups:
         miner = str(group.flags.get("batch_mining"))
@@ -467,8 +466,9 @@ def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
 
 
 def units(dataset_groups: list[Group]) -> list[int]:
-    """One number per group, the same for twins: a method with and without rho_distance is not two independent
-    observations.
+    """One number per group, the same for twins.
+
+    A method with and without rho_distance is not two independent observations.
     """
     numbers = list(range(len(dataset_groups)))
     for plain, regularised in twins(dataset_groups):
@@ -477,8 +477,9 @@ def units(dataset_groups: list[Group]) -> list[int]:
 
 
 def label_alike(groups: list[Group]) -> dict[tuple[str, str], str]:
-    """(data set, group) -> label for shared tables; groups of one data set whose labels would coincide are shown by
-    their names.
+    """(data set, group) -> label for shared tables.
+
+    Groups of one data set whose labels would coincide are shown by their names.
     """
     times = Counter((group.dataset, group.label) for group in groups)
     labels = {}

@@ -1,6 +1,4 @@
-"""Statistics: means and deviations, which groups are shown to be worse than the best and how far from it, correlations,
-tests.
-"""
+"""Statistics: means, deviations, what is shown to be worse than the best, correlations, tests."""
 
 import bisect
 import math
@@ -37,8 +35,9 @@ def estimate(values, ddof: int = 1) -> Estimate:
 
 
 def _welch(first: Estimate, second: Estimate) -> tuple[float, float]:
-    """Standard error of the difference of two means, and its degrees of freedom (Welch-Satterthwaite); from estimates
-    with ddof 1.
+    """Standard error of the difference of two means, and its degrees of freedom (Welch-Satterthwaite).
+
+    From estimates with ddof 1.
     """
     a = first.deviation**2 / first.count
     b = second.deviation**2 / second.count
@@ -48,8 +47,9 @@ def _welch(first: Estimate, second: Estimate) -> tuple[float, float]:
 
 
 def welch(first: Estimate, second: Estimate) -> float:
-    """Two-sided p of Welch's t-test of two means, from estimates with ddof 1; NaN if one has fewer than two
-    seeds.
+    """Two-sided p of Welch's t-test of two means; NaN if one has fewer than two seeds.
+
+    From estimates with ddof 1.
     """
     if min(first.count, second.count) < 2:
         return math.nan
@@ -68,8 +68,9 @@ def difference(first: Estimate, second: Estimate) -> tuple[float, float] | None:
 
 
 def power(true: float, first: Estimate, second: Estimate) -> float:
-    """Chance that Welch's test shows a true difference of two means, from estimates with ddof 1; NaN if one has
-    fewer than two seeds.
+    """Chance that Welch's test shows a true difference of two means; NaN if one has fewer than two seeds.
+
+    From estimates with ddof 1.
 
     By the noncentral t distribution: exact for groups of equal size and deviation, else with Welch's degrees of
     freedom.
@@ -81,8 +82,9 @@ def power(true: float, first: Estimate, second: Estimate) -> float:
 
 
 def seeds_needed(true: float, deviation: float) -> int | None:
-    """The least number of seeds per group that shows a true difference of two groups of that deviation with a power of
-    `POWER`.
+    """The least number of seeds per group that shows a true difference with a power of `POWER`.
+
+    Both groups have this deviation.
 
     None if the deviation is not known, or more than `MOST_SEEDS` would be needed.
     """
@@ -97,8 +99,9 @@ def seeds_needed(true: float, deviation: float) -> int | None:
 
 
 def least_shown(first: Estimate, second: Estimate) -> float:
-    """The true difference of two means that Welch's test shows with a power of `POWER`; NaN if one has fewer than
-    two seeds.
+    """The true difference of two means that Welch's test shows with a power of `POWER`.
+
+    NaN if one has fewer than two seeds.
     """
     if min(first.count, second.count) < 2:
         return math.nan
@@ -107,8 +110,9 @@ def least_shown(first: Estimate, second: Estimate) -> float:
 
 
 def pooled(estimates: list[Estimate]) -> Estimate:
-    """The pooled deviation of groups, weighted by their degrees of freedom; `count` is the sum of these plus 1, `mean`
-    is NaN.
+    """The pooled deviation of groups, weighted by their degrees of freedom.
+
+    `count` is the sum of these plus 1, `mean` is NaN.
     """
     estimable = [e for e in estimates if e.count > 1 and math.isfinite(e.deviation)]
     freedom = sum(e.count - 1 for e in estimable)
@@ -128,8 +132,9 @@ def holm(p_values) -> np.ndarray:
 
 
 def sign_test(differences) -> tuple[int, int, float]:
-    """How many differences are above and below 0, and the two-sided p of that by the binomial distribution; 1 where all
-    are 0.
+    """How many differences are above and below 0, and its two-sided p by the binomial distribution.
+
+    p is 1 if all are 0.
     """
     from scipy.stats import binomtest
 
@@ -140,8 +145,9 @@ def sign_test(differences) -> tuple[int, int, float]:
 
 
 def critical(groups: int, seeds: int, freedom: float) -> float:
-    """How many standard errors a group of a table may lie off its best: with a chance of 5 % some pair of equal groups
-    lies farther off.
+    """How many standard errors a group of a table may lie off its best.
+
+    With a chance of 5 % some pair of equal groups lies farther off.
 
     All pairs, as any group may be the one that is chosen as best. Dunnett's T3 (JASA 75, 1980), and with fewer than
     `SEEDS_FOR_T3` seeds Student's t, Bonferroni-corrected. `freedom`: Welch's, of the two.
@@ -191,8 +197,9 @@ def ranked(estimates: list[Estimate], higher: bool | None) -> list[Place]:
 
 
 def least_marked(estimates: list[Estimate]) -> float:
-    """The true difference to the best that a table of such groups marks with a chance of `POWER`; NaN if no
-    deviation is known.
+    """The true difference to the best that a table of such groups marks with a chance of `POWER`.
+
+    NaN if no deviation is known.
 
     For the fewest seeds there, and the upper end of the 95 % interval of the pooled deviation, which few seeds know
     badly.
@@ -208,9 +215,7 @@ def least_marked(estimates: list[Estimate]) -> float:
 
 
 def spread_of_deviation(count: int) -> tuple[float, float]:
-    """95 % interval of the true deviation, in multiples of a deviation over `count` values (chi-squared
-    distribution).
-    """
+    """95 % interval of the true deviation, in multiples of one over `count` values (chi-squared)."""
     from scipy.special import chdtri
 
     freedom = count - 1
@@ -218,8 +223,9 @@ def spread_of_deviation(count: int) -> tuple[float, float]:
 
 
 class Comparison(NamedTuple):
-    """Our mean against a published one: Welch's t and its degrees of freedom are NaN if one side has a single seed,
-    or no deviation.
+    """Our mean against a published one.
+
+    Welch's t and its degrees of freedom are NaN if one side has a single seed, or no deviation.
     """
 
     difference: float
@@ -244,8 +250,9 @@ def with_ddof_1(mean: float, deviation: float, count: int, ddof: int) -> Estimat
 
 
 class Correlation(NamedTuple):
-    """Pearson's and Spearman's coefficients over `count` points, with Pearson's p; NaN if they do not exist or there
-    are too few.
+    """Pearson's and Spearman's coefficients over `count` points, with Pearson's p.
+
+    NaN if they do not exist or there are too few.
     """
 
     pearson: float

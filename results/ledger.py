@@ -175,8 +175,9 @@ def of_run(run: RecordedRun, defaults: dict | None = None) -> dict[str, str]:
 
 
 def training(flags: dict, flag_roles: FlagRoles) -> dict[str, str]:
-    """How a network is trained apart from the conditions above and from its loss and miner: `--flag` -> value as
-    text.
+    """How a network is trained: `--flag` -> value as text.
+
+    Without the conditions above, its loss and its miner.
     """
     flags = sorted(flag_roles.of_training(flags).items())
     return {f"--{name}": flag_text(value) for name, value in flags if name not in IN_CONDITIONS}
@@ -212,8 +213,9 @@ def _boxes(flags: dict) -> str:
 
 
 def _pretraining(run: RecordedRun, flags: dict) -> str:
-    """The name of the weights as recorded, else from the flags: without --not_pretrained and --weights they are the
-    published ones.
+    """The name of the weights as recorded, else from the flags.
+
+    Without --not_pretrained and --weights they are the published ones.
     """
     import architectures
 
@@ -297,8 +299,9 @@ def silent(figure: Figure, trained: dict[str, str] | None = None) -> list[str]:
 
 @dataclass
 class Refused:
-    """Published figures of one source, metric and set of conditions that must not be compared with some groups, and
-    what differs.
+    """Published figures that must not be compared with some groups, and what differs.
+
+    The figures are of one source, metric and set of conditions.
     """
 
     groups: list[Group]

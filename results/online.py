@@ -121,9 +121,7 @@ def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
 
 
 def _in_flags_order(rows: list[tuple], metrics: list[str], evaltypes: list[str]) -> list[tuple]:
-    """Rows (epoch, split, metric, value) in the order of the flags: W&B returns the values of an epoch in an order of
-    its own.
-    """
+    """Rows (epoch, split, metric, value) in the order of the flags: W&B returns them in another order."""
     order = {metric: place for place, metric in enumerate(metrics)}
     of_evaltype = {evaltype: place for place, evaltype in enumerate(evaltypes)}
 

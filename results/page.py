@@ -1,5 +1,4 @@
-"""One HTML page with everything in it: tables that sort, figures, learning curves, links to the runs. No other file is
-needed.
+"""One HTML page: tables that sort, figures, learning curves, links to the runs. It needs no other file.
 
 page.html is its template.
 """
@@ -112,8 +111,9 @@ def template():
 
 
 def _curves(dataset_groups: list[Group], curve: Column) -> dict | None:
-    """One small plot per group, all on the same scale: one line per run and split, a dot at the selected epoch; None
-    without numbers.
+    """One small plot per group, all on the same scale; None without numbers.
+
+    A plot has one line per run and split, and a dot at the selected epoch.
     """
     series = [run.series for group in dataset_groups for run in group.runs]
     recorded = {split for run_series in series for split, metric in run_series.keys if metric == curve.metric}

@@ -1,5 +1,6 @@
-"""Two methods compared query by query: runs with `--dump_query_results` (or `--dump_embeddings`), by the bootstrap of
-bootstrap.py.
+"""Two methods compared query by query, by the bootstrap of bootstrap.py.
+
+The runs need `--dump_query_results` (or `--dump_embeddings`).
 
 `add` appends a table to each data set: of the pairs that --paired names, else of each group beside the best one. It
 reads the query results of the groups (`of_groups`), refuses runs whose queries are not the same images, and draws the
@@ -76,8 +77,9 @@ class Method(NamedTuple):
 def add(
     parts: dict[str, list[Table]], groups_by_dataset: dict[str, list[Group]], requested: list[list[str]]
 ) -> list[str]:
-    """Append to each data set's tables one of the pairs `requested` (names of groups), else of each group and the best
-    one. Returns notes.
+    """Append a table of pairs to each data set's tables. Returns notes.
+
+    The pairs are those `requested` (names of groups), else each group and the best one.
 
     Raises UserError if a requested pair is missing or cannot be compared.
     """
@@ -130,8 +132,9 @@ def _method_of(methods: dict[str, Method], name: str, reading_notes: list[str]) 
 
 
 def _beside_best(dataset_groups: list[Group], methods: dict[str, Method]) -> list[tuple[Method, Method]]:
-    """Each group paired with that of the highest R@1 among those it may be ranked with; groups of several seeds go
-    before those of one.
+    """Each group paired with that of the highest R@1 among those it may be ranked with.
+
+    Groups of several seeds go before those of one.
     """
     pairs = []
     for members in groups.pools(dataset_groups, SELECTED).values():

@@ -1,5 +1,6 @@
-"""What the figures of groups show, each saved as PDF and PNG: relations and correlations of metrics, ranked groups,
-both selections, progressions.
+"""What the figures of groups show, each saved as PDF and PNG.
+
+Relations and correlations of metrics, ranked groups, both selections, splits, progressions.
 """
 
 import math
@@ -63,8 +64,9 @@ def _coefficient(result: inference.Correlation) -> str:
 
 
 def relations(dataset_groups: list[Group], y: Column, xs: list[Column], folder: Path) -> str | None:
-    """One panel per quantity: `y` against each of `xs`, with Pearson's coefficient. None if fewer than two groups have
-    both.
+    """One panel per quantity: `y` against each of `xs`, with Pearson's coefficient.
+
+    None if fewer than two groups have both.
     """
     panels = [_panel(dataset_groups, x, y) for x in xs]
     panels = [panel for panel in panels if panel]
@@ -76,8 +78,9 @@ def relations(dataset_groups: list[Group], y: Column, xs: list[Column], folder: 
 
 
 def matrix(dataset_groups: list[Group], table_columns: list[Column], folder: Path) -> str | None:
-    """Pearson's coefficients of all pairs of columns over the groups' means, twins counted once. None if there are too
-    few groups.
+    """Pearson's coefficients of all pairs of columns over the groups' means, twins counted once.
+
+    None if there are too few groups.
     """
     dataset = dataset_groups[0].dataset
     titles = []
@@ -106,8 +109,9 @@ def labelled(dataset_groups: list[Group], x: Column, y: Column, folder: Path, na
 
 
 def ranked(dataset_groups: list[Group], column: Column, folder: Path) -> str | None:
-    """Means of one metric with deviations, best on top, in separate parts where groups must not be ranked together.
-    None if none has it.
+    """Means of one metric with deviations, best on top; None if no group has it.
+
+    Groups that must not be ranked together are in separate parts.
     """
     dataset = dataset_groups[0].dataset
     parts = groups.pools(dataset_groups, SELECTED)
@@ -145,8 +149,9 @@ def optimism(dataset_groups: list[Group], column: Column, folder: Path) -> str |
 
 
 def by_split(grid: Splits, c: Column, folder: Path) -> str:
-    """A line per method over the splits: its mean less that of all methods on the split, with one deviation of the
-    seeds.
+    """A line per method over the splits, with one deviation of the seeds.
+
+    Its height is its mean less that of all methods on the split.
     """
     means = grid.means(c, SELECTED)
     spreads = []
@@ -160,9 +165,7 @@ def by_split(grid: Splits, c: Column, folder: Path) -> str:
 
 
 def progressed(name: str, methods: list[Method], column: Column, folder: Path) -> str:
-    """A metric against the FID of the splits of an out-of-distribution progression, one line per method with a band of
-    one deviation.
-    """
+    """A metric against the FID of a progression's splits, a line per method with a band of one deviation."""
     curves = []
     for method in methods:
         splits = sorted(method.groups, key=method.fids.get)

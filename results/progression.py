@@ -1,5 +1,6 @@
-"""Out-of-distribution progressions (Milbich et al., arXiv 2107.09562): a method's metric on ever harder splits, by
-FID.
+"""Out-of-distribution progressions (Milbich et al., arXiv 2107.09562): a metric on ever harder splits.
+
+The difficulty of a split is its FID.
 """
 
 import os
@@ -26,8 +27,9 @@ class Method:
 
 
 def find(all_groups: list[Group]) -> dict[str, list[Method]]:
-    """Progression -> its methods with two splits or more. Groups belong to one method if their flags differ in the
-    split's number alone.
+    """Progression -> its methods with two splits or more.
+
+    Groups belong to one method if their flags differ in the split's number alone.
     """
     members = {}  # (progression, all flags but the split's number) -> (group, FID)
     for group in all_groups:
@@ -66,16 +68,18 @@ def _common_name(names: list[str]) -> str:
 
 
 def shared_splits(methods: list[Method]) -> list[str]:
-    """The splits that all methods have, by rising FID of the first: that of other backbones may order them
-    otherwise.
+    """The splits that all methods have, by rising FID of the first.
+
+    That of other backbones may order them otherwise.
     """
     common = set.intersection(*(set(method.groups) for method in methods))
     return sorted(common, key=lambda split: methods[0].fids[split])
 
 
 def areas(method: Method, splits: list[str], c: Column) -> np.ndarray:
-    """Areas `(n,)`, one per seed common to all splits: mean height of its curve over the FIDs (trapezoids), in the
-    metric's printed unit.
+    """Areas `(n,)`, one per seed common to all splits, in the metric's printed unit.
+
+    An area is the mean height of the curve over the FIDs (trapezoids).
 
     Empty for fewer than two splits; NaN if all have one FID.
     """

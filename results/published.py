@@ -1,5 +1,6 @@
-"""Published values beside our own: the ledger's figures that our run scripts reproduce; the scripts give their
-flags.
+"""Published values beside our own: the ledger's figures that our run scripts reproduce.
+
+The scripts give their flags.
 """
 
 import csv
@@ -69,9 +70,7 @@ class Published:
 
 
 def load(source: str) -> list[Published]:
-    """The published configurations of `published` (ICML 2020) or `mlrc`: the ledger's figures of the runs in its
-    script.
-    """
+    """The published configurations of `published` (ICML 2020) or `mlrc`: the figures of its script's runs."""
     commands = _commands(SCRIPTS[source])
     rho_of = {row["group"]: float(row["rho"]) for row in _revisit_runs()}
     figures_of = {}
@@ -87,8 +86,9 @@ def load(source: str) -> list[Published]:
 
 
 def load_presets(names: set[str]) -> list[Published]:
-    """The ledger's figures on the data sets `names` that presets repeat; a configuration has the name of its preset as
-    its group.
+    """The ledger's figures on the data sets `names` that presets repeat.
+
+    A configuration has the name of its preset as its group.
     """
     commands = {words[words.index("--config") + 1]: words for words in _commands(PRESETS).values()}
     figures_of = {}
@@ -156,8 +156,9 @@ def matches(groups: list[Group], sources: list[str], read) -> tuple[dict[str, li
 
 
 def match(groups: list[Group], configurations: list[Published], read) -> list[Match]:
-    """Find each group's counterpart, if it has one: by its name, else by data set, loss, miner and the loss's own
-    flags.
+    """Find each group's counterpart, if it has one.
+
+    By its name, else by data set, loss, miner and the loss's own flags.
     """
     matched = []
     for group in groups:
@@ -171,8 +172,9 @@ def match(groups: list[Group], configurations: list[Published], read) -> list[Ma
 
 
 def counterparts(group: Group, configurations: list[Published], read) -> list[Published]:
-    """The published configurations of the group's method on its data set; if one has the group's name, that one
-    alone.
+    """The published configurations of the group's method on its data set.
+
+    If one has the group's name, that one alone.
     """
     loss = str(group.flags.get("loss"))
     same_loss = [p for p in configurations if p.dataset == group.dataset and p.loss(read) == loss]
@@ -223,8 +225,9 @@ def _same_method(flags: dict, published: Published, read) -> bool:
 
 
 def _differences(group: Group, published: Published, read) -> list[str]:
-    """Flags of a group that differ from the published ones; of the flags of methods, those of its own loss and miner
-    alone.
+    """Flags of a group that differ from the published ones.
+
+    Of the flags of methods, only those of its own loss and miner are compared.
 
     Flags that neither sets, whose value follows from other flags, are no differences.
     """

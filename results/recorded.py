@@ -55,9 +55,7 @@ EMPTY = Series(np.empty(0, dtype=np.int64), [], np.empty((0, 0)))
 
 @dataclass
 class OverFolds:
-    """Content of a cross-validation's meta/<kind>.json: results over these folds, at these epochs, measured with these
-    flags.
-    """
+    """Content of a cross-validation's meta/<kind>.json: results over these folds, epochs and flags."""
 
     folds: list[int]
     epochs: list[int]
@@ -96,8 +94,9 @@ class RecordedRun:
 
 
 def typed(flags: dict) -> dict:
-    """The flags, with whole numbers and lists of names where the tables rely on them. Raises ValueError that names the
-    flag.
+    """The flags, with whole numbers and lists of names where the tables rely on them.
+
+    Raises ValueError that names the flag.
     """
     typed_flags = dict(flags)
     kinds = ((WHOLE_NUMBERS, whole_number, "no whole number"), (LISTS_OF_NAMES, words, "no list of names"))
@@ -127,8 +126,9 @@ def words(value) -> list[str]:
 
 
 def dataset_of(flags: dict) -> str | None:
-    """The name of a run's data set: --dataset_name, else for `folder` or `csv` that of its path, else --dataset; None
-    if none is given.
+    """The name of a run's data set; None if none is given.
+
+    That is --dataset_name, else for `folder` or `csv` the name of its path, else --dataset.
 
     Each split of an out-of-distribution progression is a data set of its own.
     """
@@ -142,8 +142,9 @@ def dataset_of(flags: dict) -> str | None:
 
 
 def _of_progression(flags: dict) -> str:
-    """The suffix that distinguishes the splits of an out-of-distribution progression: their classes differ, so no table
-    may mix them.
+    """The suffix that distinguishes the splits of an out-of-distribution progression.
+
+    Their classes differ, so no table may mix them.
     """
     return f"_oodml_{flags.get('oodml_id')}" if flags.get("split_scheme") == "oodml" else ""
 
@@ -186,9 +187,7 @@ def in_one_line(error: Exception, length: int = 120) -> str:
 
 
 def environment(content: dict) -> dict[str, str]:
-    """Versions, hardware, images and transforms from the content of environment.yaml, as the tables print them: title
-    -> text.
-    """
+    """Versions, hardware, images and transforms from the content of environment.yaml: title -> text."""
     packages = content.get("packages") or {}
     data = content.get("data") or {}
     texts = {name: str(packages[name]) for name in VERSIONS if name in packages}

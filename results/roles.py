@@ -1,5 +1,4 @@
-"""How the tables treat a flag: compare it within a group, count it as setting or method, hold it against a published
-one, print it.
+"""How the tables treat a flag: compared in a group, setting or method, fixed by a publication, printed.
 
 `FlagRoles` is made once, from the roles that parameters.py and the plug-ins declare (utilities/roles.py), and handed to
 what reads runs; each run carries it.
@@ -91,8 +90,9 @@ class FlagRoles:
         return self._of_role(self.compared(flags), DATA.name)
 
     def of_evaluation(self, flags: dict, defaults: dict) -> dict:
-        """The flags, not at their default, by which a run's values are measured otherwise than by plain distances of
-        all its embeddings.
+        """The flags, not at their default, that change how values are measured.
+
+        The default are plain distances of all embeddings.
         """
         unused = [flag for flag, plain in PLAIN_EVALUATION.items() if flags.get(flag) in (None, plain)]
         prefixes = tuple(f"{flag}_" for flag in unused)
@@ -103,8 +103,9 @@ class FlagRoles:
         return {name: value for name, value in measuring.items() if name not in ignored and value != usual.get(name)}
 
     def of_training(self, flags: dict) -> dict:
-        """The compared flags by which a network is trained, without those of its loss and miner and what a published
-        figure leaves open.
+        """The compared flags by which a network is trained.
+
+        Without those of its loss and miner and those that a published figure leaves open.
         """
         training = self._of_role(self.settings(flags), METHOD.name)
         return {name: value for name, value in training.items() if name not in ALSO_FREE}

@@ -1,5 +1,4 @@
-"""Settings (flags, data, versions, hardware) that runs and groups share apart from their method, and where they
-differ.
+"""Settings (flags, data, versions, hardware) that runs and groups share apart from their method.
 
 The settings of a run or a group are texts by name: its compared flags without those of loss and miner, how its epoch
 was selected, and what environment.yaml recorded. Those that most groups share are printed once below a table; a group
@@ -63,8 +62,9 @@ def _names(settings_list: list[dict[str, str]]) -> list[str]:
 
 
 def differing_flags(runs: list[RecordedRun], defaults: dict) -> list[str]:
-    """The compared flags in which runs differ, with values and runs; a flag that was not recorded with a run has its
-    default.
+    """The compared flags in which runs differ, with values and runs.
+
+    A flag that was not recorded with a run has its default.
     """
     compared = {}
     for run in runs:
@@ -99,8 +99,9 @@ def shared(settings_list: list[dict[str, str]]) -> dict[str, str]:
 
 
 def value_of(settings: dict[str, str], name: str, common: str) -> str:
-    """A group's value of a setting; if unrecorded `unknown`, or None if the others have None (a missing flag means
-    None too).
+    """A group's value of a setting; `unknown` if unrecorded.
+
+    None if the others have None: a missing flag means None too.
     """
     missing = "None" if common == "None" else UNKNOWN
     return settings.get(name, missing)
@@ -122,8 +123,9 @@ def usually_derived(members: list[tuple[dict[str, str], set[str]]], common: dict
 
 
 def differences(settings: dict[str, str], common: dict[str, str], derived: set[str] = frozenset()) -> list[str]:
-    """Where a group differs from the most frequent values, as text; flags that its data set or split scheme does not
-    read are left out.
+    """Where a group differs from the most frequent values, as text.
+
+    Flags that its data set or split scheme does not read are left out.
 
     Args:
         derived: flags that are left out, since the flag from which their value follows is named.
@@ -172,8 +174,7 @@ def left_alone(settings_list: list[dict[str, str]], defaults: dict) -> set[str]:
 
 
 def varied(dataset_groups: list, common: dict[str, str]) -> list[str]:
-    """One text per group, what sets it apart: flags of its method that vary among the groups of that method, and
-    settings unlike most.
+    """One text per group: the flags of its method that vary among groups, and settings unlike most.
 
     Args:
         dataset_groups: a `groups.Group` each.

@@ -1,5 +1,4 @@
-"""The same methods trained on several splits of the classes: where the variance lies, and whether a ranking survives
-another split.
+"""The same methods on several splits of the classes: variance by source, does a ranking survive.
 
 `find` sorts the groups into a grid of methods x splits (`Splits`). `components` divides the variance of the runs'
 values into parts of methods, splits, both together and seeds. `agreement` is Kendall's tau between the rankings of two
@@ -133,8 +132,9 @@ def _add_to(named: dict[str, dict[str, Group]], group: Group, match: re.Match) -
 
 
 def _largest(named: dict[str, dict[str, Group]]) -> tuple[list[str], list[str]]:
-    """The methods and splits of the largest complete table within method -> split -> group: some splits may not have
-    been run to their end.
+    """The methods and splits of the largest complete table within method -> split -> group.
+
+    Some splits may not have been run to their end.
     """
     best = ([], [])
     best_size = (-1, -1)  # a table of one method or split is smaller than any other
@@ -198,8 +198,9 @@ def _by_mixed_model(values: list[list[np.ndarray]]) -> dict[str, float] | None:
 
 
 def by_mean_squares(table: np.ndarray) -> dict[str, float]:
-    """The estimates of the analysis of variance of a balanced table `(M, K, S)`: standard deviations, 0 where a
-    variance comes out below 0.
+    """The estimates of the analysis of variance of a balanced table `(M, K, S)`: standard deviations.
+
+    They are 0 if a variance comes out below 0.
 
     Each expected mean square is a sum of variances (Searle, Casella & McCulloch, Variance Components, 1992, section
     4.4):
@@ -228,8 +229,9 @@ def by_mean_squares(table: np.ndarray) -> dict[str, float]:
 
 
 def of_queries(outcomes: list[list[bootstrap.Outcomes | None]]) -> float:
-    """Standard error in points of a run's R@1 that the draw of its test classes leaves, root mean square over the runs;
-    NaN if unknown.
+    """Standard error in points of a run's R@1 that the draw of its test classes leaves; NaN if unknown.
+
+    Root mean square over the runs.
     """
     variances = []
     for outcome in itertools.chain.from_iterable(outcomes):
@@ -241,8 +243,9 @@ def of_queries(outcomes: list[list[bootstrap.Outcomes | None]]) -> float:
 
 
 class Agreement(NamedTuple):
-    """Kendall's tau: mean over pairs of splits with its 95 % interval, lowest and highest; and over pairs of seeds of
-    one split.
+    """Kendall's tau: mean over pairs of splits with its 95 % interval, lowest and highest.
+
+    `of_seeds`: over pairs of seeds of one split.
     """
 
     mean: float
@@ -397,8 +400,9 @@ class Optimism(NamedTuple):
 
 
 def optimism(grid: Splits, column: Column) -> Optimism | None:
-    """By how much the metric's own best epoch on test is better than the epoch that validation chose; None if runs
-    do not have both.
+    """By how much the epoch chosen on test is better than the one chosen on validation.
+
+    None if runs do not have both.
     """
     gain = selected_by(column, OPTIMISM)
     if not grid.has(gain):
@@ -418,9 +422,7 @@ def optimism(grid: Splits, column: Column) -> Optimism | None:
 
 
 def reordered(first: np.ndarray, second: np.ndarray) -> tuple[int, int]:
-    """Pairs of rows (methods) that two tables `(M, K)` order differently in a column, and how many pairs there are in
-    all columns.
-    """
+    """Pairs of rows (methods) that two tables `(M, K)` order differently in a column, of how many."""
     pairs = list(itertools.combinations(range(len(first)), 2))
     turned = sum(int(((first[a] - first[b]) * (second[a] - second[b]) < 0).sum()) for a, b in pairs)
     return turned, len(pairs) * first.shape[1]

@@ -112,8 +112,9 @@ def _cited(figure: ledger.Figure) -> str:
 
 
 def from_ledger(comparison: ledger.Comparison, dataset_groups: list[Group]) -> Table:
-    """The groups of a data set beside the published figures that share their conditions; and the other figures, with
-    what differs.
+    """The groups beside the published figures that share their conditions.
+
+    The other figures follow, with what differs.
 
     Args:
         dataset_groups: all groups of the data set.

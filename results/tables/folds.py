@@ -18,8 +18,9 @@ KINDS = (SEPARATED, CONCATENATED)
 
 
 def cross_validation(dataset_groups: list[Group], table_columns: list[Column]) -> Table | None:
-    """The results over folds, separated and concatenated, with 95 % intervals; None if no group is a
-    cross-validation.
+    """The results over folds, separated and concatenated, with 95 % intervals.
+
+    None if no group is a cross-validation.
 
     Separated: each fold's embeddings are measured by themselves, and the results averaged. Concatenated: measured as
     one embedding.
@@ -76,8 +77,9 @@ def _measured_columns(fold_groups: list[Group], table_columns: list[Column]) -> 
 
 
 def _text_cells(group: Group, kind: str, is_measured: bool) -> tuple[list[Cell], Cell]:
-    """The cells before a row's numbers (embeddings, cross-validations, folds), and the one after them (what the
-    interval is over).
+    """The cells before a row's numbers, and the one after them.
+
+    Before: embeddings, cross-validations, folds. After: what the interval is over.
     """
     count = len(group.seeds)
     width = group.counted[0].flags.get("embed_dim") or 0
@@ -105,8 +107,9 @@ def _places(members: list[Group], kind: str, column: Column) -> list[inference.P
 
 
 def _interval(group: Group, kind: str, column: Column, place: inference.Place) -> Cell:
-    """Mean and half the 95 % interval over the cross-validations, for a single one over its folds; empty if one was
-    not measured.
+    """Mean and half the 95 % interval over the cross-validations, for a single one over its folds.
+
+    Empty if one was not measured.
     """
     values = _over_folds(group, kind, column)
     if len(values) == 1 and kind == SEPARATED:

@@ -13,8 +13,9 @@ FID_DIGITS = 1
 
 
 def progressed(name: str, methods: list[Method], c: Column, ddof: int) -> Table:
-    """Methods x splits of one progression (those that all methods have, by rising FID), and the area under each
-    method's curve.
+    """Methods x splits of one progression, and the area under each method's curve.
+
+    The splits are those that all methods have, by rising FID.
     """
     splits = progression.shared_splits(methods)
     runs = [run for method in methods for split in splits for run in method.groups[split].counted]

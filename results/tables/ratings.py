@@ -26,8 +26,9 @@ RUN_FIELDS = [
 
 
 def single(dataset_groups: list[Group], table_columns: list[Column], how: str, ddof: int) -> Table:
-    """The table of one data set: groups x metrics. Groups that must not be ranked with each other are in parts of their
-    own.
+    """The table of one data set: groups x metrics.
+
+    Groups that must not be ranked with each other are in separate parts.
     """
     dataset = dataset_groups[0].dataset
     heads = ["group", "seeds", *METHOD_HEADS, *map(head, table_columns), EPOCH]
@@ -66,9 +67,7 @@ def single(dataset_groups: list[Group], table_columns: list[Column], how: str, d
 
 
 def reidentification(dataset_groups: list[Group], ddof: int) -> Table | None:
-    """Rank-1, Rank-5, mAP and mINP of one data set, as re-identification publishes them; None if no run recorded all
-    four.
-    """
+    """Rank-1, Rank-5, mAP and mINP of one data set; None if no run recorded all four."""
     runs = [run for group in dataset_groups for run in group.counted]
     available = columns.recorded(runs)
     for split in ("test", "val"):
@@ -194,9 +193,7 @@ def left_out(all_groups: list[Group], table_columns: list[Column]) -> Table | No
 
 
 def values(all_groups: list[Group], columns_by_dataset: dict[str, list[Column]], folder: Path) -> None:
-    """Write runs.csv: every run, every selection, every column of its data set, as recorded (0 to 1), in full
-    precision.
-    """
+    """Write runs.csv: every run, selection and column, as recorded (0 to 1), in full precision."""
     rows = []
     for group in all_groups:
         for run in group.runs:
@@ -213,8 +210,9 @@ def values(all_groups: list[Group], columns_by_dataset: dict[str, list[Column]],
 
 
 def conditions(dataset_groups: list[Group], defaults: dict | None = None) -> Table:
-    """All settings: the value most groups share, and the groups that differ. Those that vary come first; those that
-    nobody set are folded.
+    """All settings: the value most groups share, and the groups that differ.
+
+    Those that vary come first; those that nobody set are folded.
 
     Args:
         defaults: flag -> default of main.py; without them nothing is folded.

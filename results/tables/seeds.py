@@ -21,8 +21,9 @@ SPREAD_DIGITS = 2
 
 
 def power(dataset_groups: list[Group], c: Column, plan: float | None = None) -> Table | None:
-    """How many seeds per group the differences `POINTS` and `plan` need, by the groups' deviations; None if no group
-    has one.
+    """How many seeds per group the differences `POINTS` and `plan` need, by the groups' deviations.
+
+    None if no group has one.
 
     Args:
         c: the metric.
@@ -95,8 +96,7 @@ def _words(seeds: float | None) -> str:
 
 
 def ranks(dataset_groups: list[Group], c: Column) -> Table | None:
-    """How often each group is first, over its seeds and over a bootstrap of them, and its ranks on validation and on
-    test.
+    """How often each group is first, over seeds and in a bootstrap, and its ranks on validation and test.
 
     None unless two groups have two seeds, and if neither direction of the metric is better.
     """
@@ -154,9 +154,7 @@ def rank(values: np.ndarray, higher: bool) -> np.ndarray:
 
 
 def first_over_seeds(ranked_groups: list[Group], c: Column) -> np.ndarray | None:
-    """`(n,)`: the share of the seeds common to all groups at which each group is the best; None if they have none in
-    common.
-    """
+    """`(n,)`: the share of the common seeds at which each group is the best; None without common seeds."""
     value_of = []  # of each group: seed -> value
     for group in ranked_groups:
         values = zip(group.seeds, group.values(c, SELECTED), strict=True)

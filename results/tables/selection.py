@@ -1,6 +1,4 @@
-"""The gain of choosing the epoch on the test set: both selections of every metric, and their difference, the
-optimism.
-"""
+"""The gain of choosing the epoch on the test set: both selections of every metric, and the optimism."""
 
 import numpy as np
 

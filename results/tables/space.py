@@ -1,5 +1,6 @@
-"""The structure of the embedding space, its correlation with the metrics; groups beside twins that differ in one thing,
-such as rho_distance.
+"""The structure of the embedding space, its correlation with the metrics, and pairs of groups.
+
+The two of a pair differ in one thing, such as rho_distance.
 """
 
 from results import groups, inference
@@ -38,8 +39,9 @@ def correlation(dataset_groups: list[Group], a: Column, b: Column, how: str = SE
 
 
 def correlations(dataset_groups: list[Group], column: Column, quantities: list[Column]) -> Table:
-    """Correlation of one metric with others over a data set's groups, at the selected epoch and beside it at the epoch
-    chosen on test.
+    """Correlation of one metric with others over a data set's groups, at the selected epoch.
+
+    Beside it: at the epoch chosen on test.
     """
     dataset = dataset_groups[0].dataset
     heads = ["quantity", "Pearson", "p", "Spearman", "groups"]
@@ -75,8 +77,9 @@ def _p(p: float, digits: int) -> Cell:
 
 
 def regularised(dataset_groups: list[Group], table_columns: list[Column], ddof: int) -> Table | None:
-    """Each group with the miner rho_distance beside its twin with the miner distance; None if there is no such pair,
-    or no column.
+    """Each group with the miner rho_distance beside its twin with the miner distance.
+
+    None if there is no such pair, or no column.
     """
     pairs = groups.twins(dataset_groups)
     if not pairs or not table_columns:

@@ -1,6 +1,4 @@
-"""The same methods on several splits of the classes: their values, the parts of the variance, whether the ranking
-survives.
-"""
+"""The same methods on several splits of the classes: values, parts of the variance, rankings."""
 
 import math
 
@@ -34,8 +32,9 @@ def all_of(grid: Splits, table_columns: list[Column]) -> list[Table]:
 
 
 def by_split(grid: Splits, c: Column) -> Table:
-    """Methods x splits: mean over the seeds and deviation, rank in the split; the mean over the splits and the
-    deviation of their means.
+    """Methods x splits: mean over the seeds and deviation, rank in the split.
+
+    The last column has the mean over the splits and the deviation of their means.
     """
     metric = c.metric.replace("@", "")
     heads = ["method", *grid.splits, "all splits"]

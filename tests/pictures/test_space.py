@@ -38,8 +38,9 @@ def task_of(features, labels, reference=None, reference_labels=None, exclude=Non
 
 
 def assert_worst(searched, hits):
-    """The worst queries of a space, at most one of a class. `hits`: of each query its reference's labels, right or
-    not, nearest first.
+    """The worst queries of a space, at most one of a class.
+
+    `hits`: of each query its reference's labels, right or not, nearest first.
     """
     rows = []
     for query, right in enumerate(hits):

@@ -1,6 +1,4 @@
-"""Cross-validations in the tables: folds are no seeds, separated and concatenated have their own rows, intervals are
-Student's.
-"""
+"""Cross-validations in the tables: folds are no seeds, each kind has its rows, intervals are Student's."""
 
 import csv
 import json
@@ -35,9 +33,7 @@ def on_test(seed, fold):
 
 
 def make(root, group="Cross", seed=1, folds=range(4), joined=0.4, missing=(), **flags):
-    """A cross-validation as main.py leaves it: test is measured at the selected epoch alone, here the second of
-    three.
-    """
+    """A cross-validation as main.py leaves it: test is measured at the selected epoch, the second of three."""
     flags = FLAGS | flags
     base = root / "cub200" / f"{group}_s{seed}"
     for fold in folds:

@@ -1,6 +1,4 @@
-"""What seeds can show: power and plans recomputed by hand, marks, first places and the order on validation; both
-selections; progressions.
-"""
+"""What seeds can show: power and plans by hand, marks, first places, both selections, progressions."""
 
 import itertools
 import math

@@ -1,6 +1,4 @@
-"""--splits: parts of the variance against the analysis of variance, tau against scipy, reversals against a plain loop,
-the written tables.
-"""
+"""--splits: variance against its analysis, tau against scipy, reversals against a loop, the tables."""
 
 import itertools
 import math
