@@ -176,9 +176,10 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
     assert ("in its gallery" in title) == (sources == ["test"]) and ("on test in train" in title) == (
         sources != ["test"]
     )
-    for rows in (charted["spectra"][0][0]["test"], charted["distances"][0][0]["test"], charted["tsne"][-1][0]):
+    plotted = charted["tsne"][-1][0]
+    for rows in (charted["spectra"][0][0]["test"], charted["distances"][0][0]["test"], plotted.features):
         np.testing.assert_allclose(abs(rows), abs(points["test"][pool]), atol=1e-6)  # components have no sign
-    assert charted["distances"][0][1]["test"].tolist() == charted["tsne"][-1][1].tolist()
+    assert charted["distances"][0][1]["test"].tolist() == plotted.labels.tolist()
     assert (charted["distances"][0][2]["test"] is None) == ("tester" not in flags)
 
 
