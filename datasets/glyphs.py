@@ -102,6 +102,24 @@ def prepare(opt, source: Path) -> Path:
     return root
 
 
+def read(opt, root: Path) -> Reading:
+    """The images, classes in the order of their code points."""
+    characters = read_json(root / MANIFEST)["characters"]
+    is_reid = opt.glyphs_protocol == "reid"
+    images = []
+    for character in characters:
+        for number, face in enumerate(FACES):
+            image = Image(str(root / _folder(character) / f"{face}.png"), character, script(character))
+            if is_reid:
+                font = FACES[number - number % STYLES]
+                is_regular = number % STYLES == 0
+                image = image._replace(
+                    is_query=is_regular, is_gallery=not is_regular, sequence=f"{character} in {font}"
+                )
+            images.append(image)
+    return Reading(images, is_rendered=True)
+
+
 def _refuse_foreign(root: Path) -> None:
     """Raise UserError if `root` exists and holds anything that no rendering writes, such as images of the user."""
     try:
@@ -253,21 +271,3 @@ def script(character: str) -> str:
     if words[:1] == ["micro"]:  # the sign is a Greek mu
         return "greek"
     return words[0] if words and words[0] in SCRIPTS else "other"
-
-
-def read(opt, root: Path) -> Reading:
-    """The images, classes in the order of their code points."""
-    characters = read_json(root / MANIFEST)["characters"]
-    is_reid = opt.glyphs_protocol == "reid"
-    images = []
-    for character in characters:
-        for number, face in enumerate(FACES):
-            image = Image(str(root / _folder(character) / f"{face}.png"), character, script(character))
-            if is_reid:
-                font = FACES[number - number % STYLES]
-                is_regular = number % STYLES == 0
-                image = image._replace(
-                    is_query=is_regular, is_gallery=not is_regular, sequence=f"{character} in {font}"
-                )
-            images.append(image)
-    return Reading(images, is_rendered=True)
