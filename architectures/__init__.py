@@ -17,7 +17,7 @@ import torch
 
 from architectures import _adaptation, _code, _network, _pretrainedmodels, _timm, _torchvision
 from utilities.errors import UnknownName, UserError
-from utilities.registry import Registry, unknown
+from utilities.registry import Registry, did_you_mean, unknown
 
 REGISTRY = Registry("architectures", "architecture")
 # fixed running statistics of BatchNorm; LayerNorm on the pooled features; embeddings of unit length
@@ -188,8 +188,7 @@ def _unknown(name: str, backbone: str) -> UnknownName:
     for module in SOURCES.values():
         known_names += module.names()
     constructor = backbone.rpartition(":")[2]
-    nearest = difflib.get_close_matches(constructor.lower(), dict.fromkeys(known_names), n=1)
-    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    hint = did_you_mean(constructor.lower(), dict.fromkeys(known_names))
     package = f" in the package {source!r}" if marked and source in SOURCES else ""
     return UnknownName(
         f"unknown architecture {backbone!r}{package}.{hint} Available: {', '.join(families)}, and any torchvision or "

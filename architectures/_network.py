@@ -166,7 +166,8 @@ class Network(torch.nn.Module):
         if self.backbone_rests and images.ndim == 2:
             features = Pooled(pooled=images.to(self.scale.dtype))
         else:
-            with torch.no_grad() if self.backbone_rests else contextlib.nullcontext():
+            context = torch.no_grad() if self.backbone_rests else contextlib.nullcontext()
+            with context:
                 features = self.extract(self.prepare(images))
         if features["pooled"].shape[1] != self.feature_dim:
             raise self.wrong_size(images)

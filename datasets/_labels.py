@@ -104,7 +104,8 @@ def without_nobody(reading: Reading, opt) -> Reading:
     if not counts:
         raise UserError(f"--dataset_unknown_label {names}: no image has this label{_nearest(reading, opt)}")
     reading.images = images
-    reading.split_of = split_of if reading.split_of is not None else None
+    if reading.split_of is not None:
+        reading.split_of = split_of
     reading.notes.append(
         f"--dataset_unknown_label {names}: {counts['without a class']:,} images are in the test set without a class, "
         f"{counts['left out']:,} are left out"

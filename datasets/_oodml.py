@@ -4,7 +4,6 @@ Training and test classes are listed in a file, a pickle: number of the split ->
 names, "fid": number, …}, as published with the paper. It is read without running anything that it holds.
 """
 
-import difflib
 import os
 import pickle
 from collections import Counter
@@ -16,6 +15,7 @@ from utilities.errors import UserError
 from utilities.files import expanded, replacing
 from utilities.numbers import whole
 from utilities.reading import Unreadable
+from utilities.registry import did_you_mean
 from utilities.roles import DATA
 
 SCHEME = "oodml"
@@ -116,11 +116,9 @@ def parts(classes: dict[str, list[Image]], opt) -> tuple[dict, None, dict]:
         for alias in split[part]:
             name = next((names[alias] for names in alias_maps if alias in names), None)
             if name is None:
-                nearest = difflib.get_close_matches(alias, classes, n=1)
-                hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
                 raise UserError(
                     f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} names {alias!r}, no class of --dataset "
-                    f"{opt.dataset}.{hint}"
+                    f"{opt.dataset}.{did_you_mean(alias, classes)}"
                 )
             if name in part_of:
                 parts_of_class = f"twice in {part}" if part_of[name] == part else f"in train and in {part}"

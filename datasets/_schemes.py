@@ -4,7 +4,6 @@ A scheme is a function of counts and flags only; it gives each fold's indices of
 which has no folds, is in `_splits.py`.
 """
 
-import difflib
 import hashlib
 import os
 from collections import defaultdict
@@ -18,6 +17,7 @@ from datasets._images import Image
 from utilities.errors import UserError
 from utilities.flags import has_folds
 from utilities.reading import Unreadable, read_json
+from utilities.registry import did_you_mean
 from utilities.splits import SPLITS
 
 Classes = dict[str, list[Image]]  # class name -> its images, classes in order
@@ -311,7 +311,9 @@ def _predefined(classes: Classes, images: list[Image], path: str, root: Path | s
         path_rows[os.path.normpath(image.path)].append(row)
 
     def rows_of(name: str) -> list[int]:
-        return class_rows[name] if name in classes else path_rows.get(os.path.normpath(os.path.join(root, name)), [])
+        if name in classes:
+            return class_rows[name]
+        return path_rows.get(os.path.normpath(os.path.join(root, name)), [])
 
     split_of = np.full(len(images), -1)
     content = read_split_file(path)
@@ -319,10 +321,9 @@ def _predefined(classes: Classes, images: list[Image], path: str, root: Path | s
         for name in content.get(split, ()):
             rows = rows_of(name)
             if not rows:
-                nearest = difflib.get_close_matches(name, classes, n=1)
-                hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
                 raise UserError(
-                    f"--split_file {path}: {split} names {name!r}, no class and no image of the data set.{hint}"
+                    f"--split_file {path}: {split} names {name!r}, no class and no image of the data set."
+                    f"{did_you_mean(name, classes)}"
                 )
             earlier = set(split_of[rows].tolist()) - {-1}
             if earlier:

@@ -324,7 +324,10 @@ def sizes(opt, input_size: int | None = None, test: bool = False) -> tuple:
         return size, resize_size or preset.resize or _test_resize(longest)
     if mode == "none":
         return size, None
-    side = resize_size or max(pair(preset.resize or 0)) or (longest if mode == "long" else _test_resize(longest))
+    default = longest if mode == "long" else _test_resize(longest)
+    if preset.resize:
+        default = max(pair(preset.resize))
+    side = resize_size or default
     if mode == "short":
         return size, side
     if mode == "long":

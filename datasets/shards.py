@@ -250,7 +250,10 @@ def _members(shard: str):
             end = 0
             while (member := archive.next()) is not None:
                 archive.members = []  # else tarfile keeps them all in memory
-                end = member.offset_data + -(-member.size // BLOCK) * BLOCK if member.isreg() else archive.offset
+                end = archive.offset
+                if member.isreg():
+                    n_blocks = -(-member.size // BLOCK)  # rounded up
+                    end = member.offset_data + n_blocks * BLOCK
                 if member.isreg() and not os.path.basename(member.name).startswith("."):
                     yield member, lambda member=member: _bytes(file, member)
             file.seek(end)
