@@ -9,6 +9,7 @@ import torchvision
 
 import architectures
 from tests.architectures.made import NORMS, images, refused, select
+from tests.kit.documents import documented_example
 
 
 @pytest.mark.parametrize("family", architectures.REGISTRY.names())
@@ -229,3 +230,15 @@ def test_any_module_is_a_stage_tokens_too_and_others_are_refused(monkeypatch):
     torch.testing.assert_close(network(images(224, 1))[1]["stages"][0], outputs[-1].mean(1))
     with refused("224 x 224 pixels, not 64 x 64: --crop_size 224"):
         network(images())
+
+
+def test_the_network_of_contributing_gives_its_input_format_by_single_arguments():
+    content = {}
+    exec(documented_example("class Network(_network.Network):"), content)
+    opt = architectures.REGISTRY.options(None, embed_dim=8)
+    name = architectures.Name("mine_normalize", "mine", frozenset({"normalize"}))
+    network = content["Network"](opt, name).eval()
+    assert (network.input_size, network.mean, network.std, network.input_space) == (48, (0.5,) * 3, (0.5,) * 3, "RGB")
+    embeddings, features = network(images(48))
+    assert embeddings.shape == (2, 8) and features["pooled"].shape == (2, 64)
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(2))

@@ -3,6 +3,8 @@
 import contextlib
 import os
 import pickle
+import sys
+import types
 from argparse import Namespace
 
 import numpy as np
@@ -21,6 +23,7 @@ from evaluation import queries as queries_of
 from retrieval import explore
 from tests.datasets import layouts
 from tests.datasets.layouts import partial
+from tests.kit.documents import documented_example
 from tests.kit.images import write_image
 from tests.kit.refusals import refused
 from tools import models, overlap
@@ -113,6 +116,23 @@ def test_landmarks_and_objects(tmp_path):
     assert list(testing.class_names.values()) == ["cup_001", "hat_002"] and testing.lists is None
     assert stems(testing, np.flatnonzero(testing.is_query)) == ["Q001_00", "Q001_01", "Q002_00"]
     assert stems(testing, np.flatnonzero(testing.is_gallery)) == ["P001_00", "P001_01", "P002_00"]
+
+
+def test_the_benchmark_of_contributing_is_one_file(tmp_path, monkeypatch):
+    """Its queries, its gallery with a distractor, positives and junk are those of its table."""
+    module = types.ModuleType("datasets.monuments")
+    exec(documented_example('FOLDERS = ("monuments",)'), vars(module))
+    names = [*datasets.REGISTRY.names(), "monuments"]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(datasets.REGISTRY, "names", lambda: names)
+    for seed, name in enumerate("abcd"):
+        write_image(tmp_path / "monuments" / "images" / f"{name}.jpg", seed, (12, 10))
+    (tmp_path / "monuments" / "relevance.csv").write_text(
+        "query,kind,path\nimages/a.jpg,positive,images/b.jpg\nimages/a.jpg,junk,images/c.jpg\n"
+    )
+    testing = datasets.select("monuments", None, tmp_path, 8)["testing"]
+    assert listed(testing, "") == {"a": (["b"], ["c"])} and testing.counts["images"] == 4
+    assert stems(testing, np.flatnonzero(testing.is_gallery)) == ["b", "c", "d"]
 
 
 def make_table(folder, labels=True):
