@@ -283,12 +283,13 @@ def _together(*parts: list[Column]) -> list[Column]:
 
 def _without_numbers(report: Report, requested: list[Column]) -> list[str]:
     """A note on the data sets that have no column, and one on those where no run counts."""
-    empty = [dataset for dataset, dataset_columns in report.columns.items() if not dataset_columns]
-    failed = [
-        dataset
-        for dataset, dataset_columns in report.columns.items()
-        if dataset_columns and not _counted(report.of_dataset[dataset])
-    ]
+    empty = []
+    failed = []
+    for dataset, dataset_columns in report.columns.items():
+        if not dataset_columns:
+            empty.append(dataset)
+        elif not _counted(report.of_dataset[dataset]):
+            failed.append(dataset)
     expectation = " ".join(c.metric for c in requested)
     if not expectation:
         expectation = "a metric that rates an embedding space"

@@ -190,8 +190,8 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
     lengths = {
         split: [distances_of(rows[a], rows[b], ball) for a, b in pairs[split]] for split, rows in features.items()
     }
-    longest = max((length.max() for of_kinds in lengths.values() for length in of_kinds if len(length)), default=1.0)
-    longest = longest or 1.0
+    all_lengths = np.concatenate([length for of_kinds in lengths.values() for length in of_kinds])
+    longest = all_lengths.max(initial=0.0) or 1.0
     space_name = "Euclidean" if ball is None else "hyperbolic"
     for panel, (split, of_kinds) in zip(panels, lengths.items(), strict=True):
         n_different = min((len(np.unique(length)) for length in of_kinds if len(length)), default=1)

@@ -150,11 +150,11 @@ def _is_share(metric: str) -> bool:
 
 def recorded(runs: list[RecordedRun]) -> dict[tuple[str, str], bool]:
     """The (split, metric) pairs that any run recorded, in this order, and whether each is of one domain."""
-    return {
-        (split, metric): (split, mean_of(metric)) in run.series.keys
-        for run in runs
-        for split, metric in run.series.keys
-    }
+    pairs = {}
+    for run in runs:
+        for split, metric in run.series.keys:
+            pairs[split, metric] = (split, mean_of(metric)) in run.series.keys
+    return pairs
 
 
 def performance(available) -> list[Column]:

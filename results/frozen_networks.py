@@ -138,11 +138,12 @@ def _together(earlier: list[Row], rows: list[Row]) -> list[Row] | None:
 
 
 def _differ(values: dict, other_values: dict) -> bool:
-    shared = values.keys() & other_values.keys()
-    return any(
-        values[name] != other_values[name] and not (np.isnan(values[name]) and np.isnan(other_values[name]))
-        for name in shared
-    )
+    """Whether a metric of both has two values; NaN equals NaN."""
+    for name in values.keys() & other_values.keys():
+        both_undefined = np.isnan(values[name]) and np.isnan(other_values[name])
+        if values[name] != other_values[name] and not both_undefined:
+            return True
+    return False
 
 
 def table_of(name: str, measured: Measured, missing: list[str], opt) -> Table:

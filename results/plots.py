@@ -27,17 +27,16 @@ def save(figure, folder: Path, name: str) -> str:
 
 
 def _dots(dataset_groups: list[Group], rows: list[tuple]) -> list[Dot]:
-    """The dots of `rows`, (group, its estimates ...), named so that no two of `dataset_groups` look alike."""
+    """The dots of `rows`, (group, its estimates ...), named so that no two of `dataset_groups` have the same name."""
     labels = groups.label_alike(dataset_groups)
-    return [
-        Dot(
-            labels[group.dataset, group.name],
-            group.flags.get("batch_mining") == "rho_distance",
-            min(estimate.count for estimate in estimates) < group.n_run,
-            tuple(Value(estimate.mean, estimate.deviation) for estimate in estimates),
-        )
-        for group, *estimates in rows
-    ]
+    dots = []
+    for group, *estimates in rows:
+        label = labels[group.dataset, group.name]
+        is_regularised = group.flags.get("batch_mining") == "rho_distance"
+        has_fewer = min(estimate.count for estimate in estimates) < group.n_run
+        values = tuple(Value(estimate.mean, estimate.deviation) for estimate in estimates)
+        dots.append(Dot(label, is_regularised, has_fewer, values))
+    return dots
 
 
 def _panel(dataset_groups: list[Group], x: Column, y: Column, prefix: str = "") -> Panel | None:
