@@ -1,4 +1,9 @@
-"""Queries and the nearest images that they find, a row a query."""
+"""Queries and the nearest images that they find, one row per query.
+
+`recoveries` draws a picture of `Rankings`: each row has the query and its neighbours, framed by whether they are right,
+with their class and distance below. Sizes are in tiles, the square of one image; the names below all tiles have one
+font size.
+"""
 
 import bisect
 from pathlib import Path

@@ -1,4 +1,9 @@
-"""Charts of an embedding space: singular values, distances of pairs, t-SNE."""
+"""Charts of an embedding space: singular values, distances of pairs, CMC, ROC, t-SNE.
+
+Each function draws one file. Many samples are reduced first: rows of a spectrum (`spectrum`), pairs of a histogram
+(`sample_pairs`), whole classes of a t-SNE (`sample_classes`), of which a few far from each other get a colour
+(`coloured`). The seed makes these choices repeatable.
+"""
 
 from pathlib import Path
 from typing import NamedTuple

@@ -1,4 +1,10 @@
-"""Columns of the tables: metric, split, title, unit, direction; the value of a run by a selection rule."""
+"""Columns of the tables: metric, split, title, unit, direction; the value of a run by a selection rule.
+
+A `Column` is one metric on one split. `performance`, `structure`, `by_domain` and `parse` choose columns from what runs
+recorded. `value` and `epoch` take a run's number at the epoch that a rule selects: `selected` (by its
+--storage_metrics, on validation if there is any), `last`, or `best_on_test` (each metric's own best epoch on test). A
+column may have a rule of its own, see `selected_by`.
+"""
 
 import functools
 from argparse import Namespace

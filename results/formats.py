@@ -1,6 +1,8 @@
 """A table of cells, and its text as Markdown, CSV and for the console.
 
-latex.py writes it as LaTeX, page.html shows it on the page.
+A `Table` has rows of `Cell`s (a number with deviation, mark and interval, or a text), footnotes of rows, notes below,
+and parts. The same table is written in all formats; a few columns and rows are left out of some. latex.py writes it as
+LaTeX, page.html shows it on the page.
 """
 
 import itertools

@@ -1,4 +1,8 @@
-"""The table of `python -m evaluation models`, which rows of later commands join if data and evaluation are the same."""
+"""The table of `python -m evaluation models`: metrics of the pooled features of frozen networks.
+
+Its rows are kept in a JSON file beside the table. Rows of a later command join the table (`joined`) if data and
+evaluation are the same; else they begin a new one.
+"""
 
 import contextlib
 import itertools

@@ -1,4 +1,10 @@
-"""Statistics: means, deviations, what is shown to be worse than the best, correlations, tests."""
+"""Statistics: means, deviations, what is shown to be worse than the best, correlations, tests.
+
+An `Estimate` is a mean over seeds with its deviation and the number of seeds. Differences of two are tested by Welch's
+t (`welch`, `difference`, `power`), all groups of a column against the best of them by simultaneous intervals
+(`ranked`), p values of several tests are corrected by Holm. docs/statistics.md explains the choices and measures their
+levels.
+"""
 
 import bisect
 import math

@@ -1,4 +1,8 @@
-"""Runs of W&B projects -> `RecordedRun`, including those logged by the ICML 2020 pipeline."""
+"""Runs of W&B projects -> `RecordedRun`, including those logged by the ICML 2020 pipeline.
+
+W&B returns flags, and rows of values under names that depend on the version that logged them (runs/icml_names.py). They
+become the rows of metrics.csv, in the order of the flags.
+"""
 
 import math
 import re

@@ -1,6 +1,7 @@
 """One HTML page: tables that sort, figures, learning curves, links to the runs. It needs no other file.
 
-page.html is its template.
+page.html is its template, page.css and page.js go into it, figures as data addresses. Learning curves are SVG paths
+(`_drawing`), all groups of a data set on the same scale.
 """
 
 import base64

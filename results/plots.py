@@ -1,6 +1,7 @@
 """What the figures of groups show, each saved as PDF and PNG.
 
-Relations and correlations of metrics, ranked groups, both selections, splits, progressions.
+Each function chooses groups and values (relations and correlations of metrics, ranked groups, both selections, splits,
+progressions) and returns the file's name, or None if there is too little to show. pictures/groups.py draws them.
 """
 
 import math

@@ -1,6 +1,8 @@
 """Published values beside our own: the ledger's figures that our run scripts reproduce.
 
-The scripts give their flags.
+The commands of Revisit_Runs.sh, MLRC_Runs.sh and Frontier_Runs.sh give the flags of published configurations,
+docs/published/ledger.csv their figures. `match` finds a group's counterpart by name, or by data set, loss, miner and
+flags of the loss; `from_ledger` compares groups with all figures of the same conditions.
 """
 
 import csv

@@ -1,4 +1,9 @@
-"""One run as the tables see it, whether it was read from a folder or from W&B."""
+"""One run as the tables see it, whether it was read from a folder or from W&B.
+
+`RecordedRun` has the run's identity (data set, group, seed, fold), its flags, versions and hardware, its `Series` of
+recorded values, and the problem that keeps it from counting, if there is one (`judge`). The other functions read
+identity and environment from flags and files.
+"""
 
 import itertools
 import re

@@ -1,7 +1,7 @@
 """How the tables treat a flag: compared in a group, setting or method, fixed by a publication, printed.
 
 `FlagRoles` is made once, from the roles that parameters.py and the plug-ins declare (utilities/roles.py), and handed to
-what reads runs; each run carries it.
+what reads runs; each run carries it. `PRINTED` lists the settings that stand below every table.
 """
 
 import functools

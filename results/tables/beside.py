@@ -1,4 +1,8 @@
-"""Our values beside published ones."""
+"""Our values beside published ones.
+
+`comparison` puts groups beside the runs of the ICML paper or the Reality Check that they repeat, `from_ledger` beside
+all figures of the ledger with the same conditions; figures of other conditions are listed with what differs.
+"""
 
 import math
 

@@ -1,4 +1,8 @@
-"""Groups x metrics of one data set and of all; the runs that are in no mean; every run's values; all settings."""
+"""Groups x metrics of one data set and of all; the runs that are in no mean; every run's values; all settings.
+
+`single` is the main table of a data set, also used for single domains and for re-identification; `shared` has all data
+sets side by side. Means of groups that may be ranked together are marked and have intervals to the best.
+"""
 
 import math
 from pathlib import Path

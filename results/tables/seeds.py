@@ -1,4 +1,8 @@
-"""What the recorded seeds can show: how many a difference needs, and how often each group is first."""
+"""What the recorded seeds can show: how many a difference needs, and how often each group is first.
+
+`power` and `plan` compute the seeds per group that a difference needs, from the deviations of the groups. `ranks` shows
+how stable their order is: over single seeds, over a bootstrap of seeds, and from validation to test.
+"""
 
 import math
 

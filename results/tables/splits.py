@@ -1,4 +1,8 @@
-"""The same methods on several splits of the classes: values, parts of the variance, rankings."""
+"""The same methods on several splits of the classes: values, parts of the variance, rankings.
+
+`all_of` makes the tables of one data set's grid of methods x splits (results/splits.py computes their numbers):
+`by_split`, `variance`, `survival` of rankings and differences, and what choosing the epoch on test changes.
+"""
 
 import math
 
