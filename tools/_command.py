@@ -6,8 +6,9 @@ import argparse
 import sys
 
 import datasets
+from engine.ranks import Ranks
 from utilities import flags
-from utilities.errors import OneLineParser
+from utilities.errors import OneLineParser, UserError
 from utilities.numbers import whole
 
 
@@ -38,3 +39,9 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_arguments(parser)
     datasets.REGISTRY.add_arguments(parser)
     parser.set_defaults(precision="float32", clip_grad_norm=None, fold=None)
+
+
+def refuse_torchrun(program: str, ranks: Ranks) -> None:
+    """Raise UserError if torchrun started several processes of a program that runs in one."""
+    if ranks.size > 1:
+        raise UserError(f"{program} runs in one process: leave out torchrun")

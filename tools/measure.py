@@ -36,7 +36,6 @@ their class.
 
 import argparse
 import functools
-import sys
 from pathlib import Path
 
 import evaluation
@@ -48,28 +47,26 @@ from evaluation.file_arrays import NAMES, read, read_gallery, read_queries, writ
 from evaluation.judgements import has_lists
 from evaluation.task import Task, taken
 from tools import COMMANDS, outliers
+from tools._command import new_parser, words_of
 from utilities.console import propose, say
 from utilities.counts import count_of
-from utilities.errors import OneLineParser, UserError
+from utilities.errors import UserError
 from utilities.files import write_json
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation"
+OF_SEARCH = ("gallery", "labels", "gallery_labels", "ground_truth", "eval_relevance", "eval_whiten")  # not of outliers
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "precision@1", "r_precision", "map_r", "nmi"]
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's own flags."""
-    parser = OneLineParser(
-        prog=PROGRAM,
-        description="Measure embeddings from an .npz or .npy file.",
-        allow_abbrev=False,
-        epilog=" ".join(f"{purpose}: {PROGRAM} {name} --help." for name, purpose in COMMANDS.items()),
-    )
+    other_commands = " ".join(f"{purpose}: {PROGRAM} {name} --help." for name, purpose in COMMANDS.items())
+    parser = new_parser(PROGRAM, "Measure embeddings from an .npz or .npy file.", epilog=other_commands)
     help_file = (
         "an .npz file with features (N, D) and labels (N,) or (N, levels); optional reference_features, "
-        "reference_labels, exclude, or is_query, is_gallery, sequence; "
-        "positive_indptr, positive_indices, junk_indptr, junk_indices"
+        "reference_labels, exclude, or is_query, is_gallery, sequence; positive_indptr, positive_indices, junk_indptr, "
+        "junk_indices"
     )
     help_labels = (
         "the .npy file with the labels (N,) of FILE, where that is an .npy file of features, which are read through a "
@@ -112,8 +109,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", default=None, metavar="FILE", help="also write the values to this JSON file")
     help_truth = (
         "published ground truth, by the names of the files in paths: gnd_….pkl of Revisited Oxford and Paris, "
-        "retrieval_solution_….csv of Google Landmarks "
-        "v2, or a table with the columns query, kind (positive, junk), path"
+        "retrieval_solution_….csv of Google Landmarks v2, or a table with the columns query, kind (positive, junk), "
+        "path"
     )
     parser.add_argument("--ground_truth", default=None, metavar="FILE", help=help_truth)
     help_relevance = (
@@ -136,22 +133,21 @@ def parser() -> argparse.ArgumentParser:
 
 def list_outliers(flags) -> list[outliers.Outlier]:
     """Print the outliers of `--outliers`, and write them to `--out`. Returns them."""
-    found, size = outliers.find(
-        flags.file, functools.partial(read, optional=("paths", "class_names")), flags.outlier_angle
+    read_embeddings = functools.partial(read, optional=("paths", "class_names"))
+    far_images, size = outliers.find(flags.file, read_embeddings, flags.outlier_angle)
+    say(
+        f"{flags.file}: {len(far_images):,} of {size:,} training images lie more than {flags.outlier_angle:g} degrees "
+        "from their class's dominant centre"
     )
-    far = f"{len(found):,} of {size:,} training images lie more than {flags.outlier_angle:g} degrees"
-    say(f"{flags.file}: {far} from their class's dominant centre")
-    print(outliers.table(found))
+    print(outliers.table(far_images))
     if flags.out is not None:
-        write_json(
-            flags.out, {"angle": flags.outlier_angle, "images": size, "outliers": [one._asdict() for one in found]}
-        )
+        records = [outlier._asdict() for outlier in far_images]
+        write_json(flags.out, {"angle": flags.outlier_angle, "images": size, "outliers": records})
     source = Path(flags.file)
     split = ["--split", "train"] if source.is_dir() else []
-    propose(
-        "python", "-m", "retrieval", "explore", source, *split, "--out", source.with_name(f"{source.stem}_train.html")
-    )
-    return found
+    page = source.with_name(f"{source.stem}_train.html")
+    propose("python", "-m", "retrieval", "explore", source, *split, "--out", page)
+    return far_images
 
 
 def propose_next(flags, arrays: dict, argv: list[str]) -> None:
@@ -163,33 +159,32 @@ def propose_next(flags, arrays: dict, argv: list[str]) -> None:
     if file.suffix == ".npz" and "labels" in arrays and arrays["labels"].ndim == 1 and not lists_of_another:
         propose("python", "-m", "retrieval", "explore", file, "--out", file.with_suffix(".html"))
         return
-    further = {"dump_query_results": f"{file.stem}_queries.npz", "out": f"{file.stem}_metrics.json"}
-    for flag, name in further.items():
+    outputs_of_flags = {"dump_query_results": f"{file.stem}_queries.npz", "out": f"{file.stem}_metrics.json"}
+    for flag, name in outputs_of_flags.items():
         if getattr(flags, flag) is None:
             propose(*starter(), "-m", "evaluation", *argv, f"--{flag}", file.with_name(name))
             return
 
 
 def take_written(flags, arrays: dict) -> None:
-    """Set unset flags to the values with which the embeddings were written, if known: which queries count, and the ball
-    where there is one.
+    """Set unset flags to the values with which the embeddings were written, if known: which queries count, and in
+    hyperbolic space the ball.
     """
     written = written_flags(arrays)
-    of_ball = ("eval_space_c", "eval_space_clip_r")
-    for name in ("eval_skip_unmatched", *of_ball) if flags.eval_space != "euclidean" else ("eval_skip_unmatched",):
+    names = ["eval_skip_unmatched"]
+    if flags.eval_space != "euclidean":
+        names += ["eval_space_c", "eval_space_clip_r"]
+    for name in names:
         if getattr(flags, name) is None and isinstance(written.get(name), int | float):
             setattr(flags, name, written[name])
 
 
 def check(flags) -> None:
     """Raise UserError for flags that do not fit each other."""
-    for name in (
-        ("gallery", "labels", "gallery_labels", "ground_truth", "eval_relevance", "eval_whiten")
-        if flags.outliers
-        else ()
-    ):
-        if getattr(flags, name) is not None:
-            raise UserError(f"--outliers searches nowhere: leave out --{name}")
+    if flags.outliers:
+        for name in OF_SEARCH:
+            if getattr(flags, name) is not None:
+                raise UserError(f"--outliers searches nowhere: leave out --{name}")
     if flags.gallery_labels is not None and flags.gallery is None:
         raise UserError(
             f"--gallery_labels {' '.join(flags.gallery_labels)}: there is no --gallery that they belong to: name "
@@ -216,7 +211,9 @@ def task_of(flags) -> tuple[dict, Task, str]:
     )
     _refuse_two_truths(flags, truths, arrays)
     gallery = None
+    gallery_path = None
     if flags.gallery is not None:
+        gallery_path = flags.gallery[0]
         gallery = read_gallery(
             flags.gallery,
             flags.gallery_keep,
@@ -230,14 +227,16 @@ def task_of(flags) -> tuple[dict, Task, str]:
         arrays = from_files.without_classes(arrays)
     if "labels" not in arrays:
         metrics.refuse_class_wise(flags.evaluation_metrics)
-    gallery_path = None if gallery is None else flags.gallery[0]
     task = from_files.task_of(flags.file, arrays, gallery_path, gallery, listed=bool(truths))
     if flags.eval_relevance is not None:
         task = judgements.by_function(task, flags.eval_relevance)
     elif flags.ground_truth is not None:
-        task = judgements.by_ground_truth(task, flags.ground_truth, arrays, arrays if gallery is None else gallery)
+        gallery_arrays = arrays if gallery is None else gallery
+        task = judgements.by_ground_truth(task, flags.ground_truth, arrays, gallery_arrays)
     line = from_files.described(task, arrays, gallery is not None, bool(flags.eval_skip_unmatched))
-    return arrays, task if flags.eval_whiten is None else whitened(task, flags), line
+    if flags.eval_whiten is not None:
+        task = whitened(task, flags)
+    return arrays, task, line
 
 
 def _refuse_two_truths(flags, truths: list[str], arrays: dict) -> None:
@@ -297,8 +296,10 @@ def draws(flags, arrays: dict, task: Task):
     """Yield, for each draw of the file's gallery, the tasks of which a value is the mean; `task`: of the first draw."""
     yield divided(task)
     if flags.gallery is None:
-        for drawn in from_files.draws(flags.file, arrays):
-            yield divided(drawn if flags.eval_whiten is None else whitened(drawn, flags))
+        for further_task in from_files.draws(flags.file, arrays):
+            if flags.eval_whiten is not None:
+                further_task = whitened(further_task, flags)
+            yield divided(further_task)
 
 
 def dump_query_results(flags, arrays: dict, task: Task, ranks: Ranks) -> None:
@@ -315,9 +316,35 @@ def dump_query_results(flags, arrays: dict, task: Task, ranks: Ranks) -> None:
         queries.write(Path(flags.dump_query_results), results, labels, **facts)
 
 
+def settings_of(flags, ranks: Ranks) -> dict:
+    """The arguments of `metrics.compute` that do not depend on the file."""
+    return {
+        "seed": range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed,
+        "device": ranks.gpu if flags.evaluate_on_gpu else "cpu",
+        "progress": True,
+        "ranks": ranks,
+        **metrics.measured_by(flags),
+    }
+
+
+def describe(flags, arrays: dict, task: Task, line: str) -> None:
+    """Print what the file holds and what searches where, and what to know of its numbers."""
+    size, dimensions = arrays["features"].shape
+    facts = [f"{flags.file}: {size:,} embeddings of {dimensions} dimensions"]
+    if "labels" in arrays:
+        facts.append(count_of(from_files.n_classes(arrays), "class", "classes"))
+    if line:
+        facts.append(line)
+    say(f"{', '.join(facts)}\n")
+    evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len(task.classified.features), dimensions)
+    copies = from_files.copies_described(flags.file, arrays, task, flags.gallery is not None)
+    if copies is not None:
+        say(f"note: {copies}\n")
+
+
 def main(argv: list[str] | None = None) -> dict | list:
     """Print the table of one file's metrics, or a run's outliers. Returns name -> value, or the outliers."""
-    argv = sys.argv[1:] if argv is None else argv
+    argv = words_of(argv)
     flags = parser().parse_args(argv)
     ranks = Ranks()
     check(flags)
@@ -326,25 +353,11 @@ def main(argv: list[str] | None = None) -> dict | list:
     arrays, task, line = task_of(flags)
     for note in (*evaluation.unaffected_metrics(flags.evaluation_metrics, flags), *whitening.mark(flags)):
         say(note)
-    seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
-    settings = {
-        "seed": seeds,
-        "device": ranks.gpu if flags.evaluate_on_gpu else "cpu",
-        "progress": True,
-        "ranks": ranks,
-        **metrics.measured_by(flags),
-    }
     notes = []
-    values = evaluation.over_draws(draws(flags, arrays, task), flags.evaluation_metrics, settings, notes)
+    tasks = draws(flags, arrays, task)
+    values = evaluation.over_draws(tasks, flags.evaluation_metrics, settings_of(flags, ranks), notes)
     scores = {Path(flags.file).stem: ranks.share(values)}
-    size, dimensions = arrays["features"].shape
-    classes = [count_of(from_files.n_classes(arrays), "class", "classes")] if "labels" in arrays else []
-    facts = [f"{flags.file}: {size:,} embeddings of {dimensions} dimensions", *classes, line]
-    say(f"{', '.join(filter(None, facts))}\n")
-    evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len(task.classified.features), dimensions)
-    copies = from_files.copies_described(flags.file, arrays, task, flags.gallery is not None)
-    if copies is not None:
-        say(f"note: {copies}\n")
+    describe(flags, arrays, task, line)
     print(outputs.table(scores))
     for note in notes:
         say(note)

@@ -16,11 +16,11 @@ from runs.folder import RunFolder
 from utilities.errors import UserError
 
 EMBEDDINGS = "embeddings_train.npz"
-METHOD = "angles_to_dominant"  # of a criterion with several centres a class
+METHOD = "angles_to_dominant"  # of a criterion with several centres per class
 
 
 class Outlier(NamedTuple):
-    """One training image: its place in the data set, its path (None where the file knows none), its class, its angle in
+    """One training image: its index in the data set, its path (None if the file has none), its class, its angle in
     degrees.
     """
 
@@ -30,12 +30,13 @@ class Outlier(NamedTuple):
     angle: float
 
 
-def place(path: str) -> tuple[Path, Path]:
-    """(run folder, its file of embeddings), from the path of either. Raises UserError where the file is missing, or of
+def locate(path: str) -> tuple[Path, Path]:
+    """(run folder, its file of embeddings), from the path of either. Raises UserError if the file is missing, or of
     other images.
     """
-    given = Path(path)
-    file = given if given.suffix == ".npz" else given / EMBEDDINGS
+    file = Path(path)
+    if file.suffix != ".npz":
+        file = file / EMBEDDINGS
     folder = next((parent for parent in file.parents if (parent / "parameters.yaml").exists()), file.parent)
     if not file.name.startswith("embeddings_train"):
         raise UserError(f"--outliers {path}: outliers are training images, give the run or its {EMBEDDINGS}")
@@ -46,8 +47,8 @@ def place(path: str) -> tuple[Path, Path]:
 
 
 def criterion(folder: Path) -> torch.nn.Module:
-    """The criterion of the checkpoint that made the embeddings. Raises UserError where it does not have several centres
-    a class.
+    """The criterion of the checkpoint that made the embeddings. Raises UserError if it does not have several centres
+    per class.
     """
     run = RunFolder(folder)
     flags = Namespace(**run.flags)
@@ -61,10 +62,9 @@ def criterion(folder: Path) -> torch.nn.Module:
     state = checkpoint.read(path).get("criterion")
     try:
         rows, embed_dim = state["proxies"].shape
-        built = criteria.select(
-            flags.loss, flags, n_classes=1, embed_dim=embed_dim
-        )  # one class, to learn its number of centres
-        built = criteria.select(flags.loss, flags, n_classes=rows // built.per_class, embed_dim=embed_dim)
+        of_one_class = criteria.select(flags.loss, flags, n_classes=1, embed_dim=embed_dim)
+        n_classes = rows // of_one_class.per_class
+        built = criteria.select(flags.loss, flags, n_classes=n_classes, embed_dim=embed_dim)
         built.load_state_dict(state)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise checkpoint.damaged(path, "its criterion is not that of parameters.yaml") from error
@@ -79,38 +79,40 @@ def find(path: str, read, threshold: float) -> tuple[list[Outlier], int]:
         read: path of the file -> its arrays by name.
         threshold: degrees beyond which an image is an outlier.
 
-    Raises UserError where the run has no such centres, or the embeddings do not fit them.
+    Raises UserError if the run has no such centres, or the embeddings do not fit them.
     """
-    folder, file = place(path)
+    folder, file = locate(path)
     built = criterion(folder)
     arrays = read(str(file))
     features = torch.as_tensor(arrays["features"]).double()
     labels = torch.as_tensor(arrays["labels"]).long()
-    expected = (built.n_classes, built.proxies.shape[1])
-    if features.ndim != 2 or features.shape[1] != expected[1] or labels.shape != features.shape[:1]:
+    n_classes = built.n_classes
+    dimensions = built.proxies.shape[1]
+    if features.ndim != 2 or features.shape[1] != dimensions or labels.shape != features.shape[:1]:
         raise UserError(
-            f"{file}: features {tuple(features.shape)}; the run's centres have {expected[1]} dimensions (without "
+            f"{file}: features {tuple(features.shape)}; the run's centres have {dimensions} dimensions (without "
             "--eval_pca)"
         )
-    if not len(labels) or int(labels.min()) < 0 or int(labels.max()) >= expected[0]:
+    if not len(labels) or int(labels.min()) < 0 or int(labels.max()) >= n_classes:
         raise UserError(
-            f"{file}: the run trained on {expected[0]} classes, 0 to {expected[0] - 1}: its labels are others, "
+            f"{file}: the run trained on {n_classes} classes, 0 to {n_classes - 1}: its labels are others, "
             "give those of train"
         )
     angles = getattr(built, METHOD)(features, labels).tolist()
     paths = arrays.get("paths", [None] * len(angles))
     names = arrays.get("class_names", labels.tolist())
-    found = [
-        Outlier(index, None if paths[index] is None else str(paths[index]), str(names[index]), angle)
-        for index, angle in enumerate(angles)
-        if angle > threshold
-    ]
-    return sorted(found, key=lambda outlier: -outlier.angle), len(angles)
+    outliers = []
+    for index, angle in enumerate(angles):
+        if angle > threshold:
+            image_path = None if paths[index] is None else str(paths[index])
+            outliers.append(Outlier(index, image_path, str(names[index]), angle))
+    return sorted(outliers, key=lambda outlier: -outlier.angle), len(angles)
 
 
-def table(found: list[Outlier]) -> str:
-    """One line an image."""
-    return "\n".join(
-        f"{one.angle:6.1f}  {one.class_name}  {one.path if one.path is not None else f'image {one.index}'}"
-        for one in found
-    )
+def table(outliers: list[Outlier]) -> str:
+    """One line per image."""
+    lines = []
+    for outlier in outliers:
+        image = f"image {outlier.index}" if outlier.path is None else outlier.path
+        lines.append(f"{outlier.angle:6.1f}  {outlier.class_name}  {image}")
+    return "\n".join(lines)

@@ -9,9 +9,8 @@ in their gallery), by classes, in all dimensions of the embedding; the run's fla
 """
 
 import argparse
-import sys
 from argparse import Namespace
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,21 +24,23 @@ import metrics
 from datasets._image_set import ImageSet, Origin
 from datasets._images import Image
 from engine.loading import evaluation_loader
+from engine.ranks import Ranks
 from engine.runtime import Runtime
 from evaluation import ensemble, from_files, from_splits, galleries, outputs
-from evaluation.task import Rows
-from evaluation.task import Task as RetrievalTask
+from evaluation.task import Rows, Task
 from pictures.pairs import PairImage, draw_pairs
 from runs import reports
 from runs.folder import PARAMETERS, RunFolder, data_of
+from tools._command import new_parser, refuse_torchrun, words_of
 from utilities.console import propose, propose_view, say, without_flags
-from utilities.errors import OneLineParser, UserError
+from utilities.errors import UserError
 from utilities.evaltypes import BARE, MAIN
 from utilities.files import make_folder, write_csv, write_json
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation.overlap"
 THRESHOLD = 0.95
+DEFAULT_ARCH = "resnet50"  # of a folder of data
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "map_r"]
 MOST_PAIRS = 1_000_000  # pairs; with more, the threshold is too low to be of use
 # of a block of similarities
@@ -48,25 +49,38 @@ COLUMNS = 65536
 UNHEEDED = from_splits.OF_SEARCH | from_splits.OF_EMBEDDINGS  # flags of a run's evaluation that have no effect here
 
 
-class Found(NamedTuple):
-    """Pairs of a test image and another, the most similar first: similarity `(P,)`, test image `(P,)`, the other image
-    `(P,)` of `split` `(P,)`.
+class Duplicates(NamedTuple):
+    """Pairs of a test image and a reference image, the most similar first: similarity `(P,)`, rows of the test images
+    `(P,)`, rows `(P,)` of the reference images in their `split` `(P,)`.
     """
 
     similarity: np.ndarray
     test: np.ndarray
-    other: np.ndarray
+    reference: np.ndarray
     split: np.ndarray
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings:
+    """The flags that `Runtime` and `evaluation_loader` read, for embedding alone."""
+
+    gpu: list[int]
+    eval_bs: int
+    eval_kernels: int
+    seed: int = 1
+    precision: str = "float32"
+    clip_grad_norm: float | None = None
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's own flags."""
-    about = (
+    unheeded = ", ".join(f"--{name}" for name in UNHEEDED)
+    rules = (
         "Queries search among the test images alone, in their gallery where they have one, by classes, all domains "
         "together, and in all dimensions of the embedding: "
-        f"a run's --eval_space and --rerank are applied, {', '.join(f'--{name}' for name in UNHEEDED)} are not."
+        f"a run's --eval_space and --rerank are applied, {unheeded} are not."
     )
-    parser = OneLineParser(prog=PROGRAM, description=f"{__doc__.partition(':')[0]}. {about}", allow_abbrev=False)
+    parser = new_parser(PROGRAM, f"{__doc__.partition(':')[0]}. {rules}")
     add = parser.add_argument
     help_what = "run folders, whose data and network are taken, or folders of data sets"
     add("what", nargs="+", metavar="RUN_OR_DATA", help=help_what)
@@ -112,284 +126,293 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-class Task:
-    """One run, or one folder of data.
+class Source:
+    """What is compared: the images of a run, or of a folder of data, and the networks that embed them.
 
     Attributes:
-        network: the run's network; None for a folder of data. backbone: the network whose features are compared.
-        seen: what `datasets.select` gives, for `backbone`.
+        backbone: the network whose features are compared. splits: as `datasets.select` gives them, for `backbone`.
+        measured_by: the arguments of `metrics.compute` that a run's flags set. unheeded: flags of a run's evaluation
+        that have no effect here.
     """
 
-    def __init__(self, place: Path, flags):
-        self.place = place
+    measured_by = {}
+    unheeded = []
+
+    def __init__(self, flags):
         self.flags = flags
-        self.is_run = (place / PARAMETERS).exists()
-        if not place.is_dir():
-            raise UserError(f"{place}: no such folder; give a run folder or the folder of a data set")
-        own = RunFolder(place).flags if self.is_run else {}
-        arch = flags.arch or (None if self.is_run else "resnet50")
-        self.about = Namespace(
-            **{
-                "clip_grad_norm": None,
-                "seed": 1,
-                **own,
-                "gpu": [flags.gpu],
-                "precision": "float32",
-                "eval_bs": flags.eval_bs,
-                "eval_kernels": flags.kernels,
-                "channels_last": False,
-                "compile": False,
-                "tf32": False,
-                "sync_bn": False,
-                "label_level_train": 0,
-            }
-        )
-        self.runtime = Runtime(self.about)
-        self.network = RunFolder(place).network() if self.is_run else None
-        self.backbone = self.network if arch is None else self._chosen(arch)
-        self.seen = self._data(self.backbone)
+        self.settings = EmbeddingSettings([flags.gpu], flags.eval_bs, flags.kernels)
+        self.runtime = Runtime(self.settings)
 
-    def _chosen(self, arch: str) -> torch.nn.Module:
-        architectures.check(arch)
-        return architectures.select(
-            arch, weights=self.flags.weights, not_pretrained=self.flags.not_pretrained or self.flags.weights is not None
-        ).eval()
-
-    def _data(self, network) -> dict:
-        """The splits, with the transforms of a network. Raises UserError where the data set cannot be read."""
-        shape = datasets.shape_for(network)
-        if self.is_run:
-            about = Namespace(**{**vars(self.about), **data_of(self.place)})
-            return datasets.select(about.dataset, about, self.flags.source_path or about.source_path, **shape)
-        if self.flags.dataset == "folder":
-            return datasets.select("folder", dataset_folder_path=str(self.place), **shape)
-        return datasets.select(self.flags.dataset, source_path=str(self.place), allow_partial_dataset=True, **shape)
-
-    def others(self) -> dict:
+    def copied_splits(self) -> dict:
         """split -> the images that a test image may be a copy of."""
-        there = {"train": self.seen["evaluation"], "val": self.seen["validation"]}
+        splits = {"train": self.splits["evaluation"], "val": self.splits["validation"]}
         if self.flags.pretraining is not None:
-            there["pretraining"] = images_below(Path(self.flags.pretraining), self.seen["testing"].transform)
-        return {split: dataset for split, dataset in there.items() if dataset is not None and len(dataset)}
+            splits["pretraining"] = images_below(Path(self.flags.pretraining), self.splits["testing"].transform)
+        return {split: dataset for split, dataset in splits.items() if dataset is not None and len(dataset)}
 
-    def embed(self, network, dataset, title: str, bare: bool) -> dict[str, np.ndarray]:
-        """Name -> features `(N, D)`: embeddings, or if `bare` the backbone's features as they are, whose mean
-        duplicates are compared without.
-        """
+    def features(self, dataset, split: str) -> np.ndarray:
+        """The backbone's features `(N, F)` as they are, not at unit length."""
+        return self._embed(self.backbone, dataset, f"features of {split}", bare=True)[BARE]
+
+    def embeddings(self, features: np.ndarray) -> np.ndarray:
+        """The embeddings `(N, D)` of the test images that are measured; `features` `(N, F)`: their features."""
+        raise NotImplementedError
+
+    def _embed(self, network, dataset, title: str, bare: bool) -> dict[str, np.ndarray]:
         self.runtime.place(network)
-        loader = evaluation_loader(dataset, self.about)
+        loader = evaluation_loader(dataset, self.settings)
         settings = evaluation.EmbedSettings(bare, normalize=not bare)
         return evaluation.embed(network, loader, self.runtime, title, settings).features
 
+    def _network_of_flags(self, arch: str) -> torch.nn.Module:
+        architectures.check(arch)
+        has_no_published_weights = self.flags.not_pretrained or self.flags.weights is not None
+        network = architectures.select(arch, weights=self.flags.weights, not_pretrained=has_no_published_weights)
+        return network.eval()
+
+
+class Run(Source):
+    """A run folder: its data, and the embeddings of its network. `--arch` may compare by another network."""
+
+    def __init__(self, folder: Path, flags):
+        super().__init__(flags)
+        self.folder = folder
+        run = RunFolder(folder)
+        self.opt = Namespace(**{**run.flags, **data_of(folder), "label_level_train": 0})
+        self.network = run.network()
+        self.backbone = self.network if flags.arch is None else self._network_of_flags(flags.arch)
+        self.features_of = flags.arch or self.opt.arch
+        self.splits = self._splits_for(self.backbone)
+        self.measured_by = metrics.measured_by(self.opt)
+        self.unheeded = from_splits.changed_flags(vars(self.opt), UNHEEDED)
+
+    def _splits_for(self, network) -> dict:
+        source_path = self.flags.source_path or self.opt.source_path
+        return datasets.select(self.opt.dataset, self.opt, source_path, **datasets.shape_for(network))
+
     def embeddings(self, features: np.ndarray) -> np.ndarray:
-        """The embeddings that are measured: a run's, of the test images; without a run, their features, with
-        `_normalize` at unit length.
-        """
-        if not self.is_run:
-            return (
-                ensemble.unit(features).astype(np.float32) if getattr(self.backbone, "normalizes", False) else features
-            )
-        images = (self.seen if self.backbone is self.network else self._data(self.network))["testing"]
-        return evaluation.of_type(
-            self.embed(self.network, images, "embedding test", False),
-            getattr(self.about, "evaltypes", [MAIN])[0],
-        )
-
-    @property
-    def measured_by(self) -> dict:
-        """The run's `--eval_space`, `--rerank` and `--eval_skip_unmatched`."""
-        return metrics.measured_by(self.about) if self.is_run else {}
-
-    @property
-    def unheeded(self) -> list[str]:
-        """The flags of the run's evaluation that have no effect here, where they are set."""
-        return from_splits.changed_flags(vars(self.about), UNHEEDED) if self.is_run else []
-
-    @property
-    def out(self) -> Path:
-        """The folder of the files."""
-        return folder_for(self.place, self.flags)
+        """The run's own, in all dimensions."""
+        splits = self.splits if self.backbone is self.network else self._splits_for(self.network)
+        embeddings = self._embed(self.network, splits["testing"], "embedding test", bare=False)
+        evaltypes = vars(self.opt).get("evaltypes", [MAIN])
+        return evaluation.of_type(embeddings, evaltypes[0])
 
 
-def folder_for(place: Path, flags) -> Path:
+class DataFolder(Source):
+    """The folder of a data set, read as `--dataset`, and the features of `--arch`."""
+
+    def __init__(self, folder: Path, flags):
+        super().__init__(flags)
+        self.features_of = flags.arch or DEFAULT_ARCH
+        self.backbone = self._network_of_flags(self.features_of)
+        shape = datasets.shape_for(self.backbone)
+        if flags.dataset == "folder":
+            self.splits = datasets.select("folder", dataset_folder_path=str(folder), **shape)
+        else:
+            place = {"source_path": str(folder), "allow_partial_dataset": True}
+            self.splits = datasets.select(flags.dataset, **place, **shape)
+
+    def embeddings(self, features: np.ndarray) -> np.ndarray:
+        """The features, at unit length if the network normalises."""
+        if not getattr(self.backbone, "normalizes", False):
+            return features
+        return ensemble.unit(features).astype(np.float32)
+
+
+def is_run(place: Path) -> bool:
+    """Whether a folder is that of a run."""
+    return (place / PARAMETERS).exists()
+
+
+def open_source(place: Path, flags) -> Source:
+    """The run or the data of a folder. Raises UserError if there is no such folder, or its data cannot be read."""
+    if not place.is_dir():
+        raise UserError(f"{place}: no such folder; give a run folder or the folder of a data set")
+    return Run(place, flags) if is_run(place) else DataFolder(place, flags)
+
+
+def output_folder(place: Path, flags) -> Path:
     """The folder of the files on a run folder or folder of data."""
+    name = place.resolve().name
     if flags.out is not None:
-        return Path(flags.out) / place.resolve().name if len(flags.what) > 1 else Path(flags.out)
-    is_run = (place / PARAMETERS).exists()
-    return place / "overlap" if is_run else Path(f"{place.resolve().name}_overlap")
+        return Path(flags.out) / name if len(flags.what) > 1 else Path(flags.out)
+    return place / "overlap" if is_run(place) else Path(f"{name}_overlap")
 
 
 def images_below(folder: Path, transform) -> ImageSet:
-    """All images in and below a folder. Raises UserError where there is none."""
+    """All images in and below a folder. Raises UserError if there is none."""
     files = sorted(datasets.below(folder))
     if not files:
-        what = "no images below it" if folder.is_dir() else "no such folder"
-        raise UserError(f"--pretraining {folder}: {what} ({' '.join(sorted(datasets.suffixes()))})")
+        reason = "no images below it" if folder.is_dir() else "no such folder"
+        raise UserError(f"--pretraining {folder}: {reason} ({' '.join(sorted(datasets.suffixes()))})")
     images = [Image(path, Path(path).parent.name) for path in files]
     return ImageSet(images, transform, origin=Origin("pretraining", root=folder))
 
 
-def near_duplicates(test: np.ndarray, others: dict[str, np.ndarray], threshold: float) -> Found:
-    """Pairs whose cosine is at least `threshold`, after the mean of the first of `others` is subtracted.
+def near_duplicates(test: np.ndarray, references: dict[str, np.ndarray], threshold: float) -> Duplicates:
+    """Pairs whose cosine is at least `threshold`, after the mean of the first of `references` is subtracted.
 
     Args:
-        test: `(N, F)` features. others: split -> `(M, F)`; the first is the training images'.
+        test: `(N, F)` features. references: split -> `(M, F)`; the first is the training images'.
 
     Raises UserError for more than a million of them.
     """
-    mean = next(iter(others.values())).mean(0, dtype=np.float64)
+    mean = next(iter(references.values())).mean(0, dtype=np.float64)
 
-    def units(features):
+    def unit_rows(features: np.ndarray) -> torch.Tensor:
         rows = torch.from_numpy(features.astype(np.float64) - mean)
         return torch.nn.functional.normalize(rows, dim=1).float()
 
-    queries = units(test)
-    found = []
+    queries = unit_rows(test)
+    blocks = []
     count = 0
-    for split, features in others.items():
-        reference = units(features)
-        for row in range(0, len(queries), ROWS):
-            for column in range(0, len(reference), COLUMNS):
-                similarity = queries[row : row + ROWS] @ reference[column : column + COLUMNS].T
-                first, second = torch.nonzero(similarity >= threshold, as_tuple=True)
-                found.append(
-                    (
-                        similarity[first, second].numpy(),
-                        first.numpy() + row,
-                        second.numpy() + column,
-                        np.full(len(first), split),
-                    )
+    for split, features in references.items():
+        for block in _similar_pairs(queries, unit_rows(features), threshold, split):
+            blocks.append(block)
+            count += len(block.test)
+            if count > MOST_PAIRS:
+                raise UserError(
+                    f"--threshold {threshold:g}: more than {MOST_PAIRS:,} pairs are that similar: raise it, or take "
+                    "another --arch"
                 )
-                count += len(first)
-                if count > MOST_PAIRS:
-                    raise UserError(
-                        f"--threshold {threshold:g}: more than {MOST_PAIRS:,} pairs are that similar: raise it, "
-                        "or take another --arch"
-                    )
-    similarity, first, second, split = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    order = np.lexsort((second, first, -similarity))
-    return Found(np.minimum(similarity, 1.0)[order], first[order], second[order], split[order])
+    pairs = Duplicates(*(np.concatenate(columns) for columns in zip(*blocks, strict=True)))
+    order = np.lexsort((pairs.reference, pairs.test, -pairs.similarity))
+    return Duplicates(
+        np.minimum(pairs.similarity, 1.0)[order], pairs.test[order], pairs.reference[order], pairs.split[order]
+    )
 
 
-def without(
-    names: list[str], features: np.ndarray, dataset, concerned: np.ndarray, **measured_by
+def _similar_pairs(queries: torch.Tensor, reference: torch.Tensor, threshold: float, split: str):
+    """Yield the pairs of unit vectors from `threshold` on, block by block of the matrix of cosines."""
+    for row in range(0, len(queries), ROWS):
+        for column in range(0, len(reference), COLUMNS):
+            cosines = queries[row : row + ROWS] @ reference[column : column + COLUMNS].T
+            first, second = torch.nonzero(cosines >= threshold, as_tuple=True)
+            similarity = cosines[first, second].numpy()
+            yield Duplicates(similarity, first.numpy() + row, second.numpy() + column, np.full(len(first), split))
+
+
+class Reduced(NamedTuple):
+    """The task of all test images, that without the near-duplicates, and how many queries then have no image of their
+    class left.
+    """
+
+    complete: Task
+    reduced: Task
+    left_alone: int
+
+
+def metrics_without(
+    names: list[str], features: np.ndarray, dataset, is_duplicate: np.ndarray, **measured_by
 ) -> tuple[dict, dict, int]:
-    """The metrics of all test images, those without the concerned images, and how many queries then have no image of
+    """The metrics of all test images, those without the near-duplicates, and how many queries then have no image of
     their class left.
 
     Args:
-        dataset: the test images, whose queries search in their gallery. concerned: `(N,)` whether an image is left out,
-        as query and as
-            reference. measured_by: `ball` and `rerank` of `metrics.compute`.
+        features: `(N, D)` embeddings of the test images. dataset: the test images, whose queries search in their
+        gallery. is_duplicate: `(N,)` whether an image is left out, as query and as reference. measured_by: `ball` and
+        `rerank` of `metrics.compute`.
 
-    A query whose class has no other image left is no query any more, but others can still find it. Where the gallery is
+    A query whose class has no other image left is no query any more, but others can still find it. If the gallery is
     drawn, values are means over the draws, and the count is of the first.
     """
-    draws = [_both(names, features, drawn, concerned) for drawn in galleries.draws(dataset)]
-    complete, reduced = (evaluation.over_draws(([draw[k]] for draw in draws), names, measured_by) for k in range(2))
-    return complete, reduced, draws[0][2]
+    draws = [reduce(names, features, images, is_duplicate) for images in galleries.draws(dataset)]
+    complete = evaluation.over_draws(([draw.complete] for draw in draws), names, measured_by)
+    reduced = evaluation.over_draws(([draw.reduced] for draw in draws), names, measured_by)
+    return complete, reduced, draws[0].left_alone
 
 
-def _both(
-    names: list[str], features: np.ndarray, dataset, concerned: np.ndarray
-) -> tuple[RetrievalTask, RetrievalTask, int]:
-    """The task of all test images, that without the concerned ones, and how many queries are then alone in their
-    class; see `without`.
-    """
+def reduce(names: list[str], features: np.ndarray, dataset, is_duplicate: np.ndarray) -> Reduced:
+    """The tasks of one gallery, see `metrics_without`. Raises UserError if no query is left."""
     labels = np.array([label for _, label in dataset.image_list])
     roles = galleries.roles_of(dataset, len(labels))
     arrays = {"features": features, "labels": labels, "sequence": roles.sequences}
     if any(map(metrics.needs_groups, names)):
         arrays["groups"] = np.array([str(dataset.super_labels[label]) for label in labels.tolist()])
     complete = from_files.in_itself(from_files.EmbeddingFile("test", arrays, roles))
-    asking = np.flatnonzero(~concerned[roles.rows("queries")])
-    kept = np.flatnonzero(~concerned[roles.rows("gallery")])
-    alone = np.ones(len(asking), dtype=bool)
-    if len(asking) and len(kept):
-        alone = (complete.part(asking, kept).findable()[0] == 0) & (complete.findable()[0][asking] > 0)
-    if alone.all():
+    query_positions = np.flatnonzero(~is_duplicate[roles.rows("queries")])
+    gallery_positions = np.flatnonzero(~is_duplicate[roles.rows("gallery")])
+    is_alone = np.ones(len(query_positions), dtype=bool)
+    if len(query_positions) and len(gallery_positions):
+        relevant_before, _ = complete.findable()
+        relevant_after, _ = complete.part(query_positions, gallery_positions).findable()
+        is_alone = (relevant_after == 0) & (relevant_before[query_positions] > 0)
+    if is_alone.all():
         raise UserError(
-            f"{int(concerned.sum())} of {len(labels)} test images have near-duplicates, no query is left: raise "
+            f"{int(is_duplicate.sum())} of {len(labels)} test images have near-duplicates, no query is left: raise "
             "--threshold"
         )
-    reduced = complete.part(asking[~alone], kept)
+    reduced = complete.part(query_positions[~is_alone], gallery_positions)
     if complete.pool is not None:
-        left = roles.pool[~concerned[roles.pool]]
-        reduced = replace(reduced, pool=Rows(features[left], labels[left]))
-    return complete, reduced, int(alone.sum())
+        pool = roles.pool[~is_duplicate[roles.pool]]
+        reduced = replace(reduced, pool=Rows(features[pool], labels[pool]))
+    return Reduced(complete, reduced, int(is_alone.sum()))
 
 
-def write_pairs(path: Path, found: Found, test, others: dict) -> None:
+def write_pairs(path: Path, pairs: Duplicates, test, references: dict) -> None:
     """The pairs as a table, a line each."""
-    pairs = zip(*(column.tolist() for column in found), strict=True)
-    rows = (
-        [f"{cosine:.5f}", *_named(test, first), split, *_named(others[split], second)]
-        for cosine, first, second, split in pairs
-    )
+    rows = []
+    for similarity, first, second, split in zip(*(column.tolist() for column in pairs), strict=True):
+        rows.append([f"{similarity:.5f}", *_named(test, first), split, *_named(references[split], second)])
     write_csv(path, ["similarity", "test_image", "test_class", "split", "image", "class"], rows)
 
 
 def _named(dataset, index: int) -> tuple[str, str]:
+    """The path and the class of an image."""
     path, label = dataset.image_list[index]
     return str(path), str(dataset.class_names.get(label, ""))
 
 
-def draw_found(path: Path, found: Found, test, others: dict, count: int) -> None:
+def draw_most_similar(path: Path, pairs: Duplicates, test, references: dict, count: int) -> None:
     """Draw the `count` most similar pairs: the test image left, the other right, with their classes, the split and the
     similarity.
     """
-    pairs = []
-    for first, second, split, similarity in zip(
-        found.test, found.other, found.split.tolist(), found.similarity, strict=True
-    ):
-        both = (test, int(first), "test"), (others[split], int(second), f"{split}, {similarity:.4f}")
-        pairs.append(tuple(PairImage(*one, _named(*one[:2])[1]) for one in both))
-        if len(pairs) == count:
-            break
-    draw_pairs(path, pairs)
+    tiles = []
+    for similarity, first, second, split in zip(*(column[:count].tolist() for column in pairs), strict=True):
+        reference = references[split]
+        test_tile = PairImage(test, first, "test", _named(test, first)[1])
+        reference_tile = PairImage(reference, second, f"{split}, {similarity:.4f}", _named(reference, second)[1])
+        tiles.append((test_tile, reference_tile))
+    draw_pairs(path, tiles)
 
 
 def measure(place: str, flags) -> dict:
     """Compare the images of one run or folder, write the files, print the numbers. Returns what overlap.json holds."""
-    task = Task(Path(place), flags)
-    test = task.seen["testing"]
-    others = task.others()
+    source = open_source(Path(place), flags)
+    test = source.splits["testing"]
+    references = source.copied_splits()
     if test.lists is not None:
         raise UserError(f"{place}: lists say what its queries are to find; overlap measures by classes alone")
-    features = task.embed(task.backbone, test, "features of test", True)[BARE]
-    theirs = {
-        split: task.embed(task.backbone, dataset, f"features of {split}", True)[BARE]
-        for split, dataset in others.items()
-    }
-    if "train" not in theirs:
+    features = source.features(test, "test")
+    reference_features = {split: source.features(dataset, split) for split, dataset in references.items()}
+    if "train" not in reference_features:
         raise UserError(f"{place}: there are no training images to compare with")
-    found = near_duplicates(features, theirs, flags.threshold)
-    concerned = np.zeros(len(test), dtype=bool)
-    concerned[found.test] = True
-    scores, reduced, alone = without(
-        flags.evaluation_metrics, task.embeddings(features), test, concerned, **task.measured_by
+    pairs = near_duplicates(features, reference_features, flags.threshold)
+    is_duplicate = np.zeros(len(test), dtype=bool)
+    is_duplicate[pairs.test] = True
+    embeddings = source.embeddings(features)
+    complete, reduced, left_alone = metrics_without(
+        flags.evaluation_metrics, embeddings, test, is_duplicate, **source.measured_by
     )
-    make_folder(task.out, f"--out {task.out}")
-    write_pairs(task.out / "pairs.csv", found, test, others)
-    (task.out / "pairs.png").unlink(missing_ok=True)
-    if len(found.test) and flags.pictures:
-        draw_found(task.out / "pairs.png", found, test, others, flags.pictures)
-    counts = {split: int((found.split == split).sum()) for split in others}
+    folder = output_folder(Path(place), flags)
+    make_folder(folder, f"--out {folder}")
+    write_pairs(folder / "pairs.csv", pairs, test, references)
+    (folder / "pairs.png").unlink(missing_ok=True)
+    if len(pairs.test) and flags.pictures:
+        draw_most_similar(folder / "pairs.png", pairs, test, references, flags.pictures)
     content = {
         "threshold": flags.threshold,
-        "pairs": counts,
+        "pairs": {split: int((pairs.split == split).sum()) for split in references},
         "test_images": len(test),
-        "with_near_duplicates": int(concerned.sum()),
-        "left_alone": alone,
-        "features": flags.arch or (task.about.arch if task.is_run else "resnet50"),
-        "all": scores,
+        "with_near_duplicates": int(is_duplicate.sum()),
+        "left_alone": left_alone,
+        "features": source.features_of,
+        "all": complete,
         "without": reduced,
-        "not_heeded": task.unheeded,
+        "not_heeded": source.unheeded,
     }
-    write_json(
-        task.out / "overlap.json", content | outputs.jsonable({name: content[name] for name in ("all", "without")})
-    )
-    _say(place, task.out, content)
+    write_json(folder / "overlap.json", content | outputs.jsonable({"all": complete, "without": reduced}))
+    _say(place, folder, content)
     return content
 
 
@@ -397,23 +420,23 @@ def propose_next(contents: list[dict], flags, argv: list[str]) -> None:
     """Print the command that opens the first picture of pairs, else one that draws them, or looks for less similar
     ones.
     """
-    pictures = [folder_for(Path(place), flags) / "pairs.png" for place in flags.what]
-    drawn = next((path for path in pictures if path.exists()), None)
-    if drawn is not None:
-        propose_view(drawn)
-    elif any(content["with_near_duplicates"] for content in contents):
+    for place in flags.what:
+        picture = output_folder(Path(place), flags) / "pairs.png"
+        if picture.exists():
+            propose_view(picture)
+            return
+    if any(content["with_near_duplicates"] for content in contents):
         propose(*PROGRAM.split(), *without_flags(argv, {"--pictures": 1}))
-    else:
-        lower = max(flags.threshold - 0.05, -1)
-        propose(*PROGRAM.split(), *without_flags(argv, {"--threshold": 1}), "--threshold", f"{lower:g}")
+        return
+    lower = max(flags.threshold - 0.05, -1)
+    propose(*PROGRAM.split(), *without_flags(argv, {"--threshold": 1}), "--threshold", f"{lower:g}")
 
 
-def _say(place: str, out: Path, content: dict) -> None:
+def _say(place: str, folder: Path, content: dict) -> None:
     pairs = ", ".join(f"{count:,} with {split}" for split, count in content["pairs"].items())
     say(
         f"{place}: {content['with_near_duplicates']:,} of {content['test_images']:,} test images have a near-duplicate "
-        "(similarity of "
-        f"{content['features']} from {content['threshold']:g} on); pairs: {pairs}"
+        f"(similarity of {content['features']} from {content['threshold']:g} on); pairs: {pairs}"
     )
     if content["left_alone"]:
         say(
@@ -425,27 +448,25 @@ def _say(place: str, out: Path, content: dict) -> None:
             f"test images search among test images alone, in all dimensions: {', '.join(content['not_heeded'])} "
             "of the run: not heeded here"
         )
-    columns = {
-        title: {"test": {k: v for k, v in content[title].items() if not np.ndim(v)}} for title in ("all", "without")
-    }
-    print(
-        f"\n{reports.table(columns)}\n\nwritten  {out / 'pairs.csv'}"
-        + f"\nwritten  {out / 'pairs.png'}" * (out / "pairs.png").exists()
-    )
+    columns = {}
+    for title in ("all", "without"):
+        columns[title] = {"test": {name: value for name, value in content[title].items() if not np.ndim(value)}}
+    print(f"\n{reports.table(columns)}\n")
+    for file in (folder / "pairs.csv", folder / "pairs.png"):
+        if file.exists():
+            print(f"written  {file}")
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
     """Run the command. Returns the content of each overlap.json."""
-    argv = sys.argv[1:] if argv is None else argv
-    flags = parser().parse_args(argv)
+    words = words_of(argv)
+    flags = parser().parse_args(words)
+    refuse_torchrun(PROGRAM, Ranks())
     for name in flags.evaluation_metrics:
         metrics.check(name)
-    if (
-        flags.arch is None
-        and (flags.weights or flags.not_pretrained)
-        and any((Path(place) / PARAMETERS).exists() for place in flags.what)
-    ):
+    has_weights = flags.weights or flags.not_pretrained
+    if has_weights and flags.arch is None and any(is_run(Path(place)) for place in flags.what):
         raise UserError("--weights and --not_pretrained belong to --arch; a run's own network has its own weights")
     contents = [measure(place, flags) for place in flags.what]
-    propose_next(contents, flags, argv)
+    propose_next(contents, flags, words)
     return contents

@@ -148,9 +148,10 @@ def test_a_folder_is_measured_at_unit_length_where_the_network_normalises(plante
         "pairs are those of the features as they are"
     )
     torch.manual_seed(0)
-    task = overlap.Task(planted, overlap.parser().parse_args([str(planted), *SMALL]))
-    features = task.embed(task.backbone, task.seen["testing"], "", True)["pooled"]
-    labels = np.array([label for _, label in task.seen["testing"].image_list])
+    source = overlap.open_source(planted, overlap.parser().parse_args([str(planted), *SMALL]))
+    test = source.splits["testing"]
+    features = source.features(test, "test")
+    labels = np.array([label for _, label in test.image_list])
     expected = [metrics.compute(["map_r"], rows, labels)["map_r"] for rows in (features, unit(features))]
     assert [plain, normalised] == pytest.approx(expected, rel=1e-5) and plain != pytest.approx(normalised, rel=0.01)
 
@@ -221,7 +222,7 @@ def test_queries_search_in_their_gallery_and_classwise_numbers_are_of_both(roles
             sequences,
             galleries if roles == "drawn" else None,
         )
-    found, left, alone = overlap.without(
+    found, left, alone = overlap.metrics_without(
         ["e_recall@1", "e_recall@1_group_gap", "nmi", "fnmr@.1"], features, test, concerned
     )
     hits, asking, lone = zip(*[by_loops(features, labels, test, *kind, concerned) for kind in kinds], strict=True)
@@ -241,7 +242,7 @@ def test_queries_search_in_their_gallery_and_classwise_numbers_are_of_both(roles
         assert {name: values[name] for name in expected} == expected
     for lost in (galleries.any(0), kinds[0][0]) if roles != "none" else (np.ones(24, bool),):
         with refused("no query is left"):
-            overlap.without(["e_recall@1"], features, test, lost)
+            overlap.metrics_without(["e_recall@1"], features, test, lost)
 
 
 @pytest.mark.parametrize("blocks", [(1024, 65536), (3, 4)])
@@ -258,9 +259,9 @@ def test_pairs_against_plain_cosines(monkeypatch, blocks):
     for split, other in (("train", train), ("val", val)):
         cosines = unit(test - train.mean(0)) @ unit(other - train.mean(0)).T
         expected |= {(i, j, split): cosine for (i, j), cosine in np.ndenumerate(cosines) if cosine >= 0.7}
-    keys = zip(found.test, found.other, found.split, strict=True)
+    keys = zip(found.test, found.reference, found.split, strict=True)
     assert dict(zip(keys, found.similarity, strict=True)) == pytest.approx(expected, abs=1e-5)
-    assert (np.diff(found.similarity) <= 0).all() and (found.test[0], found.other[0]) == (2, 4)
+    assert (np.diff(found.similarity) <= 0).all() and (found.test[0], found.reference[0]) == (2, 4)
     monkeypatch.setattr(overlap, "MOST_PAIRS", 3)
     with refused("raise it"):
         overlap.near_duplicates(test, {"train": train}, -1)
