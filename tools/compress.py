@@ -8,10 +8,10 @@ recall@10 against exact float search, seconds to learn and build, queries a seco
 """
 
 import argparse
+import contextlib
 import functools
 import platform
 import statistics
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +24,11 @@ import metrics
 from evaluation import file_arrays, from_files
 from evaluation.task import Task
 from pictures import space as charts
+from tools._command import new_parser, words_of
 from utilities import codes
 from utilities.codes import Codes
 from utilities.console import propose, propose_view, say
-from utilities.errors import OneLineParser, UserError
+from utilities.errors import UserError
 from utilities.files import make_folder, write_json
 from utilities.numbers import WIDEST, whole
 from utilities.processes import kernels
@@ -66,28 +67,34 @@ class CodeSearch:
     def run(self, needs: list[metrics.Need], progress: bool = False, rows: slice | None = None):
         """Yield `metrics.Neighbours` in blocks: what the index finds, without what takes no rank."""
         space = self.space
-        truth = self.space.truth
-        depth = int(np.maximum.reduce([need.depth for need in needs]).max()) + int(
-            (space.reference_size - space.visible).max()
-        )
-        depth = min(depth, space.reference_size)
+        needed = int(np.maximum.reduce([need.depth for need in needs]).max())
+        most_hidden = int((space.reference_size - space.visible).max())
+        depth = min(needed + most_hidden, space.reference_size)
         step = max(ENTRIES // depth, 1)
         for start in range(rows.start, rows.stop, step):
             part = np.arange(start, min(start + step, rows.stop))
-            columns = self.index.search(space.queries(part), depth, self.rescored)[1]
-            row, hidden = truth.hidden_pairs(part)
-            seen = ~np.isin(
-                np.arange(len(part))[:, None] * space.reference_size + columns, row * space.reference_size + hidden
-            )
-            if truth.sequences is not None:
-                seen &= truth.sequences[1][columns] != truth.sequences[0][part][:, None]
-            columns = np.take_along_axis(columns, np.argsort(~seen, axis=1, kind="stable"), 1)
-            counts = seen.sum(1)
-            relevant = truth.are_relevant(part, columns) & (np.arange(depth) < counts[:, None])
+            _, columns = self.index.search(space.queries(part), depth, self.rescored)
+            takes_rank = self._takes_rank(part, columns)
+            hidden_last = np.argsort(~takes_rank, axis=1, kind="stable")
+            columns = np.take_along_axis(columns, hidden_last, 1)
+            counts = takes_rank.sum(1)
+            relevant = space.truth.are_relevant(part, columns) & (np.arange(depth) < counts[:, None])
             yield metrics.Neighbours(part, columns, relevant, counts)
 
+    def _takes_rank(self, part: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Whether each of the references `columns` `(n, depth)` takes a rank for its query, `part` `(n,)`."""
+        truth = self.space.truth
+        size = self.space.reference_size
+        hidden_queries, hidden_columns = truth.hidden_pairs(part)
+        keys = np.arange(len(part))[:, None] * size + columns
+        takes_rank = ~np.isin(keys, hidden_queries * size + hidden_columns)
+        if truth.sequences is not None:
+            of_queries, of_references = truth.sequences
+            takes_rank &= of_references[columns] != of_queries[part][:, None]
+        return takes_rank
 
-class Searched(NamedTuple):
+
+class CodeRanking(NamedTuple):
     """An index in the place of a re-ranker of `metrics.compute`."""
 
     index: Codes
@@ -104,20 +111,26 @@ class Searched(NamedTuple):
         return space.neighbours(AT)
 
 
-def recall(space: metrics.EmbeddingSpace, found: np.ndarray, exact: np.ndarray) -> float:
-    """The mean share of the exact neighbours that were found; one as near as the last of them counts as found. `(N, k)`
-    each, -1 for none.
+def recall(space: metrics.EmbeddingSpace, neighbours: np.ndarray, exact: np.ndarray) -> float:
+    """The mean share of the `exact` neighbours that are among `neighbours`, `(N, k)` each, -1 for none.
+
+    A neighbour as near as the last exact one counts as found.
     """
-    there = exact >= 0
-    distances = []
-    for columns in (found, exact):
-        of, slots = np.nonzero(columns >= 0)
-        measured = np.full(columns.shape, np.inf)
-        measured[of, slots] = space.squared_distances(of, columns[of, slots])
-        distances.append(measured)
-    farthest = np.where(there, distances[1], -np.inf).max(1, keepdims=True)
-    shares = (distances[0] <= farthest)[there.any(1)].sum(1) / there.sum(1)[there.any(1)]
+    is_neighbour = exact >= 0
+    distances = _squared_distances(space, neighbours)
+    exact_distances = np.where(is_neighbour, _squared_distances(space, exact), -np.inf)
+    is_near = distances <= exact_distances.max(1, keepdims=True)
+    has_neighbours = is_neighbour.any(1)
+    shares = is_near[has_neighbours].sum(1) / is_neighbour[has_neighbours].sum(1)
     return float(shares.mean()) if len(shares) else float("nan")
+
+
+def _squared_distances(space: metrics.EmbeddingSpace, columns: np.ndarray) -> np.ndarray:
+    """Of each query and its references `columns` `(N, k)`; infinite for -1."""
+    distances = np.full(columns.shape, np.inf)
+    rows, slots = np.nonzero(columns >= 0)
+    distances[rows, slots] = space.squared_distances(rows, columns[rows, slots])
+    return distances
 
 
 def built(name: str, reference, calibration) -> tuple[Codes, float]:
@@ -135,12 +148,13 @@ def built(name: str, reference, calibration) -> tuple[Codes, float]:
 
 
 def queries_a_second(index: Codes, queries, batch: int, rescored: int) -> float:
-    """Of searches for `AT`, `batch` queries at a time: the median of `REPEATS` after one that warms up."""
+    """Of searches for `AT` neighbours, `batch` queries at a time: the median of `REPEATS` after one that warms up."""
     seconds = []
     for repeat in range(REPEATS + 1):
-        asked = queries[np.arange(repeat * batch, (repeat + 1) * batch) % len(queries)]
+        rows = np.arange(repeat * batch, (repeat + 1) * batch) % len(queries)
+        batch_queries = queries[rows]
         began = time.perf_counter()
-        index.search(asked, AT, rescored)
+        index.search(batch_queries, AT, rescored)
         seconds.append(time.perf_counter() - began)
     return batch / statistics.median(seconds[1:])
 
@@ -154,7 +168,7 @@ def measure(
     """
     rows = []
     whole_space = metrics.space_of(None, **task.arguments())
-    exact = Searched(built(codes.FLOAT32, task.searched.features, None)[0]).neighbours(whole_space)
+    exact = CodeRanking(built(codes.FLOAT32, task.searched.features, None)[0]).neighbours(whole_space)
     bar = tqdm(cases, leave=False, disable=None)
     for name, width in bar:
         bar.set_description(f"{name} of {width} dimensions")
@@ -162,20 +176,20 @@ def measure(
         part = replace(task, pool=None).with_features(prefix)
         learned_from = None if calibration is None else sample(prefix(calibration))
         index, seconds = built(name, part.searched.features, learned_from)
-        searched = Searched(index, rescored)
-        about = {
+        ranking = CodeRanking(index, rescored)
+        row = {
             "code": name,
             "dimensions": width,
             "bytes_a_vector": index.bytes_a_vector,
             "bytes_an_image": index.size() / len(index),
         }
-        about |= metrics.compute(["e_recall@1", "map_r"], **part.arguments(), rerank=searched, skip_unmatched=skips)
-        about["recall@10"] = recall(whole_space, searched.neighbours(metrics.space_of(None, **part.arguments())), exact)
-        rates = {
-            f"queries_a_second_{batch}": queries_a_second(index, part.queries.features, batch, rescored)
-            for batch in (1, BATCH)
-        }
-        rows.append({**about, "build_seconds": seconds, **rates})
+        row |= metrics.compute(["e_recall@1", "map_r"], **part.arguments(), rerank=ranking, skip_unmatched=skips)
+        neighbours = ranking.neighbours(metrics.space_of(None, **part.arguments()))
+        row["recall@10"] = recall(whole_space, neighbours, exact)
+        row["build_seconds"] = seconds
+        for batch in (1, BATCH):
+            row[f"queries_a_second_{batch}"] = queries_a_second(index, part.queries.features, batch, rescored)
+        rows.append(row)
     return rows
 
 
@@ -187,13 +201,15 @@ def sample(features) -> np.ndarray:
 
 
 def table(rows: list[dict]) -> str:
-    """One line a row."""
-    cells = [
-        [name.replace("_", " ") for name in HEAD],
-        *([form.format(row[name]) for name, form in HEAD.items()] for row in rows),
-    ]
+    """The columns of `HEAD`, right-aligned, one line per row."""
+    cells = [[name.replace("_", " ") for name in HEAD]]
+    for row in rows:
+        cells.append([form.format(row[name]) for name, form in HEAD.items()])
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)) for line in cells)
+    lines = []
+    for words in cells:
+        lines.append("  ".join(word.rjust(width) for word, width in zip(words, widths, strict=True)))
+    return "\n".join(lines)
 
 
 def processor() -> str:
@@ -207,9 +223,7 @@ def processor() -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The command's flags."""
-    parser = OneLineParser(
-        prog=PROGRAM, description="Quality, size and speed of codes of embeddings.", allow_abbrev=False
-    )
+    parser = new_parser(PROGRAM, "Quality, size and speed of codes of embeddings.")
     parser.add_argument(
         "features",
         help=(
@@ -315,53 +329,70 @@ def _checked(path: str, make):
 
 def main(argv: list[str] | None = None) -> list[dict]:
     """Print the table, and write it and its plot. Returns its rows."""
-    import faiss
-
-    argv = sys.argv[1:] if argv is None else argv
+    argv = words_of(argv)
     flags = parser().parse_args(argv)
     flags.codes = list(dict.fromkeys(flags.codes or CODES))
     arrays = file_arrays.read_queries(flags.features, False, labels=flags.labels)
     skips = bool(file_arrays.written_flags(arrays).get("eval_skip_unmatched"))
     task = from_files.task_of(flags.features, arrays)
-    searched = from_files.described(task, arrays, False, skips)
+    search = from_files.described(task, arrays, False, skips)
     dimensions = _checked(flags.features, lambda: metrics.space_of(None, **task.arguments())).dimensions
     flags.prefixes = list(dict.fromkeys([*(flags.prefixes or []), dimensions]))
-    calibration = (
-        None if flags.calibration is None else file_arrays.read(flags.calibration, (), needs_labels=False)["features"]
-    )
+    calibration = None
+    if flags.calibration is not None:
+        calibration = file_arrays.read(flags.calibration, (), needs_labels=False)["features"]
     check(flags, dimensions, calibration)
     cases, skipped = learnable(flags, calibration)
     for line in skipped:
         say(f"note  skipped, {line}")
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(flags.threads)
-    try:
+    with faiss_threads(flags.threads):
         rows = measure(task, calibration, cases, flags.rescore_multiplier, skips)
+    conditions = conditions_of(flags, task, calibration)
+    sizes = f"{flags.features}: {len(task.queries):,} queries, {len(task.searched):,} images in the index"
+    if search:
+        sizes = f"{sizes}; {search}"
+    say(sizes)
+    say("{processor}, {threads} threads, faiss {faiss}, {calibration_vectors:,} training vectors".format(**conditions))
+    print(f"\n{table(rows)}")
+    if flags.out is None:
+        folder = Path(flags.features).with_name(f"{Path(flags.features).stem}_codes")
+        propose(*PROGRAM.split(), *argv, "--out", folder)
+        return rows
+    folder = make_folder(flags.out, f"--out {flags.out}")
+    write_json(folder / "compression.json", {**conditions, "skipped": skipped, "rows": rows})
+    charts.compression(folder / "compression.png", rows, Path(flags.features).stem)
+    print(f"\nwritten  {folder / 'compression.json'}\nwritten  {folder / 'compression.png'}")
+    propose_view(folder / "compression.png")
+    return rows
+
+
+@contextlib.contextmanager
+def faiss_threads(count: int):
+    """Inside, faiss computes with `count` threads."""
+    import faiss
+
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(count)
+    try:
+        yield
     finally:
-        faiss.omp_set_num_threads(threads)
-    about = {
+        faiss.omp_set_num_threads(before)
+
+
+def conditions_of(flags, task: Task, calibration) -> dict:
+    """What was measured and with what, for compression.json."""
+    import faiss
+
+    n_learned_from = 0 if calibration is None else min(len(calibration), codes.MOST)
+    return {
         "features": flags.features,
         "images": len(task.searched),
         "queries": len(task.queries),
         "calibration": flags.calibration,
-        "calibration_vectors": 0 if calibration is None else min(len(calibration), codes.MOST),
+        "calibration_vectors": n_learned_from,
         "rescore_multiplier": flags.rescore_multiplier,
         "faiss": faiss.__version__,
         "faiss_seed": codes.SEED,
         "threads": flags.threads,
         "processor": processor(),
     }
-    sizes = f"{flags.features}: {about['queries']:,} queries, {about['images']:,} images in the index"
-    say(f"{sizes}; {searched}" if searched else sizes)
-    say("{processor}, {threads} threads, faiss {faiss}, {calibration_vectors:,} training vectors".format(**about))
-    print(f"\n{table(rows)}")
-    if flags.out is not None:
-        folder = make_folder(flags.out, f"--out {flags.out}")
-        write_json(folder / "compression.json", {**about, "skipped": skipped, "rows": rows})
-        charts.compression(folder / "compression.png", rows, Path(flags.features).stem)
-        print("".join(f"\nwritten  {folder / name}" for name in ("compression.json", "compression.png")))
-        propose_view(folder / "compression.png")
-    else:
-        place = Path(flags.features).with_name(f"{Path(flags.features).stem}_codes")
-        propose(*PROGRAM.split(), *argv, "--out", place)
-    return rows

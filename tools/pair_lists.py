@@ -25,7 +25,7 @@ class TextPairs(NamedTuple):
     """Rows of the features `(P, 2)`, whether a pair is of one class `(P,)`, and the number of folds, if given."""
 
     rows: np.ndarray
-    same: np.ndarray
+    is_same: np.ndarray
     folds: int | None
 
 
@@ -61,20 +61,23 @@ def _of_lfw(path: str, lines: list[str], folds: int, each: int, paths: np.ndarra
     for row, image in enumerate(map(str, paths)):
         rows_of.setdefault("/".join(PurePath(image).with_suffix("").parts[-2:]), []).append(row)
     rows = []
-    same = []
+    is_same = []
     for number, line in enumerate(lines, start=1):
         readings = _lfw_readings(line)
         if not readings:
             spaces = "; between names with spaces, tabs" if len(line.split()) > 4 else ""
             raise UserError(f"{path}: pair {number} is {line!r}, expected `name i j` or `name1 i name2 j`{spaces}")
-        known = [keys for keys in readings if all(key in rows_of for key in keys)]
-        keys = known[0] if known else readings[0]
+        keys = readings[0]
+        for first_image, second_image in readings:
+            if first_image in rows_of and second_image in rows_of:
+                keys = (first_image, second_image)
+                break
         rows.append([_row(path, number, key, rows_of.get(key, [])) for key in keys])
-        same.append(keys[0].rpartition("/")[0] == keys[1].rpartition("/")[0])
+        is_same.append(keys[0].rpartition("/")[0] == keys[1].rpartition("/")[0])
     if len(rows) != 2 * folds * each:
         expected = f"{folds} folds of {each} of each kind: {2 * folds * each}"
         raise UserError(f"{path}: {len(rows)} pairs, and its first line says {expected}")
-    return TextPairs(np.array(rows), np.array(same), folds)
+    return TextPairs(np.array(rows), np.array(is_same), folds)
 
 
 def _lfw_readings(line: str) -> list[tuple[str, str]]:
@@ -100,15 +103,15 @@ def _of_paths(path: str, lines: list[str], paths: np.ndarray) -> TextPairs:
     start = 0 if _labelled(lines[0]) is not None else 1  # below a heading
     finder = _PathFinder(paths)
     rows = []
-    same = []
+    is_same = []
     for number, line in enumerate(lines[start:], start=1):
         labelled = _labelled(line)
         if labelled is None:
             expected = "two paths and 1 or 0, with tabs where paths have spaces"
             raise UserError(f"{path}: pair {number} is {line!r}, expected {expected}")
         rows.append([_row(path, number, name, finder.rows(name)) for name in labelled[:2]])
-        same.append(labelled[2])
-    return TextPairs(np.array(rows), np.array(same), None)
+        is_same.append(labelled[2])
+    return TextPairs(np.array(rows), np.array(is_same), None)
 
 
 def _labelled(line: str) -> tuple[str, str, bool] | None:

@@ -7,7 +7,6 @@ pairs.txt, or with two paths and 1 or 0 in each line (`pair_lists.py`).
 """
 
 import argparse
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,16 +16,16 @@ from evaluation import file_arrays, from_files, outputs
 from evaluation.file_kinds import TEXT, kind_of, refuse_others
 from pictures import space as charts
 from tools import pair_lists
+from tools._command import new_parser, words_of
 from utilities.console import propose, propose_view, say
-from utilities.errors import OneLineParser, UserError
+from utilities.errors import UserError
 from utilities.files import write_json
 from utilities.numbers import number, whole
 from utilities.reading import Unreadable, read_arrays
 
 PROGRAM = "python -m evaluation pairs"
-THRESHOLDS = (
-    np.arange(400) / 100
-)  # of the squared distance of unit vectors, from 0 to 3.99, as in InsightFace's verification.py
+# of the squared distance of unit vectors, from 0 to 3.99, as in InsightFace's verification.py
+THRESHOLDS = np.arange(400) / 100
 FOLDS = 10
 FARS = (0.001, 0.01, 0.1)
 FEW = 10  # false accepts below which a rate says little
@@ -51,26 +50,26 @@ class Accuracy(NamedTuple):
     thresholds: np.ndarray
 
 
-def verification_accuracy(distances: np.ndarray, same: np.ndarray, folds: int = FOLDS) -> Accuracy:
+def verification_accuracy(distances: np.ndarray, is_same: np.ndarray, folds: int = FOLDS) -> Accuracy:
     """Share of pairs that are judged rightly at the threshold that is best for the pairs of the other folds; a fold's
     pairs are consecutive.
 
     Two images are of one class where their squared distance is below the threshold; of equally good thresholds the
     first counts.
     """
-    right = (distances[:, None] < THRESHOLDS) == same[:, None]  # (P, T)
-    parts = np.array_split(np.arange(len(same)), folds)
+    right = (distances[:, None] < THRESHOLDS) == is_same[:, None]  # (P, T)
+    parts = np.array_split(np.arange(len(is_same)), folds)
     counts = np.stack([right[part].sum(0) for part in parts])  # (folds, T)
     best = [int((counts.sum(0) - counts[i]).argmax()) for i in range(folds)]
     accuracies = np.array([right[part, t].mean() for part, t in zip(parts, best, strict=True)])
     return Accuracy(float(accuracies.mean()), float(accuracies.std()), THRESHOLDS[best])
 
 
-def roc(distances: np.ndarray, same: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def roc(distances: np.ndarray, is_same: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """False and true accept rates at every threshold, ascending; equal distances are accepted together."""
     from sklearn.metrics import roc_curve
 
-    far, tar, _ = roc_curve(same, -distances, drop_intermediate=False)
+    far, tar, _ = roc_curve(is_same, -distances, drop_intermediate=False)
     return far, tar
 
 
@@ -92,60 +91,58 @@ def read(path: str, size: int, paths: np.ndarray | None, folds: int | None = Non
     except Unreadable as error:
         if error.is_missing:
             raise
-        found = _of_text(path, paths)
+        pairs = _of_text(path, paths)
     else:
-        found = _of_arrays(path, arrays, size)
-    found = found if folds is None else found._replace(folds=folds)
-    kinds = found.same.sum()
-    if not 0 < kinds < len(found.same):
+        pairs = _of_arrays(path, arrays, size)
+    if folds is not None:
+        pairs = pairs._replace(folds=folds)
+    count = len(pairs.same)
+    of_one_class = pairs.same.sum()
+    if not 0 < of_one_class < count:
+        raise UserError(f"{path}: {count} pairs, {of_one_class} of one class: verification needs pairs of both kinds")
+    if not 2 <= pairs.folds <= count:
         raise UserError(
-            f"{path}: {len(found.same)} pairs, {kinds} of one class: verification needs pairs of both kinds"
+            f"{path}: {count} pairs cannot be cut into {pairs.folds} folds: --folds says how many, at least 2"
         )
-    if not 2 <= found.folds <= len(found.same):
-        raise UserError(
-            f"{path}: {len(found.same)} pairs cannot be cut into {found.folds} folds: --folds says how many, at least 2"
-        )
-    return found
+    return pairs
 
 
 def _of_arrays(path: str, arrays: dict, size: int) -> Pairs:
     missing = [name for name in Pairs._fields[:3] if name not in arrays]
     if missing:
         raise UserError(f"{path} has no {' and no '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}")
-    first, second, same = (arrays[name] for name in Pairs._fields[:3])
-    if (
-        len({first.shape, second.shape, same.shape}) > 1
-        or first.ndim != 1
-        or {first.dtype.kind, second.dtype.kind} - set("iu")
-    ):
+    first, second, is_same = (arrays[name] for name in Pairs._fields[:3])
+    have_one_shape = first.ndim == 1 and first.shape == second.shape == is_same.shape
+    are_rows = first.dtype.kind in "iu" and second.dtype.kind in "iu"
+    if not have_one_shape or not are_rows:
         raise UserError(
             f"{path}: first, second and same must be (P,), the first two rows of the features; they are "
-            f"{first.shape}, {second.shape}, {same.shape}"
+            f"{first.shape}, {second.shape}, {is_same.shape}"
         )
-    if same.dtype.kind not in "biu" or not np.isin(same, (0, 1)).all():
+    if is_same.dtype.kind not in "biu" or not np.isin(is_same, (0, 1)).all():
         raise UserError(f"{path}: same holds something else than true and false")
     rows = np.concatenate([first, second])
     if len(rows) and not 0 <= rows.min() <= rows.max() < size:
         raise UserError(
             f"{path}: row {rows[(rows < 0) | (rows >= size)][0]} is outside the features, which have {size}"
         )
-    return Pairs(first, second, same.astype(bool))
+    return Pairs(first, second, is_same.astype(bool))
 
 
 def _of_text(path: str, paths: np.ndarray | None) -> Pairs:
     """LFW's pairs.txt, or a list of paths; see `pair_lists`."""
-    found = pair_lists.read(path, paths)
-    return Pairs(*found.rows.T, found.same, found.folds or FOLDS)
+    listed = pair_lists.read(path, paths)
+    first, second = listed.rows.T
+    return Pairs(first, second, listed.is_same, listed.folds or FOLDS)
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's flags."""
-    parser = OneLineParser(prog=PROGRAM, description="Verification by pairs of embeddings.", allow_abbrev=False)
+    parser = new_parser(PROGRAM, "Verification by pairs of embeddings.")
     parser.add_argument("features", help="an .npz file with features (N, D) and, for pairs by name, paths (N,)")
     help_pairs = (
         "an .npz file with first, second (rows of the features) and same, or a text file such as LFW's pairs.txt, or "
-        "with "
-        "two paths and 1 or 0 in each line"
+        "with two paths and 1 or 0 in each line"
     )
     parser.add_argument("pairs", help=help_pairs)
     parser.add_argument(
@@ -168,7 +165,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
     """Print and return `verification_accuracy`, its deviation over the folds, and `tar@far`, by name."""
-    argv = sys.argv[1:] if argv is None else argv
+    argv = words_of(argv)
     flags = parser().parse_args(argv)
     arrays = file_arrays.read(flags.features, ("paths",), needs_labels=False)
     space = from_files.plain_space(flags.features, {"features": arrays["features"]}).normalised()
@@ -176,15 +173,18 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     distances = space.squared_distances(pairs.first, pairs.second)
     accuracy = verification_accuracy(distances, pairs.same, pairs.folds)
     rates = roc(distances, pairs.same)
-    others = int((~pairs.same).sum())
+    n_different = int((~pairs.same).sum())
     values = {"verification_accuracy": accuracy.mean, "verification_accuracy_deviation": accuracy.deviation}
     values |= {f"tar@{far:g}": tar_at(far, rates) for far in flags.far}
     low = accuracy.thresholds.min()
     high = accuracy.thresholds.max()
-    counts = f"{len(pairs.same):,} pairs, {others:,} of two classes; {pairs.folds} folds"
+    counts = f"{len(pairs.same):,} pairs, {n_different:,} of two classes; {pairs.folds} folds"
     say(f"{flags.pairs}: {counts}, thresholds of the squared distance {low:g} to {high:g}")
-    for far in (far for far in flags.far if far * others < FEW):
-        say(f"tar@{far:g}: {far:g} of {others:,} pairs are {far * others:g} false accepts: such a rate says little")
+    for far in flags.far:
+        n_accepts = far * n_different
+        if n_accepts < FEW:
+            counts = f"{far:g} of {n_different:,} pairs are {n_accepts:g} false accepts"
+            say(f"tar@{far:g}: {counts}: such a rate says little")
     print(f"\n{outputs.table({Path(flags.features).stem: values})}")
     if flags.roc is not None:
         print(f"written  {charts.roc(Path(flags.roc), *rates, Path(flags.features).stem)}")

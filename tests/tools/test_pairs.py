@@ -101,7 +101,7 @@ def test_names_with_spaces(tmp_path):
         (tmp_path / "pairs.txt").write_text("\n".join(["3 1", *(line.replace("|", separator) for line in fields)]))
         found = pair_lists.read(str(tmp_path / "pairs.txt"), np.array(paths))
         assert found.rows.tolist() == [[0, 1], [5, 4], [2, 3], [1, 2], [3, 4], [4, 1]] and found.folds == 3
-        assert found.same.tolist() == [True, True, True, False, False, False]
+        assert found.is_same.tolist() == [True, True, True, False, False, False]
     assert command.main(["pairs", features, str(tmp_path / "pairs.txt")])["verification_accuracy"] == 1
     (tmp_path / "pairs.txt").write_text("1 1\nAnn B Lee 1 x\nBo 1 2\n")
     with refused("pair 1 is 'Ann B Lee 1 x', expected .*with spaces, tabs"):
@@ -126,7 +126,12 @@ def test_lists_of_paths(form, heading, tmp_path):
     lines = [form.format(listed[first], listed[second], same) for first, second, same in pairs]
     (tmp_path / "pairs.csv").write_text(heading + "\n".join(lines) + "\n")
     found = pair_lists.read(str(tmp_path / "pairs.csv"), paths)
-    assert found.rows.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]] and found.same.tolist() == [True, False, True, False]
+    assert found.rows.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]] and found.is_same.tolist() == [
+        True,
+        False,
+        True,
+        False,
+    ]
     features = save(tmp_path, features={"features": np.eye(3)[[0, 0, 1, 1, 2]], "paths": paths})[0]
     assert command.main(["pairs", features, str(tmp_path / "pairs.csv"), "--folds", "2"])["verification_accuracy"] == 1
 
