@@ -186,7 +186,8 @@ def select(
         flags["source_path"] = source_path
     opt = REGISTRY.options(opt, **flags)
     if fold is None:
-        fold = vars(opt).get("fold") or 0  # main.py's flag: callers without its flags may lack it
+        # A property of `options.Options`, no flag in `vars(opt)`; the namespace of other programs may lack it.
+        fold = getattr(opt, "fold", None) or 0
     return _splits.build(name, module, opt, _reading.source_of(module, opt), input_size, fold, interpolation)
 
 

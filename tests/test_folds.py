@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+import datasets
 import main
 import metrics
 import parameters
@@ -372,3 +373,12 @@ def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks_and_is_ke
             assert f"--split_file {copy}" in message
     again(cross.folder, "--n_epochs", "2", "--split_file", str(copy))
     assert cross.fold(0).progress.epochs == 2
+
+
+def test_the_options_of_a_fold_select_its_classes(data, tmp_path):
+    options = flags(data, tmp_path)
+    classes = [
+        list(datasets.select(opt.dataset, opt, opt.source_path)["training"].class_names.values())
+        for opt in (options.of_fold(0), options.of_fold(1))
+    ]
+    assert classes[0] != classes[1]
