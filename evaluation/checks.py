@@ -32,42 +32,49 @@ def check(datasets: dict, opt) -> None:
     )
     for dataset in datasets.values():
         if deepest and None in names_at(dataset, deepest).values():
-            those = "online_products, glyphs and a folder X/<super>/<class>/ do"
-            raise UserError(f"{flag}: --dataset {dataset.name} has no super-classes; {those}")
+            raise UserError(
+                f"{flag}: --dataset {dataset.name} has no super-classes; online_products, glyphs and a folder "
+                "X/<super>/<class>/ do"
+            )
     galleries.check(datasets, measured)
     _check_lists({split: datasets[split] for split in measured}, opt)
     _check_domains({split: datasets[split] for split in measured}, opt)
     if opt.tester == INSIDE_PARENTS:
-        for split in measured:
-            if "distractors" in getattr(datasets[split], "counts", {}):
-                raise UserError(
-                    f"{flag}: the distractors of {split} have no super-class, so no query would search them: take "
-                    "global"
-                )
-            found = set().union(
-                *(_names_of(datasets[source], deepest, "gallery") for source in sources_of(split, measured, opt))
-            )
-            alone = _names_of(datasets[split], deepest, "queries") - found
-            if alone:
-                reference = f"--eval_reference_set {opt.eval_reference_set}"
-                raise UserError(
-                    f"{flag}: the super-class {min(alone)!r} of {split} has no image in the reference, {reference}"
-                )
+        _check_parents(datasets, measured, deepest, opt)
     _check_groups(datasets, measured, opt, flag if deepest else None)
     _check_levels(datasets, opt, flag if deepest else None)
     if opt.eval_reference_set == TRAINING:
-        found = _names_of(datasets["train"], opt.label_hierarchy_level, "gallery")
+        names = _names_of(datasets["train"], opt.label_hierarchy_level, "gallery")
         for split in measured:
-            if found.isdisjoint(_names_of(datasets[split], opt.label_hierarchy_level, "queries")):
+            if names.isdisjoint(_names_of(datasets[split], opt.label_hierarchy_level, "queries")):
                 say(
                     f"--eval_reference_set {TRAINING}: no query of {split} has a counterpart in the reference, so "
                     "no query can find its class"
                 )
 
 
+def _check_parents(datasets: dict, measured: list[str], level: int, opt) -> None:
+    """Raise UserError for distractors, and for queries whose super-class, at `level`, has no image to search."""
+    flag = f"--tester {INSIDE_PARENTS}"
+    for split in measured:
+        if "distractors" in getattr(datasets[split], "counts", {}):
+            raise UserError(
+                f"{flag}: the distractors of {split} have no super-class, so no query would search them: take global"
+            )
+        searched = set()
+        for source in sources_of(split, measured, opt):
+            searched |= _names_of(datasets[source], level, "gallery")
+        unsearched = _names_of(datasets[split], level, "queries") - searched
+        if unsearched:
+            raise UserError(
+                f"{flag}: the super-class {min(unsearched)!r} of {split} has no image in the reference, "
+                f"--eval_reference_set {opt.eval_reference_set}"
+            )
+
+
 def _check_lists(datasets: dict, opt) -> None:
     """Raise UserError for flags that do not go with lists of what queries are to find."""
-    by_function = getattr(opt, "eval_relevance", None) is not None
+    by_function = opt.eval_relevance is not None
     for split, dataset in datasets.items():
         if getattr(dataset, "lists", None) is None and not by_function:
             continue
@@ -77,7 +84,8 @@ def _check_lists(datasets: dict, opt) -> None:
                 "say too what is found: leave one out"
             )
         for flag, needed in (("eval_reference_set", SELF), ("tester", "global"), ("label_hierarchy_level", 0)):
-            if (value := getattr(opt, flag)) != needed:
+            value = getattr(opt, flag)
+            if value != needed:
                 raise UserError(
                     f"--{flag} {value}: lists, or --eval_relevance, say what a query of --dataset {dataset.name} "
                     f"finds, in its own gallery: take {needed}"
@@ -102,14 +110,13 @@ def _check_domains(datasets: dict, opt) -> None:
                 "levels are not compared: leave it out"
             )
         several = f"queries of {split} show several classes"
-        of_several = (
-            (("eval_reference_set", SELF, several), ("label_hierarchy_level", 0, several))
-            if dataset.further_labels
-            else ()
-        )
-        for flag, needed, why in (("eval_relevance", None, "its classes say what is found"), *of_several):
-            if (value := getattr(opt, flag, None)) != needed:
-                raise UserError(f"--{flag} {value}: {of_dataset}, and {why}: leave it out")
+        rules = [("eval_relevance", None, "its classes say what is found")]
+        if dataset.further_labels:
+            rules += [("eval_reference_set", SELF, several), ("label_hierarchy_level", 0, several)]
+        for flag, needed, reason in rules:
+            value = getattr(opt, flag)
+            if value != needed:
+                raise UserError(f"--{flag} {value}: {of_dataset}, and {reason}: leave it out")
 
 
 def _check_groups(datasets: dict, measured: list[str], opt, flag: str | None) -> None:
@@ -124,11 +131,11 @@ def _check_groups(datasets: dict, measured: list[str], opt, flag: str | None) ->
             f"--evaluation_metrics {name} compares super-classes by a search in all images: leave out {flag}"
         )
     for split in measured:
-        there = set(names_at(datasets[split], 1).values())
-        if len(there) < 2 or None in there:
-            found = "no super-classes" if None in there else f"only the super-class {min(there)!r}"
+        names = set(names_at(datasets[split], 1).values())
+        if len(names) < 2 or None in names:
+            present = "no super-classes" if None in names else f"only the super-class {min(names)!r}"
             raise UserError(
-                f"--evaluation_metrics {name}: {split} of --dataset {datasets[split].name} has {found}, two or "
+                f"--evaluation_metrics {name}: {split} of --dataset {datasets[split].name} has {present}, two or "
                 "more are needed: leave it out"
             )
 

@@ -27,41 +27,36 @@ def lists(path: str, queries: np.ndarray, gallery: np.ndarray, exclude: np.ndarr
     """
     if not Path(path).is_file():
         raise UserError(f"--eval_relevance {path}: no such file")
-    return _found(
-        str(path),
-        Path(path).stat().st_mtime_ns,
-        *(rows.astype(np.int64).tobytes() for rows in (queries, gallery, exclude)),
-    )
+    rows = [numbers.astype(np.int64).tobytes() for numbers in (queries, gallery, exclude)]
+    return _lists(str(path), Path(path).stat().st_mtime_ns, *rows)
 
 
 @functools.lru_cache(maxsize=8)  # the splits of a run: each evaluation asks for the lists of each several times
-def _found(path: str, changed: int, *rows: bytes) -> Lists:
-    queries, gallery, exclude = (np.frombuffer(one, np.int64) for one in rows)
+def _lists(path: str, changed: int, *rows: bytes) -> Lists:
+    queries, gallery, exclude = (np.frombuffer(numbers, np.int64) for numbers in rows)
     try:
         function = runpy.run_path(path).get("relevance")
     except (Exception, SystemExit) as error:  # the file may raise anything; sys.exit() must not end the program
         raise UserError(f"--eval_relevance {path}: {_reason(error)}") from error
     if not callable(function):
         raise UserError(f"--eval_relevance {path}: it defines no function relevance(query_rows, gallery_rows)")
-    found = []
+    positives = []
     block = max(1, ENTRIES // len(gallery))
     for start in range(0, len(queries), block):
-        asked = queries[start : start + block]
+        rows_of_block = queries[start : start + block]
         try:
-            values = np.asarray(function(asked, gallery), dtype=np.float64)
+            values = np.asarray(function(rows_of_block, gallery), dtype=np.float64)
         except (Exception, SystemExit) as error:
             raise UserError(f"--eval_relevance {path}: relevance() raised {_reason(error)}") from error
-        if values.shape != (len(asked), len(gallery)) or not ((values >= 0) & (values <= 1)).all():
-            range_of = f" from {values.min():g} to {values.max():g}" if values.size else ""
+        if values.shape != (len(rows_of_block), len(gallery)) or not ((values >= 0) & (values <= 1)).all():
+            extremes = f" from {values.min():g} to {values.max():g}" if values.size else ""
             raise UserError(
-                f"--eval_relevance {path}: relevance() gave {values.shape}{range_of}; expected "
-                f"{(len(asked), len(gallery))} from 0 to 1"
+                f"--eval_relevance {path}: relevance() gave {values.shape}{extremes}; expected "
+                f"{(len(rows_of_block), len(gallery))} from 0 to 1"
             )
-        found += [
-            np.setdiff1d(np.flatnonzero(of), own)
-            for of, own in zip(values > 0, exclude[start : start + block], strict=True)
-        ]
-    return Lists.of(found)
+        for is_relevant, place in zip(values > 0, exclude[start : start + block], strict=True):
+            positives.append(np.setdiff1d(np.flatnonzero(is_relevant), place))
+    return Lists.of(positives)
 
 
 def _reason(error: BaseException) -> str:

@@ -50,7 +50,7 @@ def outputs_at(model, images: torch.Tensor, scales, power: float, outputs) -> di
     """Name -> embeddings `(B, D)` of `images`; `outputs`: what the network gives -> name -> `(B, D)`. One scale of 1
     leaves them as they are.
     """
-    found = [outputs(*model(resized(images, scale))) for scale in scales]
+    of_scales = [outputs(*model(resized(images, scale))) for scale in scales]
     if list(scales) == [1]:
-        return found[0]
-    return {name: joined([of[name] for of in found], power) for name in found[0]}
+        return of_scales[0]
+    return {name: joined([of_scale[name] for of_scale in of_scales], power) for name in of_scales[0]}

@@ -24,8 +24,8 @@ class Whitening(NamedTuple):
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """Features `(N, D)` -> `(N, D')` float32."""
-        found = (features[:].astype(np.float64) - self.mean) @ self.projection.T
-        return (found / (np.linalg.norm(found, axis=1, keepdims=True) + LEAST)).astype(np.float32)
+        projected = (features[:].astype(np.float64) - self.mean) @ self.projection.T
+        return (projected / (np.linalg.norm(projected, axis=1, keepdims=True) + LEAST)).astype(np.float32)
 
 
 def pca(features: np.ndarray, dims: int | None = None, whitens: bool = True) -> Whitening:
@@ -38,7 +38,8 @@ def pca(features: np.ndarray, dims: int | None = None, whitens: bool = True) -> 
     mean = features.mean(0)
     values, vectors = np.linalg.eigh((features - mean).T @ (features - mean) / (2 * len(features)))
     spread = np.sqrt(_spread(values[::-1], dims))[:, None]
-    return Whitening(mean, (vectors.T[::-1] / (spread if whitens else 1))[:dims])
+    directions = vectors.T[::-1]
+    return Whitening(mean, (directions / spread if whitens else directions)[:dims])
 
 
 def learned(features: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dims: int | None = None) -> Whitening:
@@ -59,15 +60,15 @@ def learned(features: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dims: in
     added = 1e-10
     while True:  # few pairs: raised until it has a root
         try:
-            whole = np.linalg.inv(np.linalg.cholesky(covariance))
+            whitens = np.linalg.inv(np.linalg.cholesky(covariance))
             break
         except np.linalg.LinAlgError:
             covariance = covariance + added * np.eye(len(covariance))
             added = added * 10
-    centred = (features - mean) @ whole.T
+    centred = (features - mean) @ whitens.T
     values, vectors = np.linalg.eigh(centred.T @ centred)
     _spread(values[::-1], dims)
-    return Whitening(mean, (vectors.T[::-1] @ whole)[:dims])
+    return Whitening(mean, (vectors.T[::-1] @ whitens)[:dims])
 
 
 def _finite(features: np.ndarray) -> np.ndarray:
@@ -79,10 +80,11 @@ def _finite(features: np.ndarray) -> np.ndarray:
 
 def _spread(values: np.ndarray, dims: int | None) -> np.ndarray:
     """Eigenvalues `(D,)`, the largest first. Raises UserError where fewer than `dims` differ from 0."""
-    there = int((values > values[0] * np.finfo(np.float64).eps * len(values)).sum())
-    if (len(values) if dims is None else dims) > there:
+    rank = int((values > values[0] * np.finfo(np.float64).eps * len(values)).sum())
+    requested = len(values) if dims is None else dims
+    if requested > rank:
         raise UserError(
-            f"whitening: the embeddings spread in {there} dimensions of {len(values)}: ask for at most {there}"
+            f"whitening: the embeddings spread in {rank} dimensions of {len(values)}: ask for at most {rank}"
         )
     return values if dims is None else np.where(np.arange(len(values)) < dims, values, 1.0)
 
@@ -104,10 +106,9 @@ def add_arguments(group) -> None:
         "--eval_whiten",
         default=None,
         metavar="FILE|fit|fit_learned|fit_gallery",
-        help=f"whiten embeddings before they are measured: by a FILE of `{PROGRAM}`; fit: by the principal components of "
-        "the training images; fit_learned: "
-        "learned from pairs of their classes; fit_gallery: by the components of the images that are searched, which "
-        "no published protocol does",
+        help=f"whiten embeddings before they are measured: by a FILE of `{PROGRAM}`; fit: by the principal components "
+        "of the training images; fit_learned: learned from pairs of their classes; fit_gallery: by the components of "
+        "the images that are searched, which no published protocol does",
     ).role = EVALUATION
     group.add_argument(
         "--eval_whiten_dims",
@@ -120,16 +121,17 @@ def add_arguments(group) -> None:
 
 def mark(opt) -> list[str]:
     """One line where whitening is fitted on what it is judged on; else none."""
-    said = (
+    if opt.eval_whiten != ON_GALLERY:
+        return []
+    return [
         f"--eval_whiten {ON_GALLERY}: embeddings are whitened by the images that are searched, as no published "
         "protocol allows"
-    )
-    return [said] if getattr(opt, "eval_whiten", None) == ON_GALLERY else []
+    ]
 
 
 def needs_training(opt) -> bool:
     """Whether the training images are embedded to fit on them."""
-    return getattr(opt, "eval_whiten", None) in ON_TRAINING
+    return opt.eval_whiten in ON_TRAINING
 
 
 def of_flags(opt, training: tuple[np.ndarray, np.ndarray] | None, gallery: np.ndarray) -> Whitening:
@@ -141,18 +143,16 @@ def of_flags(opt, training: tuple[np.ndarray, np.ndarray] | None, gallery: np.nd
     if opt.eval_whiten not in ON_TRAINING:
         return read(opt.eval_whiten, gallery.shape[1], opt.eval_whiten_dims)
     features, labels = training
-    return (
-        learned(features, pairs_of_classes(labels), opt.eval_whiten_dims)
-        if ON_TRAINING[opt.eval_whiten]
-        else pca(features, opt.eval_whiten_dims)
-    )
+    if ON_TRAINING[opt.eval_whiten]:
+        return learned(features, pairs_of_classes(labels), opt.eval_whiten_dims)
+    return pca(features, opt.eval_whiten_dims)
 
 
 def check(opt, width: int) -> int:
     """How many of `width` dimensions the flags leave. Raises UserError for a file that is none, and for more dimensions
     than there are.
     """
-    if getattr(opt, "eval_whiten", None) is None:
+    if opt.eval_whiten is None:
         return width
     if opt.eval_whiten not in (*ON_TRAINING, ON_GALLERY):
         return len(read(opt.eval_whiten, width, opt.eval_whiten_dims).projection)
@@ -163,29 +163,24 @@ def check(opt, width: int) -> int:
 
 def read(path: str, width: int, dims: int | None) -> Whitening:
     """The whitening in a file. Raises UserError where it is none, or of another width."""
+    problem = None
     try:
         with parsing(path):
-            found = Whitening(*(array.astype(np.float64) for array in read_arrays(path, Whitening._fields).values()))
+            arrays = read_arrays(path, Whitening._fields).values()
+            mean, projection = (array.astype(np.float64) for array in arrays)
     except Unreadable as error:
-        found = f"cannot be read ({error.reason})"
-    if (
-        not isinstance(found, Whitening)
-        or found.mean.ndim != 1
-        or found.projection.ndim != 2
-        or found.projection.shape[1] != len(found.mean)
-    ):
-        why = (
-            found
-            if isinstance(found, str)
-            else f"holds mean {found.mean.shape} and projection {found.projection.shape}"
-        )
+        problem = f"cannot be read ({error.reason})"
+    else:
+        if mean.ndim != 1 or projection.ndim != 2 or projection.shape[1] != len(mean):
+            problem = f"holds mean {mean.shape} and projection {projection.shape}"
+    if problem is not None:
         raise UserError(
-            f"--eval_whiten {path}: {why}; expected mean (D,) and projection (D', D), as `{PROGRAM}` writes them, "
+            f"--eval_whiten {path}: {problem}; expected mean (D,) and projection (D', D), as `{PROGRAM}` writes them, "
             f"or {', '.join([*ON_TRAINING, ON_GALLERY])}"
         )
-    if len(found.mean) != width or (dims or 0) > len(found.projection):
+    if len(mean) != width or (dims or 0) > len(projection):
         raise UserError(
-            f"--eval_whiten {path}: takes {len(found.mean)} dimensions to {len(found.projection)}; there are "
-            f"{width}, and {dims or 'all'} are requested"
+            f"--eval_whiten {path}: takes {len(mean)} dimensions to {len(projection)}; there are {width}, and "
+            f"{dims or 'all'} are requested"
         )
-    return found._replace(projection=found.projection[:dims])
+    return Whitening(mean, projection[:dims])

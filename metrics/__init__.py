@@ -118,53 +118,71 @@ def _kind(name: str) -> tuple[str, str, str] | None:
     """(head, kind of parameter, suffix) of a declared name that takes a parameter, as `e_recall@k_worst10`; None of any
     other.
     """
-    head, _, rest = name.partition("@")
-    kind, _, suffix = rest.partition("_")
-    return (head, kind, f"_{suffix}" if suffix else "") if kind in PARAMETERS else None
+    head, _, parameter = name.partition("@")
+    kind, underscore, suffix = parameter.partition("_")
+    return (head, kind, underscore + suffix) if kind in PARAMETERS else None
 
 
 def _parse(name: str) -> Parsed:
     """The metric that a name means. Raises UnknownName or UserError; see `check`."""
-    if of_prefix := re.fullmatch(r"([^@]+(?:@[^@d][^@]*)?)@d([1-9][0-9]{0,8})", str(name)):
+    of_prefix = re.fullmatch(r"([^@]+(?:@[^@d][^@]*)?)@d([1-9][0-9]{0,8})", str(name))
+    if of_prefix:
         return _parse(of_prefix[1])._replace(prefix=int(of_prefix[2]))
     declared = _declared()
-    cosine = {_cosine_name(n): (n, True) for n, metric in declared.items() if "cosine" in metric.VARIANTS}
-    names = {**cosine, **{n: (n, False) for n in declared}}
+    plain = {_cosine_name(known): known for known in declared if "cosine" in declared[known].VARIANTS}
+    plain |= {known: known for known in declared}  # name with or without c_ -> the declared name
     macro = str(name).endswith("_macro")
     base = str(name).removesuffix("_macro")
-    base, level = (*found.groups(),) if (found := LEVEL.fullmatch(base)) else (base, None)
-    head, at, parameter = base.partition("@")
-    taking = [
-        (found, known)
-        for known in names
-        if (found := _kind(known)) and found[0] == head and parameter.endswith(found[2])
-    ]
-    if base in names and _kind(base) is None:
-        declared_name, is_cosine = names[base]
-        number = None
-    elif taking:
-        (_, kind, suffix), known = max(taking, key=lambda pair: len(pair[0][2]))  # `_worst10` before no suffix at all
-        allowed = PARAMETERS[kind]
-        parameter = parameter.removesuffix(suffix)
-        if not re.fullmatch(allowed.pattern, parameter):
-            raise UserError(
-                f"metric {name!r} is ill-formed: in {known}, {allowed.rule}, for example "
-                f"{head}@{allowed.example}{suffix}."
-            )
-        declared_name, is_cosine = names[known]
-        number = allowed.number(parameter)
-    elif at and head in names:
-        raise UserError(f"metric {name!r} is ill-formed: {head} takes no parameter, ask for {head!r}.")
-    else:
-        raise unknown("metric", name, names)
-    if macro and "macro" not in declared[declared_name].VARIANTS:
+    of_level = LEVEL.fullmatch(base)
+    level = None
+    if of_level:
+        base, level = of_level.groups()
+    known, number = _known(name, base, plain)
+    metric_class = declared[plain[known]]
+    if macro and "macro" not in metric_class.VARIANTS:
         raise UserError(f"metric {name!r}: only retrieval metrics have a _macro variant, ask for {base!r}.")
-    metric = declared[declared_name](declared_name, number)
+    metric = metric_class(plain[known], number)
     if level is not None:
         if "level" not in metric.VARIANTS:
             raise UserError(f"metric {name!r} is not by one level, ask for {base!r}.")
         metric.column = int(level)
-    return Parsed(metric, is_cosine, macro)
+    return Parsed(metric, known not in declared, macro)
+
+
+def _known(name: str, base: str, names: dict) -> tuple[str, float | None]:
+    """Which of the names `base` is, and its parameter, None if it takes none. Raises UnknownName or UserError, which
+    show `name`.
+    """
+    head, at, parameter = base.partition("@")
+    if base in names and _kind(base) is None:
+        return base, None
+    known = _taking(head, parameter, names)
+    if known is not None:
+        return known, _parameter_of(name, known, parameter)
+    if at and head in names:
+        raise UserError(f"metric {name!r} is ill-formed: {head} takes no parameter, ask for {head!r}.")
+    raise unknown("metric", name, names)
+
+
+def _taking(head: str, parameter: str, names) -> str | None:
+    """Which of the names, as `e_recall@k_worst10`, a head with a parameter means: that of the longest suffix."""
+    suffixes = {}
+    for known in names:
+        kind = _kind(known)
+        if kind and kind[0] == head and parameter.endswith(kind[2]):
+            suffixes[known] = kind[2]
+    return max(suffixes, key=lambda known: len(suffixes[known]), default=None)
+
+
+def _parameter_of(name: str, known: str, text: str):
+    """The number that the text after the @ is to the name `known`. Raises UserError for anything else."""
+    head, kind, suffix = _kind(known)
+    allowed = PARAMETERS[kind]
+    text = text.removesuffix(suffix)
+    if not re.fullmatch(allowed.pattern, text):
+        example = f"{head}@{allowed.example}{suffix}"
+        raise UserError(f"metric {name!r} is ill-formed: in {known}, {allowed.rule}, for example {example}.")
+    return allowed.number(text)
 
 
 def check(name: str) -> None:
@@ -176,11 +194,9 @@ def check(name: str) -> None:
 
 def at_prefixes(names: list[str], prefixes) -> list[str]:
     """The names, and each of them on each of the prefixes, whole numbers of dimensions."""
-    return list(
-        dict.fromkeys(
-            [*names, *(f"{name}@d{width}" for width in prefixes for name in names if _parse(name).prefix is None)]
-        )
-    )
+    whole = [name for name in names if _parse(name).prefix is None]
+    of_prefixes = [f"{name}@d{width}" for width in prefixes for name in whole]
+    return list(dict.fromkeys([*names, *of_prefixes]))
 
 
 def check_width(names, width: int) -> None:
@@ -233,17 +249,17 @@ def needs_levels(name: str) -> bool:
     return column_of(name) != 0
 
 
-def check_levels(names, n_levels: int, of: str = "labels") -> None:
-    """Raise UserError for the first of the names that needs more than `n_levels` levels. `of`: what has these, in the
-    message.
+def check_levels(names, n_levels: int, subject: str = "labels") -> None:
+    """Raise UserError for the first of the names that needs more than `n_levels` levels. `subject`: what has these, in
+    the message.
     """
     for name in filter(needs_levels, names):
         column = column_of(name)
         if n_levels < 2 or (column or 0) >= n_levels:
-            there = f"the levels 0 to {n_levels - 1}" if n_levels > 1 else "a single level"
+            levels = f"the levels 0 to {n_levels - 1}" if n_levels > 1 else "a single level"
             raise UserError(
-                f"metric {name!r} compares levels of classes, and {of} have {there}: leave it out, or give labels "
-                "of more"
+                f"metric {name!r} compares levels of classes, and {subject} have {levels}: leave it out, or give "
+                "labels of more"
             )
 
 
@@ -269,19 +285,17 @@ def listing() -> list[tuple[str, str]]:
     rows = []
     for name, metric_class in sorted(_declared().items()):
         metric = metric_class(name, 1 if _kind(name) else None)
-        low, high = (f"{bound:g}" for bound in metric.range)
+        low, high = metric.range
         direction = "higher is better" if metric.higher_is_better else "lower is better"
-        variants = [_cosine_name(name)] * ("cosine" in metric.VARIANTS) + [f"{name}_macro"] * (
-            "macro" in metric.VARIANTS
-        )
-        variants += [f"{name}_level1"] * ("level" in metric.VARIANTS)
-        rows.append(
-            (
-                name,
-                f"{metric.NAMES[name]} [{low}, {high}], {direction}"
-                + (f"; also {', '.join(variants)}" if variants else ""),
-            )
-        )
+        caption = f"{metric.NAMES[name]} [{low:g}, {high:g}], {direction}"
+        variants = []
+        if "cosine" in metric.VARIANTS:
+            variants.append(_cosine_name(name))
+        if "macro" in metric.VARIANTS:
+            variants.append(f"{name}_macro")
+        if "level" in metric.VARIANTS:
+            variants.append(f"{name}_level1")
+        rows.append((name, f"{caption}; also {', '.join(variants)}" if variants else caption))
     return rows
 
 
@@ -327,39 +341,33 @@ def compute(
 
     Args:
         names: metric names, e.g. `["e_recall@1", "c_map_r", "nmi"]`; see `listing()`.
-        features: `(N, D)` numpy or torch, any type of real numbers: the queries. labels: `(N,)` of any integer type, or
-        names; they may be
-            missing where `lists` are given, and class-wise metrics are then refused. `(N, L)`: of several levels,
-            column 0 the finest, each class in one class of the next column; for metrics that compare levels, the others
-            go by column 0.
+        features: `(N, D)` numpy or torch, any type of real numbers: the queries.
+        labels: `(N,)` of any integer type, or names; they may be missing if `lists` are given, and class-wise metrics
+            are then refused. `(N, L)`: of several levels, column 0 the finest, each class in one class of the next
+            column; for metrics that compare levels, the others go by column 0.
         reference: `(M, D)` features to search in, with `reference_labels` `(M,)`. Default: the queries themselves, each
-        left out
-            of its own neighbours by its index. All but retrieval metrics (clusterings, pairs, spectra) use the queries
-            alone.
+            left out of its own neighbours by its index. All but retrieval metrics (clusterings, pairs, spectra) use the
+            queries alone.
         clusters: `(N,)` a clustering to measure instead of k-means with as many clusters as there are classes.
         seed: of k-means; a list of seeds makes nmi, ami and f1 the mean over as many clusterings.
         device: of the search and of k-means; a missing GPU is replaced by the CPU, with one printed line.
         exclude: `(N,)` index of each query in the reference, -1 where it is not there. Default: its own, or none in a
-        reference.
+            reference.
         groups: `(N,)` super-class of each query, integers or names; for metrics that compare super-classes.
         progress: show a bar on long searches.
-        uncounted: value of a retrieval metric where no query counts, since none has anything to find.
+        uncounted: value of a retrieval metric if no query counts, since none has anything to find.
         ball: a `utilities.hyperbolic.Ball`: neighbours are found by its distances between the points that the features
-        represent. Metrics
-            that do not search, and the `c_` ones, stay Euclidean.
+            represent. Metrics that do not search, and the `c_` ones, stay Euclidean.
         rerank: a `KReciprocal` or an `AlphaExpansion`: retrieval metrics, the `c_` ones too, are computed on its
-        re-ranked lists.
+            re-ranked lists.
         query_sequences: `(N,)` whole numbers, -1 for none, or names: a query does not find the samples of its own
-        sequence.
-            With a reference, `reference_sequences` `(M,)` beside it.
-        ranks: an `engine.ranks.Ranks` whose processes all call this with the same arguments: each searches and
-        clusters its part of the
-            queries on its own device, and all return the values that one process would.
+            sequence. With a reference, `reference_sequences` `(M,)` beside it.
+        ranks: an `engine.ranks.Ranks` whose processes all call this with the same arguments: each searches and clusters
+            its part of the queries on its own device, and all return the values that one process would.
         skip_unmatched: leave queries with nothing to find out of every retrieval metric, also of `e_recall` and `mAP`,
-        where they count as 0.
+            where they count as 0.
         lists: the positives and the junk of each query, in place of classes and sequences. Junk takes no rank, and
-        queries without positives are
-            left out as under `skip_unmatched`.
+            queries without positives are left out as under `skip_unmatched`.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`. NaN where a metric is not defined: one
@@ -370,50 +378,56 @@ def compute(
     """
     names = [names] if isinstance(names, str) else list(names)
     parsed = {name: _parse(name) for name in names}
-    given = {
-        "groups": groups,
-        "query_sequences": query_sequences,
-        "reference_sequences": reference_sequences,
-        "ranks": ranks,
-    }
-    given |= {"skip_unmatched": skip_unmatched, "lists": lists}
     if labels is None and lists is not None:
         refuse_class_wise(names)
     if not any(map(needs_levels, names)):
         labels = finest(labels, _length(features))
         reference_labels = finest(reference_labels, _length(reference))
-    # (prefix, cosine) -> space
-    device = _usable(device)
-    spaces = {}
-    for width in dict.fromkeys(p.prefix for p in parsed.values()):
-        cut = [
-            values if width is None or values is None else _cut(names, values, width)
-            for values in (features, reference)
-        ]
-        plain = space_of(
-            ball, cut[0], labels, cut[1], reference_labels, clusters, exclude, seed, device, progress, **given
-        )
-        check_levels(names, plain.truth.n_levels, "labels" if lists is None else "lists")
-        spaces[width, False] = plain
-        spaces[width, True] = (
-            plain.normalised() if any(p.cosine for p in parsed.values() if p.prefix == width) else None
-        )
-    for space in {id(space): space for space in spaces.values() if space is not None}.values():
-        wanted = [
-            p.metric
-            for p in parsed.values()
-            if isinstance(p.metric, RetrievalMetric) and spaces[p.prefix, p.cosine] is space
-        ]
-        if rerank is not None and wanted:
+    arguments = {
+        "labels": labels,
+        "reference_labels": reference_labels,
+        "clusters": clusters,
+        "exclude": exclude,
+        "seed": seed,
+        "device": _usable(device),
+        "progress": progress,
+        "groups": groups,
+        "query_sequences": query_sequences,
+        "reference_sequences": reference_sequences,
+        "ranks": ranks,
+        "skip_unmatched": skip_unmatched,
+        "lists": lists,
+    }
+    spaces = _spaces(parsed, features, reference, ball, arguments)
+    retrieval = {}  # space, by its identity, -> its retrieval metrics
+    for of_name in parsed.values():
+        if isinstance(of_name.metric, RetrievalMetric):
+            retrieval.setdefault(id(spaces[of_name.prefix, of_name.cosine]), []).append(of_name.metric)
+    for space in {id(space): space for space in spaces.values()}.values():
+        of_space = retrieval.get(id(space), [])
+        if rerank is not None and of_space:
             space.search = rerank.search(space, progress)
-        space.scores(wanted)
+        space.scores(of_space)
     results = {}
-    for name, (metric, is_cosine, macro, width) in parsed.items():
-        space = spaces[width, is_cosine]
+    for name, (metric, cosine, macro, width) in parsed.items():
+        space = spaces[width, cosine]
         results[name] = metric.value(space, macro=True) if macro else metric.value(space)
         if isinstance(metric, RetrievalMetric) and math.isnan(results[name]):
             results[name] = uncounted
     return results
+
+
+def _spaces(parsed: dict[str, Parsed], features, reference, ball, arguments: dict) -> dict:
+    """(dimensions of the prefix, None for all; whether features are at unit length) -> the space of such metrics."""
+    names = list(parsed)
+    spaces = {}
+    for width in dict.fromkeys(of_name.prefix for of_name in parsed.values()):
+        space = space_of(ball, _cut(names, features, width), reference=_cut(names, reference, width), **arguments)
+        check_levels(names, space.truth.n_levels, "labels" if arguments["lists"] is None else "lists")
+        spaces[width, False] = space
+        if any(of_name.cosine for of_name in parsed.values() if of_name.prefix == width):
+            spaces[width, True] = space.normalised()
+    return spaces
 
 
 def finest(labels, size: int):
@@ -423,11 +437,9 @@ def finest(labels, size: int):
             f"labels {tuple(np.shape(labels))} have no column: (N,), or (N, L) with the finest level in column 0, "
             "is expected"
         )
-    return (
-        as_numpy(labels)[:, 0]
-        if labels is not None and np.shape(labels)[:1] == (size,) and np.ndim(labels) == 2
-        else labels
-    )
+    if labels is not None and np.ndim(labels) == 2 and np.shape(labels)[0] == size:
+        return as_numpy(labels)[:, 0]
+    return labels
 
 
 def _length(values) -> int:
@@ -436,7 +448,10 @@ def _length(values) -> int:
     return shape[0] if shape else 0
 
 
-def _cut(names: list[str], features, width: int) -> np.ndarray:
+def _cut(names: list[str], features, width: int | None):
+    """The first `width` dimensions of features; None: all of them, as they are."""
+    if width is None or features is None:
+        return features
     features = as_array(features, "features")
     check_width(names, features.shape[1])
     return prefix(features, width)
@@ -446,10 +461,10 @@ def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
     """Name -> `(N,)` values of retrieval metrics for each query of a space, NaN where one does not count. Not for `c_`
     and `_macro`.
     """
-    wanted = {name: _parse(name).metric for name in names}
+    of_names = {name: _parse(name).metric for name in names}
     check_levels(names, space.truth.n_levels)
-    scores = space.scores(wanted.values())
-    return {name: scores[metric.key] for name, metric in wanted.items()}
+    scores = space.scores(of_names.values())
+    return {name: scores[metric.key] for name, metric in of_names.items()}
 
 
 def findable(
@@ -459,9 +474,15 @@ def findable(
     are needed.
     """
     reference = None if reference_labels is None else np.zeros((len(reference_labels), 1), np.float32)
-    given = {"query_sequences": query_sequences, "reference_sequences": reference_sequences, "lists": lists}
     space = EmbeddingSpace(
-        np.zeros((len(labels), 1), np.float32), labels, reference, reference_labels, exclude=exclude, **given
+        np.zeros((len(labels), 1), np.float32),
+        labels,
+        reference,
+        reference_labels,
+        exclude=exclude,
+        query_sequences=query_sequences,
+        reference_sequences=reference_sequences,
+        lists=lists,
     )
     return space.relevant, space.visible
 

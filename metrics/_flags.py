@@ -12,13 +12,8 @@ LOSSES = ("hyperbolic", "hier")  # their flags define the ball in which their em
 # their defaults
 C = 0.1
 CLIP_R = 2.3
-RERANK = {
-    "rerank_k1": 20,
-    "rerank_k2": 6,
-    "rerank_lambda": 0.3,
-    "rerank_n": 50,
-    "rerank_alpha": 3.0,
-}  # the flags of --rerank
+# the flags of --rerank
+RERANK = {"rerank_k1": 20, "rerank_k2": 6, "rerank_lambda": 0.3, "rerank_n": 50, "rerank_alpha": 3.0}
 ALPHA_QE = ("rerank_n", "rerank_alpha")  # those of them that belong to alpha_qe
 
 
@@ -59,10 +54,9 @@ def add_arguments(group) -> None:
         type=whole(),
         choices=[0, 1],
         default=None,
-        help="leave queries with nothing to find out of every ranking metric, and report their number; 0: they count as 0 "
-        "for e_recall and mAP, and the "
-        "others leave them out (unset: 1 for data sets of re-identification, ilias, and those with lists of "
-        "positives, which leave them out in any case; else 0)",
+        help="leave queries with nothing to find out of every ranking metric, and report their number; 0: they count "
+        "as 0 for e_recall and mAP, and the others leave them out (unset: 1 for data sets of re-identification, ilias, "
+        "and those with lists of positives, which leave them out in any case; else 0)",
     )
     group.add_argument(
         "--rerank",
@@ -117,9 +111,10 @@ def derived(opt) -> dict:
     """Flag -> value that an unset flag of the ball has: that of the loss, where it is hyperbolic."""
     if getattr(opt, "eval_space", "euclidean") != HYPERBOLIC:
         return {}
-    loss = getattr(opt, "loss", None)
-    c, clip_r = (getattr(opt, f"loss_{loss}_c"), getattr(opt, f"loss_{loss}_clip_r")) if loss in LOSSES else (C, CLIP_R)
-    return {"eval_space_c": c, "eval_space_clip_r": clip_r}
+    loss = getattr(opt, "loss", None)  # a program that reads files of embeddings has no --loss
+    if loss not in LOSSES:
+        return {"eval_space_c": C, "eval_space_clip_r": CLIP_R}
+    return {"eval_space_c": getattr(opt, f"loss_{loss}_c"), "eval_space_clip_r": getattr(opt, f"loss_{loss}_clip_r")}
 
 
 def reranking(opt) -> KReciprocal | AlphaExpansion | None:

@@ -4,8 +4,8 @@ ball's origin.
 On the hyperboloid, distances are ordered as the Lorentz product time_q time_r - space_q.space_r. The search needs
 Euclidean distances in this order. So a query becomes (space, -time), scaled to any length, and a reference (space,
 time) with one more coordinate, which gives all references the same distance from a centre. The exact search of
-`neighbours/search.py` then works unchanged, and orders near ties by the hyperbolic distance itself. Everything else (k-means,
-spectrum, dists, metrics on unit vectors) is Euclidean, of the tangent vectors.
+`neighbours/search.py` then works unchanged, and orders near ties by the hyperbolic distance itself. Everything else
+(k-means, spectrum, dists, metrics on unit vectors) is Euclidean, of the tangent vectors.
 """
 
 from functools import cached_property

@@ -1,4 +1,9 @@
-"""An embedding space, and quantities of it that several metrics share, each computed once and on demand."""
+"""An embedding space, and quantities of it that several metrics share, each computed once and on demand.
+
+`EmbeddingSpace` checks and numbers what it is given, and asks `_truth.py` which items are relevant to each query. Its
+neighbours come from `metrics/neighbours/`, its clusterings from `_kmeans.py`. A metric's `value(space)` reads its
+attributes; the retrieval metrics of one space are scored together, in one pass over the queries (`scores`).
+"""
 
 import hashlib
 from functools import cached_property
@@ -26,8 +31,8 @@ def as_array(values, name: str) -> np.ndarray:
     Raises UserError for another shape, other types, NaN and infinity.
     """
     if isinstance(values, torch.Tensor):
-        values = values.detach()
-        values = (values.float() if values.dtype in (torch.float16, torch.bfloat16) else values).cpu().numpy()
+        is_half = values.dtype in (torch.float16, torch.bfloat16)
+        values = (values.detach().float() if is_half else values.detach()).cpu().numpy()
     mapped = _mapped.is_mapped(values)
     values = values if isinstance(values, _mapped.Stacked) else np.asarray(values)
     if values.dtype.kind not in "fiub":
@@ -35,12 +40,12 @@ def as_array(values, name: str) -> np.ndarray:
     if values.ndim != 2:
         raise UserError(f"{name} have shape {values.shape}: (N, D) is expected.")
     if values.dtype != np.float64 and not mapped:
-        values = values.astype(np.float32 if values.dtype in (np.float16, np.float32) else np.float64, copy=False)
+        precision = np.float32 if values.dtype in (np.float16, np.float32) else np.float64
+        values = values.astype(precision, copy=False)
     if not len(values) or not values.shape[1]:
         raise UserError(f"{name} have shape {values.shape}: there is nothing to measure.")
-    finite = np.concatenate(
-        [np.isfinite(values[start : start + BLOCK]).all(1) for start in range(0, len(values), BLOCK)]
-    )
+    starts = range(0, len(values), BLOCK)
+    finite = np.concatenate([np.isfinite(values[start : start + BLOCK]).all(1) for start in starts])
     if not finite.all():
         raise NotFinite(
             f"{name} hold NaN or infinity in {int((~finite).sum())} of {len(values)} rows: no metric can be computed."
@@ -58,14 +63,49 @@ def as_labels(labels, size: int, name: str, levels: bool = False) -> np.ndarray:
     labels = labels.astype(np.int64) if labels.dtype.kind in "iub" else labels
     labels = labels.reshape(-1) if labels.size == size else labels
     if labels.shape != (size,) and not (levels and labels.ndim == 2 and len(labels) == size and labels.size):
+        of_levels = f", or ({size}, L) for L levels" if levels else ""
         raise UserError(
-            f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of "
-            f"features{f', or ({size}, L) for L levels' * levels}."
+            f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of features{of_levels}."
         )
     if labels.dtype.kind in "fcO" and (labels != labels).any():  # numpy would take NaN for a class
         rows = (labels != labels).reshape(size, -1).any(1).sum()
         raise UserError(f"{name} hold NaN in {rows} of {size} rows: it is no class.")
     return labels
+
+
+def _as_sides(features, reference) -> tuple[np.ndarray, np.ndarray]:
+    """The features of queries and reference, which are the queries if `reference` is None. Raises UserError."""
+    features = as_array(features, "features")
+    if reference is None:
+        return features, features
+    reference = as_array(reference, "reference features")
+    if reference.shape[1] != features.shape[1]:
+        raise UserError(
+            f"the reference has {reference.shape[1]} dimensions, the queries {features.shape[1]}: they must agree."
+        )
+    return features, reference
+
+
+def _numbered_levels(labels: np.ndarray, reference_labels: np.ndarray) -> np.ndarray:
+    """The labels of queries and reference together, `(N + M, L)`, each column numbered from 0. Raises UserError."""
+    both = np.concatenate([labels, reference_labels])
+    try:
+        columns = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in both.reshape(len(both), -1).T]
+    except TypeError as error:
+        raise UserError("labels of several types cannot be compared: give numbers alone, or names alone.") from error
+    return np.stack(columns, 1)
+
+
+def _as_seeds(seed) -> list:
+    """The seeds of k-means, of one number or several. Raises UserError for anything else."""
+    seeds = []
+    if isinstance(seed, Integral):
+        seeds = [seed]
+    elif isinstance(seed, list | tuple | range):
+        seeds = list(seed)
+    if not seeds or not all(isinstance(number, Integral) and abs(number) < 2**62 for number in seeds):
+        raise UserError(f"seed {seed!r} is no whole number below 2^62, and no list of them.")
+    return seeds
 
 
 class EmbeddingSpace:
@@ -100,38 +140,57 @@ class EmbeddingSpace:
         self.skip_unmatched = skip_unmatched or lists is not None
         self.ranks = (
             ranks or Alone()
-        )  # each of several processes has the same space, and searches for its part of the queries
-        self.mapped = _mapped.is_mapped(features) or _mapped.is_mapped(reference)
-        self.features = as_array(features, "features")
-        self.size, self.dimensions = self.features.shape
-        self.block = (
-            max(1024, BLOCK * 128 // max(128, self.dimensions)) if self.mapped else BLOCK
-        )  # rows turned to float64 at once
+        )  # several processes have the same space, and search for a part of the queries each
+        self.features, self.reference = _as_sides(features, reference)
         self.own_reference = reference is None
-        if lists is not None and labels is None:  # lists alone say what is found
-            labels = np.zeros(self.size, np.int64)
-            reference_labels = None if self.own_reference else np.zeros(len(reference), np.int64)
-        labels = as_labels(labels, self.size, "labels", levels=True)
-        if self.own_reference != (reference_labels is None):
-            raise UserError("a reference and reference_labels go together: give both or neither.")
-        self.reference = self.features if self.own_reference else as_array(reference, "reference features")
-        if self.reference.shape[1] != self.dimensions:
-            raise UserError(
-                f"the reference has {self.reference.shape[1]} dimensions, the queries {self.dimensions}: they "
-                "must agree."
-            )
-        reference_labels = (
-            labels
-            if self.own_reference
-            else as_labels(reference_labels, len(self.reference), "reference_labels", levels=True)
-        )
+        self.size, self.dimensions = self.features.shape
+        self.reference_size = len(self.reference)
+        self.mapped = _mapped.is_mapped(features) or _mapped.is_mapped(reference)
+        self.block = BLOCK  # rows turned to float64 at once
+        if self.mapped:
+            self.block = max(1024, BLOCK * 128 // max(128, self.dimensions))
+        labels, reference_labels = self._labels(labels, reference_labels, is_listed=lists is not None)
         if exclude is None:
             exclude = np.arange(self.size) if self.own_reference else np.full(self.size, -1)
-        self.reference_size = len(self.reference)
         self.exclude = _hidden.as_exclude(exclude, self.size, self.reference_size)
         sequences = self._sequences(query_sequences, reference_sequences)
         if lists is not None and sequences is not None:
             raise UserError("lists say what takes no rank: leave out the sequences.")
+        levels = _numbered_levels(labels, reference_labels)
+        self.labels = np.ascontiguousarray(levels[: self.size, 0])
+        self.reference_labels = np.ascontiguousarray(levels[self.size :, 0])
+        if lists is not None:
+            lists = lists.checked(self.size, self.reference_size, self.exclude)
+            self.truth = ByLists(lists, self.reference_size, self.exclude)
+        elif levels.shape[1] == 1:
+            self.truth = ByClasses(self.labels, self.reference_labels, self.exclude, sequences)
+        else:
+            both = np.concatenate([labels, reference_labels])
+            refuse_unnested(both.astype(str) if both.dtype.kind in "OS" else both, "labels")
+            self.truth = ByLevels(levels[: self.size], levels[self.size :], self.exclude, sequences)
+        self.given_clusters = None if clusters is None else as_labels(clusters, self.size, "clusters")
+        self.groups = None
+        if groups is not None:
+            self.groups = np.unique(as_labels(groups, self.size, "groups"), return_inverse=True)[1].reshape(-1)
+        self.seeds = _as_seeds(seed)
+        self.device = device
+        self.progress = progress
+        self.norms = None
+        self.reference_norms = None
+        self._remembered = {}
+        self._scores = {}
+
+    def _labels(self, labels, reference_labels, is_listed: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Labels of both sides, `(N,)` or `(N, L)`, not yet numbered; zeros if lists alone say what is relevant."""
+        if is_listed and labels is None:
+            labels = np.zeros(self.size, np.int64)
+            reference_labels = None if self.own_reference else np.zeros(self.reference_size, np.int64)
+        labels = as_labels(labels, self.size, "labels", levels=True)
+        if self.own_reference != (reference_labels is None):
+            raise UserError("a reference and reference_labels go together: give both or neither.")
+        if self.own_reference:
+            return labels, labels
+        reference_labels = as_labels(reference_labels, self.reference_size, "reference_labels", levels=True)
         if (labels.dtype.kind in "USO") != (reference_labels.dtype.kind in "USO"):
             raise UserError(
                 f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give "
@@ -142,41 +201,7 @@ class EmbeddingSpace:
                 f"labels have shape {labels.shape}, reference_labels {reference_labels.shape}: both need the same "
                 "levels."
             )
-        both = np.concatenate([labels, reference_labels])
-        try:
-            codes = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in both.reshape(len(both), -1).T]
-        except TypeError as error:
-            raise UserError(
-                "labels of several types cannot be compared: give numbers alone, or names alone."
-            ) from error
-        self.labels = codes[0][: self.size]
-        self.reference_labels = codes[0][self.size :]
-        if lists is None and len(codes) > 1:
-            refuse_unnested(both.astype(str) if both.dtype.kind in "OS" else both, "labels")
-            levels = np.stack(codes, 1)
-            self.truth = ByLevels(levels[: self.size], levels[self.size :], self.exclude, sequences)
-        elif lists is None:
-            self.truth = ByClasses(self.labels, self.reference_labels, self.exclude, sequences)
-        else:
-            self.truth = ByLists(
-                lists.checked(self.size, self.reference_size, self.exclude), self.reference_size, self.exclude
-            )
-        self.given_clusters = None if clusters is None else as_labels(clusters, self.size, "clusters")
-        self.groups = (
-            None
-            if groups is None
-            else np.unique(as_labels(groups, self.size, "groups"), return_inverse=True)[1].reshape(-1)
-        )
-        self.seeds = (
-            [seed] if isinstance(seed, Integral) else list(seed) if isinstance(seed, (list, tuple, range)) else []
-        )
-        if not self.seeds or not all(isinstance(one, Integral) and abs(one) < 2**62 for one in self.seeds):
-            raise UserError(f"seed {seed!r} is no whole number below 2^62, and no list of them.")
-        self.device = device
-        self.progress = progress
-        self.norms = self.reference_norms = None
-        self._remembered = {}
-        self._scores = {}
+        return labels, reference_labels
 
     def _sequences(self, of_queries, of_reference) -> tuple[np.ndarray, np.ndarray] | None:
         """Numbers `(N,)`, `(M,)` that are equal where a query must not find a sample; None where all may be found."""
@@ -203,24 +228,21 @@ class EmbeddingSpace:
         tolerance = 8 * np.finfo(np.float32).eps
         if max(np.abs(norms - 1).max(), np.abs(reference_norms - 1).max()) <= tolerance:
             return self
-        lengths, reference_lengths = (
-            np.where(found > 0, found, 1.0)[:, None] for found in (norms, reference_norms)
-        )  # zero stays zero
-        return self.view(EmbeddingSpace, norms=lengths, reference_norms=reference_lengths)
+        norms = np.where(norms > 0, norms, 1.0)[:, None]  # zero stays zero
+        reference_norms = np.where(reference_norms > 0, reference_norms, 1.0)[:, None]
+        return self.view(EmbeddingSpace, norms=norms, reference_norms=reference_norms)
 
     def view(self, kind: type, **changes) -> "EmbeddingSpace":
         """The same space as one of `kind`, with some attributes changed and nothing computed yet."""
-        computed = {
-            key
-            for base in type(self).__mro__
-            for key, value in vars(base).items()
-            if isinstance(value, cached_property)
-        }
-        other = object.__new__(kind)
-        other.__dict__.update({key: value for key, value in self.__dict__.items() if key not in computed} | changes)
-        other._remembered = {}
-        other._scores = {}
-        return other
+        view = object.__new__(kind)
+        for name, value in vars(self).items():
+            if not isinstance(getattr(type(self), name, None), cached_property):
+                setattr(view, name, value)
+        for name, value in changes.items():
+            setattr(view, name, value)
+        view._remembered = {}
+        view._scores = {}
+        return view
 
     def _norms(self, features: np.ndarray) -> np.ndarray:
         blocks = (
@@ -263,11 +285,11 @@ class EmbeddingSpace:
     def places(self) -> np.ndarray:
         """`(M,)` for each reference sample the first one with the same features, which may be itself."""
         if self.mapped:  # a hash of 128 bits stands for a row: different rows do not collide in practice
-            blocks = (self.reference[start : start + self.block] for start in range(0, self.reference_size, self.block))
-            rows = b"".join(
-                hashlib.blake2b(row.tobytes(), digest_size=16).digest() for block in blocks for row in block
-            )
-            rows = np.frombuffer(rows, np.dtype((np.void, 16)))
+            digests = []
+            for start in range(0, self.reference_size, self.block):
+                block = self.reference[start : start + self.block]
+                digests += [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in block]
+            rows = np.frombuffer(b"".join(digests), np.dtype((np.void, 16)))
         else:
             rows = np.ascontiguousarray(self.reference)
             rows = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).reshape(-1)
@@ -301,19 +323,19 @@ class EmbeddingSpace:
         missing = {metric.key: metric for metric in metrics if metric.key not in self._scores}
         if missing:
             needs = self._needs(missing.values())
-            found = {key: np.full(self.size, np.nan) for key in missing}
+            scores = {key: np.full(self.size, np.nan) for key in missing}
             parts = self.ranks.portions(self.size, self.search.unit)
             for block in self.search.run(needs, self.progress, parts[self.ranks.rank]):
                 for column in {metric.column for metric in missing.values()}:
                     hits = self._hits(block, column)
                     for key, metric in missing.items():
                         if metric.column == column:
-                            found[key][block.rows] = metric.score(hits)
-            for key, values in found.items():
+                            scores[key][block.rows] = metric.score(hits)
+            for key, values in scores.items():
                 self.ranks.share_rows(values, parts)
                 if self.skip_unmatched:
                     values[self.truth.at(missing[key].column).relevant == 0] = np.nan
-            self._scores.update(found)
+            self._scores.update(scores)
         return self._scores
 
     def _hits(self, block, column: int | None) -> Hits:
@@ -321,11 +343,13 @@ class EmbeddingSpace:
         truth = self.truth.at(column)
         n_levels = self.truth.n_levels
         rows = block.rows
-        found = block.relevant if column is None or n_levels == 1 else block.relevant >= n_levels - column
-        queries, slots = np.nonzero(found)
+        relevant = block.relevant
+        if column is not None and n_levels > 1:
+            relevant = relevant >= n_levels - column
+        queries, slots = np.nonzero(relevant)
         starts = np.searchsorted(queries, np.arange(len(rows)))
         orders = np.arange(len(queries)) - starts[queries] + 1
-        levels = (found[queries, slots], self.truth.of_level[rows]) if column is None else ()
+        levels = (relevant[queries, slots], self.truth.of_level[rows]) if column is None else ()
         return Hits(queries, slots + 1, orders, truth.relevant[rows], truth.sizes[rows], *levels)
 
     def _needs(self, metrics) -> list[Need]:
@@ -367,9 +391,8 @@ class EmbeddingSpace:
             features = _mapped.Converted(self.queries, (self.size, self.dimensions), self.block)
         else:
             features = self.features if self.norms is None else self.queries(slice(None))
-        return [
-            _kmeans.kmeans(features, len(np.unique(self.labels)), seed, self.device, self.ranks) for seed in self.seeds
-        ]
+        n_classes = len(np.unique(self.labels))
+        return [_kmeans.kmeans(features, n_classes, seed, self.device, self.ranks) for seed in self.seeds]
 
     @property
     def clusters(self) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""What a query is to find in its reference, and what takes no rank: by classes and sequences, or by lists.
+"""Ground truth of queries: relevant and ignored items of the reference, from labels and sequences or from lists.
 
-Both kinds have the same methods, which the search, the ranking metrics and re-ranking read; nothing else knows which
-one it is.
+`ByClasses`, `ByLevels` and `ByLists` have the same methods, which the search, the ranking metrics and re-ranking read;
+nothing else knows which one it is. Ignored items (the query itself, its sequence, junk) take no rank.
 """
 
 from functools import cached_property
@@ -27,38 +27,27 @@ class Lists(NamedTuple):
 
     @classmethod
     def of(cls, positives, junk=None) -> "Lists":
-        """From one sequence of indices for each query; `junk` likewise, None where there is none."""
-        parts = []
-        for lists in (positives, [()] * len(positives) if junk is None else junk):
-            parts += [
-                np.cumsum([0, *map(len, lists)]),
-                np.array([index for one in lists for index in one], dtype=np.int64),
-            ]
-        return cls(*parts)
+        """From one sequence of indices for each query; `junk` likewise, None if there is none."""
+        if junk is None:
+            junk = [()] * len(positives)
+        return cls(*_packed(positives), *_packed(junk))
 
     def __len__(self):
         return len(self.positive_indptr) - 1
 
     def part(self, rows: np.ndarray) -> "Lists":
         """The lists of the queries `rows`."""
-        found = []
-        for indptr, indices in (self[:2], self[2:]):
-            counts = None if indptr is None else np.diff(indptr)[rows]
-            found += (
-                [None, None]
-                if counts is None
-                else [np.cumsum([0, *counts]), indices[spans(np.asarray(indptr)[rows], counts)[1]]]
-            )
-        return Lists(*found)
+        positives = _part(self.positive_indptr, self.positive_indices, rows)
+        if self.junk_indptr is None:
+            return Lists(*positives)
+        return Lists(*positives, *_part(self.junk_indptr, self.junk_indices, rows))
 
     def each(self, kind: str) -> list[np.ndarray]:
         """One array of indices for each query, of its `positive` samples or its `junk`."""
         indptr, indices = self[:2] if kind == "positive" else self[2:]
-        return (
-            [np.zeros(0, np.int64)] * len(self)
-            if indptr is None
-            else np.split(np.asarray(indices), np.asarray(indptr)[1:-1])
-        )
+        if indptr is None:
+            return [np.zeros(0, np.int64)] * len(self)
+        return np.split(np.asarray(indices), np.asarray(indptr)[1:-1])
 
     def checked(self, size: int, reference_size: int, exclude: np.ndarray) -> "Lists":
         """int64 arrays, each list ascending. Raises UserError for what cannot be the lists of `size` queries of a
@@ -67,51 +56,70 @@ class Lists(NamedTuple):
         Args:
             exclude: `(size,)` index of each query in the reference, -1 where it is not there.
         """
-        empty = np.zeros(size + 1, np.int64), np.zeros(0, np.int64)
-        arrays = [*self[:2], *(one if given is None else given for one, given in zip(empty, self[2:], strict=True))]
-        found = []
-        for kind, indptr, indices in (("positive", *arrays[:2]), ("junk", *arrays[2:])):
-            indptr = _hidden.as_numpy(indptr)
-            indices = _hidden.as_numpy(indices)
-            if (
-                indptr.dtype.kind not in "iu"
-                or indptr.shape != (size + 1,)
-                or indices.ndim != 1
-                or (indices.size and indices.dtype.kind not in "iu")
-            ):
-                raise UserError(
-                    f"{kind}_indptr must be ({size + 1},) whole numbers, one more than there are queries, and "
-                    f"{kind}_indices (P,) whole numbers."
-                )
-            indptr = indptr.astype(np.int64)
-            indices = indices.astype(np.int64)
-            if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
-                raise UserError(f"{kind}_indptr must rise from 0 to {len(indices)}, the number of {kind}_indices.")
-            rows = np.repeat(np.arange(size), np.diff(indptr))
-            outside = (indices < 0) | (indices >= reference_size)
-            if outside.any():
-                at = int(outside.argmax())
-                raise UserError(
-                    f"{kind}_indices: query {rows[at]} lists {indices[at]}, which is outside the reference of "
-                    f"{reference_size}."
-                )
-            keys = np.sort(rows * reference_size + indices)
-            if len(keys) and (np.diff(keys) == 0).any():
-                query, index = divmod(int(keys[1:][np.diff(keys) == 0][0]), reference_size)
-                raise UserError(f"{kind}_indices: query {query} lists {index} twice.")
-            found += [indptr, keys - rows * reference_size]
-            if kind == "positive":
-                own = np.flatnonzero(found[1] == exclude[rows])
-                if len(own):
-                    raise UserError(
-                        f"positive_indices: query {rows[own[0]]} lists itself, {found[1][own[0]]}: an image is "
-                        "not its own positive."
-                    )
-                positives = keys
-            elif (both := np.intersect1d(positives, keys)).size:
-                query, index = divmod(int(both[0]), reference_size)
-                raise UserError(f"query {query} lists {index} among its positives and its junk: it is one of them.")
-        return Lists(*found)
+        junk = self[2:]
+        if self.junk_indptr is None or self.junk_indices is None:
+            junk = [
+                np.zeros(size + 1, np.int64) if self.junk_indptr is None else self.junk_indptr,
+                np.zeros(0, np.int64) if self.junk_indices is None else self.junk_indices,
+            ]
+        positive_indptr, positives = _checked("positive", *self[:2], size, reference_size)
+        rows, columns = np.divmod(positives, reference_size)
+        themselves = np.flatnonzero(columns == exclude[rows])
+        if len(themselves):
+            first = themselves[0]
+            raise UserError(
+                f"positive_indices: query {rows[first]} lists itself, {columns[first]}: an image is not its own "
+                "positive."
+            )
+        junk_indptr, ignored = _checked("junk", *junk, size, reference_size)
+        both = np.intersect1d(positives, ignored)
+        if len(both):
+            query, index = divmod(int(both[0]), reference_size)
+            raise UserError(f"query {query} lists {index} among its positives and its junk: it is one of them.")
+        return Lists(positive_indptr, columns, junk_indptr, ignored % reference_size)
+
+
+def _packed(lists) -> tuple[np.ndarray, np.ndarray]:
+    """indptr `(Q + 1,)` and indices `(P,)` of one sequence of indices for each query."""
+    indices = [index for indices in lists for index in indices]
+    return np.cumsum([0, *map(len, lists)]), np.array(indices, dtype=np.int64)
+
+
+def _part(indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """indptr and indices of the queries `rows` alone."""
+    counts = np.diff(indptr)[rows]
+    return np.cumsum([0, *counts]), indices[spans(np.asarray(indptr)[rows], counts)[1]]
+
+
+def _checked(kind: str, indptr, indices, size: int, reference_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """int64 indptr, and keys `query * reference_size + index`, ascending; see `Lists.checked`."""
+    indptr = _hidden.as_numpy(indptr)
+    indices = _hidden.as_numpy(indices)
+    indptr_fits = indptr.dtype.kind in "iu" and indptr.shape == (size + 1,)
+    indices_fit = indices.ndim == 1 and (not indices.size or indices.dtype.kind in "iu")
+    if not indptr_fits or not indices_fit:
+        raise UserError(
+            f"{kind}_indptr must be ({size + 1},) whole numbers, one more than there are queries, and {kind}_indices "
+            "(P,) whole numbers."
+        )
+    indptr = indptr.astype(np.int64)
+    indices = indices.astype(np.int64)
+    if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        raise UserError(f"{kind}_indptr must rise from 0 to {len(indices)}, the number of {kind}_indices.")
+    rows = np.repeat(np.arange(size), np.diff(indptr))
+    outside = (indices < 0) | (indices >= reference_size)
+    if outside.any():
+        place = int(outside.argmax())
+        raise UserError(
+            f"{kind}_indices: query {rows[place]} lists {indices[place]}, which is outside the reference of "
+            f"{reference_size}."
+        )
+    keys = np.sort(rows * reference_size + indices)
+    repeated = keys[1:][np.diff(keys) == 0]
+    if len(repeated):
+        query, index = divmod(int(repeated[0]), reference_size)
+        raise UserError(f"{kind}_indices: query {query} lists {index} twice.")
+    return indptr, keys
 
 
 class ByLists:
@@ -129,9 +137,10 @@ class ByLists:
         self.reference_size = reference_size
         self.exclude = exclude
         self.relevant = np.diff(lists.positive_indptr)
-        own = np.flatnonzero(exclude >= 0)
-        rows = np.concatenate([np.repeat(np.arange(len(lists)), np.diff(lists.junk_indptr)), own])
-        self._hidden_keys = np.unique(rows * reference_size + np.concatenate([lists.junk_indices, exclude[own]]))
+        in_reference = np.flatnonzero(exclude >= 0)  # queries that are items themselves
+        rows = np.concatenate([np.repeat(np.arange(len(lists)), np.diff(lists.junk_indptr)), in_reference])
+        columns = np.concatenate([lists.junk_indices, exclude[in_reference]])
+        self._hidden_keys = np.unique(rows * reference_size + columns)
         self._starts = np.searchsorted(self._hidden_keys, np.arange(len(lists) + 1) * reference_size)
         self._hidden_counts = np.diff(self._starts)
         self.visible = reference_size - self._hidden_counts
@@ -139,25 +148,23 @@ class ByLists:
 
     @cached_property
     def _positive_keys(self) -> np.ndarray:
-        return (
-            np.repeat(np.arange(len(self.lists)), self.relevant) * self.reference_size + self.lists.positive_indices
-        )  # ascending
+        """`query * reference_size + index` of all positives, ascending."""
+        rows = np.repeat(np.arange(len(self.lists)), self.relevant)
+        return rows * self.reference_size + self.lists.positive_indices
 
     def are_relevant(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Whether reference samples `columns` `(Q, W)` are positives of the queries `rows` `(Q,)`."""
         keys = rows[:, None] * self.reference_size + columns
         if not len(self._positive_keys):
             return np.zeros(keys.shape, dtype=bool)
-        return (
-            self._positive_keys[np.minimum(np.searchsorted(self._positive_keys, keys), len(self._positive_keys) - 1)]
-            == keys
-        )
+        places = np.minimum(np.searchsorted(self._positive_keys, keys), len(self._positive_keys) - 1)
+        return self._positive_keys[places] == keys
 
-    def first_relevant(self, rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in `rows` and columns, `(P,)` each, of at most `most` positives of each of the queries `rows`,
+    def first_relevant(self, rows: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
+        """Positions in `rows` and columns, `(P,)` each, of at most `limit` positives of each of the queries `rows`,
         query after query.
         """
-        row, places = spans(self.lists.positive_indptr[rows], np.minimum(self.relevant[rows], most))
+        row, places = spans(self.lists.positive_indptr[rows], np.minimum(self.relevant[rows], limit))
         return row, self.lists.positive_indices[places]
 
     def listed(self, rows: np.ndarray) -> np.ndarray:
@@ -183,7 +190,7 @@ class ByLists:
 
 
 class ByClasses:
-    """A query is to find the samples of its class; its own image and those of its own sequence take no rank.
+    """The samples of a query's class are relevant to it; its own image and those of its own sequence take no rank.
 
     Args:
         labels, reference_labels: `(N,)`, `(M,)` numbers from 0. exclude: `(N,)` index of each query in the reference,
@@ -221,9 +228,8 @@ class ByClasses:
 
     @cached_property
     def _class_sizes(self) -> np.ndarray:
-        return np.bincount(
-            self.reference_labels, minlength=int(max(self.labels.max(), self.reference_labels.max())) + 1
-        )
+        n_classes = int(max(self.labels.max(), self.reference_labels.max())) + 1
+        return np.bincount(self.reference_labels, minlength=n_classes)
 
     @cached_property
     def _class_starts(self) -> np.ndarray:
@@ -244,23 +250,23 @@ class ByClasses:
         """
         return self._class_sizes[self.labels[rows]]
 
-    def first_relevant(self, rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in `rows` and columns, `(P,)` each, of the visible ones among the first `most` samples of each
+    def first_relevant(self, rows: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
+        """Positions in `rows` and columns, `(P,)` each, of the visible ones among the first `limit` samples of each
         query's class.
         """
-        row, places = spans(self._class_starts[self.labels[rows]], np.minimum(self.listed(rows), most))
+        row, places = spans(self._class_starts[self.labels[rows]], np.minimum(self.listed(rows), limit))
         column = self._by_class[places]
-        other = column != self.exclude[rows[row]]
+        is_visible = column != self.exclude[rows[row]]
         if self.sequences is not None:
-            other &= self.sequences[0][rows[row]] != self.sequences[1][column]
-        return row[other], column[other]
+            is_visible &= self.sequences[0][rows[row]] != self.sequences[1][column]
+        return row[is_visible], column[is_visible]
 
     def hidden_pairs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Positions in `rows` and columns, `(P,)` each, of the queries' own images; sequences are compared as numbers,
         not listed.
         """
-        own = np.flatnonzero(self.exclude[rows] >= 0)
-        return own, self.exclude[rows[own]]
+        places = np.flatnonzero(self.exclude[rows] >= 0)
+        return places, self.exclude[rows[places]]
 
     def unranked(self, rows: np.ndarray) -> int:
         """The most of `hidden_pairs` that a query has: itself."""
@@ -276,22 +282,20 @@ class ByClasses:
 
 
 class ByLevels(ByClasses):
-    """Classes of several levels. A query is to find the samples of its class in the last column, those that share more
-    columns rather.
+    """Classes of several levels. The samples of a query's class in the last column are relevant, those that share more
+    columns more so.
 
     Args:
         labels, reference_labels: `(N, L)`, `(M, L)` numbers from 0, nested, column 0 the finest. The others as those of
-        `ByClasses`, whose
-            attributes and methods are by column 0, but for `are_relevant`.
+            `ByClasses`, whose attributes and methods are by column 0, but for `are_relevant`.
     """
 
     def __init__(self, labels, reference_labels, exclude, sequences):
-        columns = [
-            (labels[:, column], reference_labels[:, column], exclude, sequences) for column in range(labels.shape[1])
-        ]
-        super().__init__(*columns[0])
-        self.n_levels = len(columns)
-        self._columns = [self, *(ByClasses(*column) for column in columns[1:])]
+        super().__init__(labels[:, 0], reference_labels[:, 0], exclude, sequences)
+        self.n_levels = labels.shape[1]
+        self._columns = [self]
+        for column in range(1, self.n_levels):
+            self._columns.append(ByClasses(labels[:, column], reference_labels[:, column], exclude, sequences))
 
     def at(self, column: int | None) -> ByClasses:
         """The truth by one column of the labels; None: by the last."""
@@ -302,14 +306,14 @@ class ByLevels(ByClasses):
         samples `columns` `(Q, W)`.
         """
         shared = super().are_relevant(rows, columns).astype(np.int8)
-        for one in self._columns[1:]:
-            shared += one.are_relevant(rows, columns)
+        for column in self._columns[1:]:
+            shared += column.are_relevant(rows, columns)
         return shared
 
     @cached_property
     def of_level(self) -> np.ndarray:
         """`(N, L)` samples that each query can find and of which it shares exactly 1, 2 … L columns."""
-        at_least = np.stack([one.relevant for one in self._columns[::-1]], 1)
+        at_least = np.stack([column.relevant for column in self._columns[::-1]], 1)
         return at_least - np.pad(at_least[:, 1:], ((0, 0), (0, 1)))
 
 

@@ -36,8 +36,12 @@ class Metric(Base):
 
     NAMES = {
         "fnmr@fmr": "share of same-class pairs as far apart as the nearest share fmr of other-class pairs, or farther",
-        "fnmr@fmr_low": "lower end of the 95 % interval of fnmr@fmr; of up to 10^9 pairs fnmr@fmr itself, which then is exact",
-        "fnmr@fmr_high": "upper end of the 95 % interval of fnmr@fmr; of up to 10^9 pairs fnmr@fmr itself, which then is exact",
+        "fnmr@fmr_low": (
+            "lower end of the 95 % interval of fnmr@fmr; of up to 10^9 pairs fnmr@fmr itself, which then is exact"
+        ),
+        "fnmr@fmr_high": (
+            "upper end of the 95 % interval of fnmr@fmr; of up to 10^9 pairs fnmr@fmr itself, which then is exact"
+        ),
     }
     HIGHER_IS_BETTER = False
     VARIANTS = ("cosine",)

@@ -17,7 +17,9 @@ class Metric(RetrievalMetric):
     """
 
     NAMES = {
-        "precision@k": "share of the k nearest others that are of the query's class; queries alone in their class left out",
+        "precision@k": (
+            "share of the k nearest others that are of the query's class; queries alone in their class left out"
+        ),
         "mp@k": (
             "as precision@k, the lists cut at the last sample of the query's class where that comes before k (Oxford "
             "and Paris)"

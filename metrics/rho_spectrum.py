@@ -19,7 +19,9 @@ class Metric(Base):
     """
 
     NAMES = {
-        "rho_spectrum@m": "divergence of singular values from uniform, the |m| - 1 largest left out; @0: the spectrum, an array"
+        "rho_spectrum@m": (
+            "divergence of singular values from uniform, the |m| - 1 largest left out; @0: the spectrum, an array"
+        )
     }
     RANGE = (0.0, np.inf)
     HIGHER_IS_BETTER = False

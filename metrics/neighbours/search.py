@@ -108,26 +108,24 @@ class Search:
         m = space.reference_size
         d = space.dimensions
         self.mean = sum(block.sum(0) for _, block in space.reference_blocks()) / max(m, 1)  # (D,)
-        moved_norms = np.concatenate(
-            [np.sqrt(((block - self.mean) ** 2).sum(1)) for _, block in space.reference_blocks()] or [np.zeros(0)]
-        )
-        self.scale = 1.0 / (moved_norms.max(initial=0.0) or 1.0)
+        longest = 0.0
+        for _, block in space.reference_blocks():
+            longest = max(longest, float(np.sqrt(((block - self.mean) ** 2).sum(1)).max(initial=0.0)))
+        self.scale = 1.0 / (longest or 1.0)
         self.reference = None  # (M, D + 2), see `_moved`; None: a reference in a file, whose rows are made when needed
         if not space.mapped:
             self.reference = torch.empty(m, d + 2, dtype=torch.float32)
             for start, block in space.reference_blocks():
                 self.reference[start : start + len(block)] = self._moved(block)
             self.reference = self.reference.to(self.device)
-        self.sequences = (
-            None if space.truth.sequences is None else torch.from_numpy(space.truth.sequences[1]).to(self.device)
-        )  # (M,)
+        self.sequences = None  # (M,)
+        if space.truth.sequences is not None:
+            self.sequences = torch.from_numpy(space.truth.sequences[1]).to(self.device)
         generator = np.random.default_rng(0)  # the sample decides what is kept, never a result
-        self.sample = torch.from_numpy(np.sort(generator.choice(m, min(m, self.limits.sample), replace=False))).to(
-            self.device
-        )  # (S,)
-        self.buffer = torch.empty(
-            self.limits.rows * min(self.limits.columns, max(m, 1)), dtype=torch.float32, device=self.device
-        )
+        sample = np.sort(generator.choice(m, min(m, self.limits.sample), replace=False))
+        self.sample = torch.from_numpy(sample).to(self.device)  # (S,)
+        tile = self.limits.rows * min(self.limits.columns, max(m, 1))
+        self.buffer = torch.empty(tile, dtype=torch.float32, device=self.device)
         self.mask = torch.empty(len(self.buffer), dtype=torch.bool, device=self.device)
 
     def run(self, needs: list[Need], progress: bool = False, rows: slice | None = None):
@@ -264,16 +262,15 @@ class Search:
         s = len(self.sample)
         unranked = self.space.truth.unranked(block.rows)  # the query itself, junk: they may be in the sample
         expected = (need.depth[block.rows] + unranked) * (s / m)  # rank in the sample
-        places = (
-            expected if s == m else expected + 3 * np.sqrt(expected) + 3
-        ) * 4**attempt  # + 3 sigma: few queries need another attempt
+        if s < m:
+            expected = expected + 3 * np.sqrt(expected) + 3  # + 3 sigma: few queries need another attempt
+        places = expected * 4**attempt
         rows = np.flatnonzero(places < s)
         if attempt > 3 or not len(rows):
             return scores
         sampled = self.sampled(block)
-        rows = rows[
-            (sampled[rows] >= hits[rows, None]).sum(1) > places[rows]
-        ]  # the other queries have all their hits before the depth
+        # the other queries have all their hits before the depth
+        rows = rows[(sampled[rows] >= hits[rows, None]).sum(1) > places[rows]]
         ranked = np.sort(sampled[rows], axis=1)
         scores[rows] = ranked[np.arange(len(rows)), s - 1 - places[rows].astype(np.int64)] - 3 * block.noise[rows]
         return scores
@@ -285,16 +282,14 @@ class Search:
         space = self.space
         rows = block.rows
         sizes = truth.listed(rows)
-        taken = np.minimum(sizes, self.limits.pairs + 1)
+        counts = np.minimum(sizes, self.limits.pairs + 1)
         nearest = np.full(len(rows), np.inf, dtype=np.float32)
         farthest = nearest.copy()
-        ends = np.cumsum(taken)
+        ends = np.cumsum(counts)
         start = 0
         while start < len(rows):  # about 65,536 pairs at a time, fewer from a file, to bound memory
-            stop = max(
-                start + 1,
-                int(np.searchsorted(ends, (ends[start - 1] if start else 0) + min(65536, space.block), side="right")),
-            )
+            before = ends[start - 1] if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + min(65536, space.block), side="right")))
             row, column = truth.first_relevant(rows[start:stop], self.limits.pairs + 1)
             row = row + start
             if len(row):
@@ -305,8 +300,8 @@ class Search:
                 nearest[row[first]] = np.maximum.reduceat(scores, first)
                 farthest[row[first]] = np.minimum.reduceat(scores, first)
             start = stop
-        farthest[sizes > taken] = LOWEST
-        nearest[(sizes > taken) & np.isinf(nearest)] = LOWEST  # all samples looked at are of the query's sequence
+        farthest[sizes > counts] = LOWEST
+        nearest[(sizes > counts) & np.isinf(nearest)] = LOWEST  # all samples looked at are of the query's sequence
         return nearest, farthest
 
     def _pair_scores(self, block: "Block", row: torch.Tensor, column: torch.Tensor) -> np.ndarray:
@@ -317,7 +312,7 @@ class Search:
             scores = (block.queries.index_select(0, row) * self._references(column)).sum(1)
         return scores.cpu().numpy()
 
-    def where(self, scores: torch.Tensor, cut: torch.Tensor):
+    def at_least(self, scores: torch.Tensor, cut: torch.Tensor):
         """Rows, columns and values, `(P,)` each, of the scores `(B, W)` at or above the cuts, which broadcast to them;
         row after row.
         """
@@ -329,17 +324,19 @@ class Search:
             flat = torch.nonzero(mask.view(-1)).squeeze(1).cpu().numpy()
         row = np.repeat(np.arange(b), np.diff(np.searchsorted(flat, np.arange(b + 1, dtype=np.int64) * w)))
         column = flat - row * w
-        if self.in_numpy:
-            kept = scores.numpy().reshape(-1)[flat] if scores.is_contiguous() else scores.numpy()[row, column]
+        if not self.in_numpy:
+            values = torch.masked_select(scores, mask).cpu().numpy()
+        elif scores.is_contiguous():
+            values = scores.numpy().reshape(-1)[flat]
         else:
-            kept = torch.masked_select(scores, mask).cpu().numpy()
-        return row, column, kept
+            values = scores.numpy()[row, column]
+        return row, column, values
 
     def _above(self, block: "Block") -> "Candidates | None":
         """All reference samples at or above each query's cut, None where they are more than a block may keep."""
         cut = torch.from_numpy(block.cuts).to(self.device)[:, None]
         hidden_rows, hidden_columns = self.space.truth.hidden_pairs(block.rows)
-        found = []
+        parts = []
         size = 0
         for start in range(0, self.space.reference_size, self.limits.columns):
             if block.only_tile is None:
@@ -347,23 +344,23 @@ class Search:
                 self.hidden(scores, block.rows, slice(start, start + scores.shape[1]))
             else:
                 scores = block.only_tile
-            here = (hidden_columns >= start) & (hidden_columns < start + scores.shape[1])
-            scores[
-                torch.from_numpy(hidden_rows[here]).to(self.device),
-                torch.from_numpy(hidden_columns[here] - start).to(self.device),
-            ] = -np.inf
-            row, column, kept = self.where(scores, cut)
-            found.append((row.astype(np.uint16), as_keys(kept, column + start)))
+            in_tile = (hidden_columns >= start) & (hidden_columns < start + scores.shape[1])
+            rows_in_tile = torch.from_numpy(hidden_rows[in_tile]).to(self.device)
+            columns_in_tile = torch.from_numpy(hidden_columns[in_tile] - start).to(self.device)
+            scores[rows_in_tile, columns_in_tile] = -np.inf
+            row, column, values = self.at_least(scores, cut)
+            parts.append((row.astype(np.uint16), as_keys(values, column + start)))
             size += len(row)
             self.work.held = max(self.work.held, size)
             if size > self.limits.kept and len(block.rows) > 1:
                 return None
-        return self.assembled(block, found)
+        return self.assembled(block, parts)
 
-    def assembled(self, block: "Block", found: list) -> "Candidates":
+    def assembled(self, block: "Block", parts: list) -> "Candidates":
         """Candidates from the (rows `(P,)` uint16, keys `(P,)`) of several tiles."""
-        row, keys = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        if len(found) > 1:
+        row = np.concatenate([rows for rows, _ in parts])
+        keys = np.concatenate([keys for _, keys in parts])
+        if len(parts) > 1:
             order = np.argsort(row, kind="stable")  # of 16 bits numpy sorts by radix
             row = row[order]
             keys = keys[order]
@@ -395,20 +392,18 @@ class Search:
             scores = scores_of(keys)
             noise = 2 * block.noise[group]
             last = np.maximum(np.minimum(depths[rows], candidates.counts[group]).astype(np.int64) - 1, 0)  # (Q,) slots
-            with np.errstate(
-                invalid="ignore"
-            ):  # scores further below the last needed one rank after it despite rounding
-                filled &= (
-                    scores
-                    >= np.nextafter(scores[np.arange(len(rows)), last] - noise, -np.inf, dtype=np.float32)[:, None]
-                )
-            counts_here = filled.sum(1)
-            kept = slice(counts_here.max(initial=0))
-            filled, keys, scores = filled[:, kept], keys[:, kept], np.where(filled, scores, np.nan)[:, kept]
-            columns = np.where(filled, keys & COLUMN, 0)
+            # scores further below the last needed one rank after it despite rounding
+            with np.errstate(invalid="ignore"):
+                least = np.nextafter(scores[np.arange(len(rows)), last] - noise, -np.inf, dtype=np.float32)
+                filled &= scores >= least[:, None]
+            counts_of_rows = filled.sum(1)
+            slots = slice(counts_of_rows.max(initial=0))
+            scores = np.where(filled, scores, np.nan)[:, slots]
+            filled = filled[:, slots]
+            columns = np.where(filled, keys[:, slots] & COLUMN, 0)
             relevant = self.space.truth.are_relevant(rows, columns) * filled  # (Q, W)
             self.ties.settle(rows, columns, relevant, scores, noise, every)
-            yield Neighbours(rows, columns, relevant, counts_here)
+            yield Neighbours(rows, columns, relevant, counts_of_rows)
             start = stop
 
 

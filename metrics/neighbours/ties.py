@@ -29,12 +29,12 @@ class Ties:
         if scores.shape[1] < 2:
             return
         with np.errstate(invalid="ignore"):
-            close = (
-                scores[:, :-1] - scores[:, 1:] <= noise[:, None]
-            )  # (Q, W - 1): slots i and i + 1 may have to change places
+            # (Q, W - 1): slots i and i + 1 may have to change places
+            close = scores[:, :-1] - scores[:, 1:] <= noise[:, None]
         mixed = close if every else close & (relevant[:, :-1] != relevant[:, 1:])
         affected = np.flatnonzero(mixed.any(1))
-        for part in np.array_split(affected, 1 + len(affected) * scores.shape[1] // max(self.limits.kept // 8, 1)):
+        n_parts = 1 + len(affected) * scores.shape[1] // max(self.limits.kept // 8, 1)
+        for part in np.array_split(affected, n_parts):
             if len(part):
                 self._reorder(rows, part, columns, relevant, close, mixed)
 
@@ -43,27 +43,26 @@ class Ties:
         begins = np.ones((len(affected), columns.shape[1]), dtype=bool)
         begins[:, 1:] = ~close[affected]
         run = np.cumsum(begins).reshape(begins.shape) - 1  # number of each slot's run
-        wanted = np.zeros(int(run[-1, -1]) + 1, dtype=bool)
-        wanted[run[:, 1:][mixed[affected]]] = True
-        chosen = wanted[run]
+        is_mixed = np.zeros(int(run[-1, -1]) + 1, dtype=bool)  # of each run
+        is_mixed[run[:, 1:][mixed[affected]]] = True
+        chosen = is_mixed[run]
         self.work.reordered += int(np.count_nonzero(chosen))
-        many = self.work.reordered > self.limits.few * self.space.reference_size
-        if many:  # leave out runs of equal samples that are in order
-            found = columns[affected]
-            place = self.space.places[columns[affected]]
-            in_order = (place[:, :-1] == place[:, 1:]) & (found[:, :-1] < found[:, 1:])
-            unsettled = np.zeros(len(wanted), dtype=bool)
+        shares = self.work.reordered > self.limits.few * self.space.reference_size  # many near ties: equal samples
+        if shares:  # leave out runs of equal samples that are in order
+            samples = columns[affected]
+            place = self.space.places[samples]
+            in_order = (place[:, :-1] == place[:, 1:]) & (samples[:, :-1] < samples[:, 1:])
+            unsettled = np.zeros(len(is_mixed), dtype=bool)
             unsettled[run[:, 1:][~begins[:, 1:] & ~in_order]] = True
-            chosen = (wanted & unsettled)[run]
+            chosen = (is_mixed & unsettled)[run]
         row, slot = np.nonzero(chosen)
-        own_run = run[row, slot]
+        run_of_slot = run[row, slot]
         column = columns[affected[row], slot]
-        distances = (
-            self._shared_distances(rows[affected], row, column)
-            if many
-            else self._distances(rows[affected[row]], column)
-        )
-        order = np.lexsort((column, distances, own_run))  # own_run ascends already: each run keeps its slots
+        if shares:
+            distances = self._shared_distances(rows[affected], row, column)
+        else:
+            distances = self._distances(rows[affected[row]], column)
+        order = np.lexsort((column, distances, run_of_slot))  # run_of_slot ascends already: each run keeps its slots
         position = affected[row], slot
         columns[position] = column[order]
         relevant[position] = relevant[position][order]
@@ -73,13 +72,13 @@ class Ties:
         work.
         """
         place = self.space.places[column]
-        known = np.zeros(self.space.reference_size, dtype=bool)
-        known[place] = True
-        distinct = np.flatnonzero(known)  # the first of each set of equal samples
+        is_first = np.zeros(self.space.reference_size, dtype=bool)
+        is_first[place] = True
+        distinct = np.flatnonzero(is_first)  # the first of each set of equal samples
         if len(queries) * len(distinct) > len(row) // 2:
             return self._distances(queries[row], column)
         table = self._distances(np.repeat(queries, len(distinct)), np.tile(distinct, len(queries)))
-        return table.reshape(len(queries), -1)[row, (np.cumsum(known) - 1)[place]]
+        return table.reshape(len(queries), -1)[row, (np.cumsum(is_first) - 1)[place]]
 
     def _distances(self, rows, columns) -> np.ndarray:
         self.work.distances += len(rows)

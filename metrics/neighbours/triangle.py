@@ -68,22 +68,22 @@ class Triangle:
         first = int(block.rows[0])
         block.queries = search.ready(block.rows).queries
         cuts = torch.from_numpy(block.cuts).to(search.device)[:, None]
-        found = self.waiting.pop(first)
-        n_found = sum(len(keys) for _, keys in found)
+        parts = self.waiting.pop(first)
+        n_found = sum(len(keys) for _, keys in parts)
         self.n_waiting -= n_found
         for start in range(first, self.size, self.limits.columns):
             scores = search.tile(block.queries, start)
             search.hidden(scores, block.rows, slice(start, start + scores.shape[1]))
-            own = len(block.rows) if start == first else 0
-            scores[:, :own].fill_diagonal_(-np.inf)
-            row, column, kept = search.where(scores, cuts)
-            found.append((row.astype(np.uint16), as_keys(kept, column + start)))
+            n_own = len(block.rows) if start == first else 0  # columns that are the block's own queries
+            scores[:, :n_own].fill_diagonal_(-np.inf)
+            row, column, values = search.at_least(scores, cuts)
+            parts.append((row.astype(np.uint16), as_keys(values, column + start)))
             n_found += len(row)
-            self._leave(scores[:, own:], first, start + own)
+            self._leave(scores[:, n_own:], first, start + n_own)
             search.work.held = max(search.work.held, n_found + self.n_waiting)
             if n_found > self.limits.kept or self.n_waiting > 3 * self.limits.waiting:
                 return None
-        return search.assembled(block, found)
+        return search.assembled(block, parts)
 
     def _leave(self, scores: torch.Tensor, first: int, start: int) -> None:
         """Let candidates among the scores `(B, W)` of the queries from `first` on wait for the queries from `start`
@@ -91,12 +91,11 @@ class Triangle:
         """
         stop = start + scores.shape[1]
         rows = self.limits.rows
-        row, column, kept = self.search.where(
-            scores, torch.from_numpy(self.cuts[start:stop]).to(self.search.device)[None, :]
-        )
+        cuts = torch.from_numpy(self.cuts[start:stop]).to(self.search.device)[None, :]
+        row, column, values = self.search.at_least(scores, cuts)
         order = np.argsort(column.astype(np.uint16), kind="stable")  # of 16 bits numpy sorts by radix
         column = column[order] + start
-        keys = as_keys(kept, row + first)[order]
+        keys = as_keys(values, row + first)[order]
         bounds = np.searchsorted(column, np.arange(start, stop + rows, rows))
         for base, begin, end in zip(range(start, stop, rows), bounds, bounds[1:], strict=False):
             if begin < end:
@@ -112,26 +111,25 @@ class Triangle:
             self.cuts[block.rows] = block.cuts
         self.n_waiting = sum(len(keys) for parts in self.waiting.values() for _, keys in parts)
 
-    def _pruned(self, block, found: list) -> tuple[np.ndarray, np.ndarray]:
+    def _pruned(self, block, parts: list) -> tuple[np.ndarray, np.ndarray]:
         """The block's (rows `(P,)`, keys `(P,)`) at or above its cuts, raised to the score at the needed depth among
         them.
 
         The score at a depth among some references is a lower bound of that among all.
         """
-        if not found:
+        if not parts:
             return np.zeros(0, dtype=np.uint16), np.zeros(0, dtype=np.int64)
-        candidates = self.search.assembled(block, found)
+        candidates = self.search.assembled(block, parts)
         row = np.repeat(np.arange(len(block.rows), dtype=np.uint16), candidates.counts)
         keys = candidates.keys[np.lexsort((candidates.keys, row))]
         cuts = []
         for need, hits in zip(self.needs, block.hits, strict=True):
             depth = need.depth[block.rows]
-            known = np.flatnonzero((depth > 0) & (candidates.counts >= depth))
+            rows = np.flatnonzero((depth > 0) & (candidates.counts >= depth))
+            keys_at_depth = keys[candidates.offsets[rows] + depth[rows].astype(np.int64) - 1]
             at_depth = np.full(len(block.rows), LOWEST, dtype=np.float32)
-            at_depth[known] = (
-                scores_of(keys[candidates.offsets[known] + depth[known].astype(np.int64) - 1]) - 3 * block.noise[known]
-            )
+            at_depth[rows] = scores_of(keys_at_depth) - 3 * block.noise[rows]
             cuts.append(np.maximum(hits, at_depth))
         block.cuts = np.maximum(block.cuts, np.minimum.reduce(cuts)).astype(np.float32)
-        kept = keys <= as_keys(block.cuts, 0)[row] + COLUMN
-        return row[kept], keys[kept]
+        stays = keys <= as_keys(block.cuts, 0)[row] + COLUMN
+        return row[stays], keys[stays]

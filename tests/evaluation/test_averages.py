@@ -37,20 +37,20 @@ def test_a_file_of_domains_leaves_the_undefined_one_out_and_says_so(tmp_path, ca
     path = tmp_path / "file.npz"
     np.savez(path, features=points(7), labels=labels, domains=domains)
     out = tmp_path / "out.json"
-    found = program.main([str(path), "--evaluation_metrics", "map_r", "e_recall@1", "--out", str(out)])
-    assert math.isnan(found["cars/map_r"]) and found["map_r"] == found["birds/map_r"]
-    assert found["e_recall@1"] == pytest.approx(found["birds/e_recall@1"] / 2)
+    results = program.main([str(path), "--evaluation_metrics", "map_r", "e_recall@1", "--out", str(out)])
+    assert math.isnan(results["cars/map_r"]) and results["map_r"] == results["birds/map_r"]
+    assert results["e_recall@1"] == pytest.approx(results["birds/e_recall@1"] / 2)
     printed = capsys.readouterr().out
     assert "map_r: mean over 1 of 2 domains (without cars); NaN in the others, no query counts" in printed
     assert [line for line in printed.splitlines() if "cars/map_r" in line and line.endswith("NaN")]
     written = json.loads(out.read_text(), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
-    assert written["cars/map_r"] is None and written["map_r"] == found["map_r"]
+    assert written["cars/map_r"] is None and written["map_r"] == results["map_r"]
 
 
 def test_a_file_without_a_query_that_counts(tmp_path, capsys):
     np.savez(tmp_path / "file.npz", features=points(6), labels=SINGLE)
-    found = program.main([str(tmp_path / "file.npz"), "--evaluation_metrics", "map_r", "precision@1", "e_recall@1"])
-    assert math.isnan(found["map_r"]) and found["e_recall@1"] == 0.0
+    results = program.main([str(tmp_path / "file.npz"), "--evaluation_metrics", "map_r", "precision@1", "e_recall@1"])
+    assert math.isnan(results["map_r"]) and results["e_recall@1"] == 0.0
     assert "map_r, precision@1: NaN, no query counts: none has anything to find" in capsys.readouterr().out
 
 
@@ -58,15 +58,15 @@ def test_draws_and_super_classes_where_a_metric_is_nan():
     whole = [Task(Rows(points(4), np.array([0, 0, 1, 1])))]
     lone = [Task(Rows(points(4), np.arange(4)))]
     notes = []
-    found = averages.over_draws(iter([whole, lone, whole]), ["map_r", "e_recall@1"], {}, notes)
+    results = averages.over_draws(iter([whole, lone, whole]), ["map_r", "e_recall@1"], {}, notes)
     expected = metrics.compute(["map_r", "e_recall@1"], points(4), np.array([0, 0, 1, 1]))
-    assert found == pytest.approx({"map_r": expected["map_r"], "e_recall@1": expected["e_recall@1"] * 2 / 3})
+    assert results == pytest.approx({"map_r": expected["map_r"], "e_recall@1": expected["e_recall@1"] * 2 / 3})
     assert notes == [
         "map_r: mean over 2 of 3 draws of the gallery; NaN in the others, no query counts: none has anything to find"
     ]
     notes = []
-    found = averages.over_draws(iter([whole + lone]), ["map_r", "dists@intra"], {}, notes)
-    assert found["map_r"] == expected["map_r"] and len(notes) == 2
+    results = averages.over_draws(iter([whole + lone]), ["map_r", "dists@intra"], {}, notes)
+    assert results["map_r"] == expected["map_r"] and len(notes) == 2
     assert notes[0].startswith("map_r: mean over 1 of 2 super-classes")
     assert "dists@intra: mean over 1 of 2 super-classes; NaN in the others, it is not defined on these images" in notes
     averages.over_draws(iter([whole, whole]), ["map_r"], {}, notes)

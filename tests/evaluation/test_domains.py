@@ -27,8 +27,8 @@ def test_a_file_gives_the_numbers_of_its_evaluation(tmp_path, small_uned, of):  
     one = embedded_of(testing)
     expected = evaluation.score({"test": one}, opt, Runtime(opt))["test"]
     (path,) = outputs.dump(tmp_path, {"test": one}, opt)
-    found = program.main([str(path), "--evaluation_metrics", *NAMES])
-    assert found == pytest.approx(expected) and len(found) > len(NAMES) * 3
+    results = program.main([str(path), "--evaluation_metrics", *NAMES])
+    assert results == pytest.approx(expected) and len(results) > len(NAMES) * 3
     halves = [dict(np.load(path)) for _ in range(2)]
     keep = from_splits.domains_of(one) != ""
     for name, arrays in zip(("queries", "index"), halves, strict=True):

@@ -70,11 +70,11 @@ def expected(
         )
         points = {source: fitted(rows) for source, rows in points.items()}
     values = [by_loops(splits, split, sources, points, parent, level)[0] for parent in parents or (None,)]
-    found = {}
+    results = {}
     for name in values[0]:
         defined = [value[name] for value in values if not np.isnan(value[name])]
-        found[name] = np.mean(defined) if defined else np.nan
-    return found
+        results[name] = np.mean(defined) if defined else np.nan
+    return results
 
 
 def classwise(names, splits, split, parents=None):
@@ -105,13 +105,13 @@ def test_every_flag_against_loops(kind, reference_set):
         assert list(scores) == list(about.get("measured", SPLITS)) and network.normalizes, flags
         assert ("train" in embedded) == ("train" in scores or reference_set == "compared_to_training_set")
         for split in scores:
-            found = {name: scores[split][name] for name in ("e_recall@1", "map_r")}
-            assert found == pytest.approx(expected(splits, split, reference_set, **about), abs=1e-12, nan_ok=True), (
+            results = {name: scores[split][name] for name in ("e_recall@1", "map_r")}
+            assert results == pytest.approx(expected(splits, split, reference_set, **about), abs=1e-12, nan_ok=True), (
                 flags,
                 split,
             )
-            found = {name: scores[split][name] for name in of_classes}
-            assert found == pytest.approx(classwise(of_classes, splits, split, about.get("parents")), abs=1e-5), (
+            results = {name: scores[split][name] for name in of_classes}
+            assert results == pytest.approx(classwise(of_classes, splits, split, about.get("parents")), abs=1e-5), (
                 flags,
                 split,
             )
@@ -287,8 +287,8 @@ def test_eval_no_normalize_on_a_network_of_the_registry():
     loader = evaluation.evaluation_loader(images, opt)
     features = evaluation.embed(network, loader, Runtime(opt), settings=settings).features["discriminative"]
     with torch.no_grad():
-        found = network.last_linear(network(torch.stack([images[i][1] for i in range(len(images))]))[1]["pooled"])
-    np.testing.assert_allclose(features, found.numpy(), rtol=1e-4, atol=1e-5)
+        results = network.last_linear(network(torch.stack([images[i][1] for i in range(len(images))]))[1]["pooled"])
+    np.testing.assert_allclose(features, results.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_trunk_output_several_embeddings_and_a_bare_network():

@@ -51,10 +51,10 @@ def forms(folder):
     roles = {"is_query": is_query, "is_gallery": ~is_query}
     together = of(CLASSWISE, X, Y)
     places = [row - 15 for row in order if row >= 15]
-    asked = [row for row in order if row < 15]
+    requested = [row for row in order if row < 15]
     shuffled = metrics.Lists.of(
         *[
-            [[places.index(index) for index in indices[indptr[query] : indptr[query + 1]]] for query in asked]
+            [[places.index(index) for index in indices[indptr[query] : indptr[query + 1]]] for query in requested]
             for indptr, indices in (LISTS[:2], LISTS[2:])
         ]
     )
@@ -97,7 +97,7 @@ def forms(folder):
         **of(CLASSWISE, X[order], Y[order]),
     }
     nearest = np.array([np.square(X[GALLERY] - query).sum(1).argmin() for query in X[QUERIES]])
-    found = {
+    results = {
         "alone": ([], {"features": X, "labels": Y}, of(RETRIEVAL + CLASSWISE, X, Y)),
         "of half precision, with names": (
             [],
@@ -208,18 +208,18 @@ def forms(folder):
         (["--rerank", "alpha_qe", "--rerank_n", "3"], {"rerank": metrics.AlphaExpansion(3)}),
         (["--eval_space", "hyperbolic"], {"ball": Ball(0.1, 2.3)}),
     ):
-        found[f"{words[1]}"] = (words, {"features": X, "labels": Y}, of(["map_r", "nmi"], X, Y, **about))
-        found[f"{words[1]}, a reference"] = (words, in_file, apart(["map_r", "mAP"], **about))
-    return found
+        results[f"{words[1]}"] = (words, {"features": X, "labels": Y}, of(["map_r", "nmi"], X, Y, **about))
+        results[f"{words[1]}, a reference"] = (words, in_file, apart(["map_r", "mAP"], **about))
+    return results
 
 
 def test_numbers_are_those_of_the_arrays(tmp_path):
     wrong = []
     for form, (words, file, expected) in forms(tmp_path).items():
         path = file if isinstance(file, str) else save(tmp_path, file=file)[0]
-        found = command.main([path, "--evaluation_metrics", *expected, *words])
-        if list(found) != list(expected) or found != pytest.approx(expected, rel=1e-9, abs=1e-12):
-            wrong.append(f"{form}: {found}, expected {expected}")
+        results = command.main([path, "--evaluation_metrics", *expected, *words])
+        if list(results) != list(expected) or results != pytest.approx(expected, rel=1e-9, abs=1e-12):
+            wrong.append(f"{form}: {results}, expected {expected}")
     assert not wrong, "\n".join(wrong)
 
 
@@ -227,15 +227,15 @@ def test_what_is_said_of_lists_and_what_queries_find_by_them(tmp_path, capsys):
     arrays = {"features": X[QUERIES], "reference_features": X[GALLERY], **LISTS._asdict()}
     values = measured(tmp_path, "--dump_query_results", str(tmp_path / "q.npz"), **arrays)
     lone = int((np.diff(LISTS.positive_indptr) == 0).sum())
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert (
         f"15 queries search in 45 images; lists: {len(LISTS.positive_indices)} positives, "
         f"{len(LISTS.junk_indices)} junk"
-    ) in said
-    assert lone and f"{lone} of 15 queries have no positive: left out" in said and "classes" not in said
-    found = np.load(tmp_path / "q.npz")
-    assert "labels" not in found.files and np.isnan(found["ap_at_r"]).sum() == lone
-    assert found["hit"][np.diff(LISTS.positive_indptr) > 0].mean() == pytest.approx(values["e_recall@1"])
+    ) in printed
+    assert lone and f"{lone} of 15 queries have no positive: left out" in printed and "classes" not in printed
+    results = np.load(tmp_path / "q.npz")
+    assert "labels" not in results.files and np.isnan(results["ap_at_r"]).sum() == lone
+    assert results["hit"][np.diff(LISTS.positive_indptr) > 0].mean() == pytest.approx(values["e_recall@1"])
 
 
 COPIES = {  # number of queries, the first of them, its row in the reference
@@ -265,12 +265,12 @@ def test_the_same_vectors_under_other_paths_are_told_with_the_way_out(form, tmp_
         twice = part(np.r_[:60, :3], labels=Y)
         arrays = {**twice, "is_query": is_query, "is_gallery": ~is_query}
     measured(tmp_path, *words, **arrays)
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     count, first, row = COPIES[form]
-    told = f"{count} queries have the same vector in the reference and may find themselves"
-    assert f"{told}, first {first}, which is {row}" in said
-    assert "give exclude" in said
-    assert ("or the same paths in both files" in said) == (form in ("gallery", "maps"))
+    message = f"{count} queries have the same vector in the reference and may find themselves"
+    assert f"{message}, first {first}, which is {row}" in printed
+    assert "give exclude" in printed
+    assert ("or the same paths in both files" in printed) == (form in ("gallery", "maps"))
     if form == "gallery":
         measured(tmp_path, *words, **{**queries, "exclude": np.maximum(np.arange(15) - 5, -1)})
         measured(tmp_path, *words, **{**queries, "paths": old[5:20]})
@@ -374,12 +374,12 @@ def test_an_array_that_is_damaged_is_refused_in_one_line(arrays, taken, tmp_path
             changed = {**arrays, name: hurt(array)}
             try:
                 measured(tmp_path, names=names, **{name: array for name, array in changed.items() if array is not None})
-                told = None
+                message = None
             except UserError as error:
-                told = str(error)
-                assert "\n" not in told, told
-            if (told is None) != (name in TAKEN.get(damage, "").split() or f"{name} {damage}" in taken):
-                wrong.append(f"{name} {damage}: {told}")
+                message = str(error)
+                assert "\n" not in message, message
+            if (message is None) != (name in TAKEN.get(damage, "").split() or f"{name} {damage}" in taken):
+                wrong.append(f"{name} {damage}: {message}")
     assert not wrong, "\n".join(wrong)
 
 
@@ -403,7 +403,7 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
     )
     mapped = str(tmp_path / "x.npy")
     level = ["--evaluation_metrics", "h_ap"]
-    for words, arrays, told in (
+    for words, arrays, message in (
         (["--gallery", names], GOOD, "labels of numbers beside labels of names"),
         (["--gallery", good], {"features": X, "labels": TEXTS}, "labels of numbers beside labels of names"),
         (
@@ -459,9 +459,9 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
         (["--eval_space_c", "1"], GOOD, "--eval_space_c 1 has no effect"),
         (["--out", str(tmp_path / "nowhere" / "x.json")], GOOD, "cannot write"),
     ):
-        with refused(None, told):
+        with refused(None, message):
             command.main([*save(tmp_path, file=arrays), "--evaluation_metrics", "map_r", *words])
-    for words, told in (
+    for words, message in (
         ([mapped], "one array, the features: name the .npy file of their labels by --labels"),
         ([mapped, "--labels", good], f"by --labels, not {good}"),
         ([mapped, "--labels", str(tmp_path / "absent.npy")], "absent.npy: no such file"),
@@ -471,7 +471,7 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
         ([str(tmp_path / "absent.npz")], "no such file"),
         ([str(tmp_path / "text.npz")], "not an .npz file"),
     ):
-        with refused(None, told):
+        with refused(None, message):
             command.main(words)
 
 

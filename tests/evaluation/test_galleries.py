@@ -98,19 +98,19 @@ def test_what_is_said_once_and_without_roles_not_at_all(capsys):
     evaluation.check(Network(), loaders, opt, run)
     for _ in range(2):
         evaluation.evaluate(Network(), loaders, opt, run)
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     queries = test.rows_of("is_query")
     gallery = test.rows_of("is_gallery")
     orders = by_loops(splits, "test", ["test"], points_of(splits))[1]
     lone = sum(not any(test.names[j] == test.names[row] for _, j in order) for row, order in orders.items())
-    assert lone > 0 and said.count("test: ") == 1 and "val: images of one sequence, of " in said
+    assert lone > 0 and printed.count("test: ") == 1 and "val: images of one sequence, of " in printed
     assert (
         f"test: {len(queries)} queries search in {len(gallery)} images, its gallery; "
         f"{len({*queries} & {*gallery})} images are query"
-    ) in said
+    ) in printed
     assert (
-        f"together, {len(test.pool())} images" in said
-        and f"{lone} of {len(queries)} queries have no image of their class to find" in said
+        f"together, {len(test.pool())} images" in printed
+        and f"{lone} of {len(queries)} queries have no image of their class to find" in printed
     )
     splits = splits_with_roles(7, sequences=False)
     splits["testing"].is_query = splits["testing"].is_gallery = np.ones(36, bool)
@@ -141,9 +141,9 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
     opt = options(*flags.split(), "--eval_size_of_tsne", "30")
     embedded = evaluation.embed_all(Network(), evaluation.loaders(splits, opt), opt, Runtime(opt))
     points = points_of(splits)
-    drawn = []
+    drawings = []
     charted = {}
-    monkeypatch.setattr(outputs, "recoveries", lambda path, **shown: drawn.append(shown))
+    monkeypatch.setattr(outputs, "recoveries", lambda path, **shown: drawings.append(shown))
     for name in ("spectra", "distances", "tsne"):
         monkeypatch.setattr(
             space, name, lambda path, *what, _name=name: charted.setdefault(_name, []).append(what) or path
@@ -157,21 +157,21 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
         points = {split: fitted(rows) for split, rows in points.items()}
     for parent in ("first", "second") if "tester" in flags else (None,):
         orders |= by_loops(splits, "test", sources, points, parent)[1]
-    for shown in drawn:
+    for shown in drawings:
         queries_of, reference_of = shown["images"]
         assert len(reference_of) == len(gallery)
         names = {"first", "second"} if opt.label_hierarchy_level else {*"abcdef"}
         assert {*shown["class_names"].values()} <= names
-        for query, found in zip(*shown["rankings"][:2], strict=True):
+        for query, results in zip(*shown["rankings"][:2], strict=True):
             row = test.rows_of("is_query")[query]
-            assert [gallery[index] for index in found] == orders[row][:7]
+            assert [gallery[index] for index in results] == orders[row][:7]
             for images, index, (source, j) in (
                 (queries_of, query, ("test", row)),
-                *((reference_of, index, gallery[index]) for index in found),
+                *((reference_of, index, gallery[index]) for index in results),
             ):
                 image = np.asarray(splits[SPLITS[source]][j][1]).transpose(1, 2, 0)
                 assert neighbours.whole_image(images, int(index)).tolist() == image.tolist()
-    title = drawn[0]["title"]
+    title = drawings[0]["title"]
     pool = test.pool()
     assert ("in its gallery" in title) == (sources == ["test"]) and ("on test in train" in title) == (
         sources != ["test"]
@@ -210,8 +210,8 @@ def test_a_dump_gives_the_same_numbers_again(tmp_path, flags, named, capsys):
         capsys.readouterr()
         values = command.main([str(paths[split]), "--evaluation_metrics", *names])
         assert values == pytest.approx(scores[split], abs=1e-12), split
-        said = capsys.readouterr().out
-        assert ("queries search in" in said) == (split == "test") and "never find each other" in said
+        printed = capsys.readouterr().out
+        assert ("queries search in" in printed) == (split == "test") and "never find each other" in printed
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -280,7 +280,7 @@ def test_a_choice_among_equal_epochs_is_refused():
             selectable.check({"val": images}, opt)
 
 
-def drawn(splits, n_draws=3, seed=4):
+def with_drawn_galleries(splits, n_draws=3, seed=4):
     """The test images with the roles of random draws: one image of each class is the gallery."""
     generator = np.random.default_rng(seed)
     names = np.array(splits["testing"].names)
@@ -295,7 +295,7 @@ def drawn(splits, n_draws=3, seed=4):
     "flags", [(), ("--rerank", "alpha_qe", "--rerank_n", "3"), ("--eval_space", "hyperbolic", "--eval_no_normalize")]
 )
 def test_embeddings_of_drawn_galleries_measure_as_the_run_does(flags, tmp_path):
-    splits = drawn(splits_with_roles())
+    splits = with_drawn_galleries(splits_with_roles())
     names = ["e_recall@1", "map_r", "c_recall@1", "e_recall@1_group_gap", "nmi", "fnmr@.1", "opis"]
     scores, embedded, _ = evaluated(splits, *BOTH, "--evaluation_metrics", *names, *flags)
     opt = options(*BOTH, *flags)
@@ -331,8 +331,8 @@ def test_embeddings_of_drawn_galleries_measure_as_the_run_does(flags, tmp_path):
     "flags", [(), ("--eval_reference_set", "compared_to_sets_combined"), ("--tester", "same_parent_label")]
 )
 def test_where_the_gallery_is_drawn_the_mean_over_the_draws_is_measured(flags):
-    splits = drawn(splits_with_roles(sequences=False))
-    found = []
+    splits = with_drawn_galleries(splits_with_roles(sequences=False))
+    results = []
     draws = splits["testing"].role_draws
     chosen = (*BOTH, "--evaluation_metrics", "e_recall@1", "map_r", "mAP", "nmi", *flags)
     for draw in [*draws, None]:
@@ -340,17 +340,17 @@ def test_where_the_gallery_is_drawn_the_mean_over_the_draws_is_measured(flags):
             (draws[0], ~draws[0]) if draw is None else (draw, ~draw)
         )
         splits["testing"].role_draws = draws if draw is None else None
-        found.append(evaluated(splits, *chosen)[0])
-    *single, mean = found
+        results.append(evaluated(splits, *chosen)[0])
+    *single, mean = results
     assert len({one["test"]["e_recall@1"] for one in single}) > 1
     for split, name in itertools.product(("val", "test"), ("e_recall@1", "map_r", "mAP")):
         assert mean[split][name] == pytest.approx(np.mean([one[split][name] for one in single]), abs=1e-12)
     assert mean["test"]["nmi"] == single[0]["test"]["nmi"]
     combined = "compared_to_sets_combined" in flags  # the images of val search in the drawn gallery too
     assert (len({one["val"]["map_r"] for one in single}) > 1) == combined
-    said = evaluation.roles(evaluation.loaders(splits, options(*chosen)), options(*chosen))
+    printed = evaluation.roles(evaluation.loaders(splits, options(*chosen)), options(*chosen))
     words = "the first of 3 drawn galleries, over which retrieval metrics are means"
-    assert words in said["test"] and (words in said.get("val", "")) == combined
+    assert words in printed["test"] and (words in printed.get("val", "")) == combined
 
 
 def test_queries_without_a_match_are_left_out_and_said(tmp_path, capsys):

@@ -47,15 +47,15 @@ def test_levels_of_a_data_set_with_roles_and_sequences(reference, tmp_path):
         "compared_to_training_set": ["train"],
     }[reference]
     expected, orders = by_loops(splits, "test", sources, points_of(splits, network))
-    found = {row: [shared(splits, ("test", row), one) for one in order] for row, order in orders.items()}
+    results = {row: [shared(splits, ("test", row), one) for one in order] for row, order in orders.items()}
     expected = {
         "e_recall@1": expected["e_recall@1"],
-        "e_recall@1_level1": np.mean([bool(levels) and levels[0] >= 2 for levels in found.values()]),
+        "e_recall@1_level1": np.mean([bool(levels) and levels[0] >= 2 for levels in results.values()]),
     }
     for name in HIERARCHICAL:
         of = "test" in sources and splits["testing"].is_gallery
         expected[name] = np.nanmean(
-            [plain_hierarchical(name, levels, 3, of is not False and bool(of[row])) for row, levels in found.items()]
+            [plain_hierarchical(name, levels, 3, of is not False and bool(of[row])) for row, levels in results.items()]
         )
     assert {name: scores["test"][name] for name in expected} == pytest.approx(expected, abs=1e-9)
     if reference == "compared_to_self":

@@ -55,37 +55,37 @@ def test_a_function_of_the_users(tmp_path):
         assert measured(tmp_path, *words, names=NAMES, **arrays) == pytest.approx(
             metrics.compute(NAMES, x, reference=reference, lists=Lists.of(lists))
         )
-    for body, told in (
+    for body, message in (
         ("return np.zeros((len(g), len(q)))", r"relevance\(\) gave \(30, 12\)"),
         ("return np.full((len(q), len(g)), 1.5)", "from 1.5 to 1.5; expected"),
         ("return np.full((len(q), len(g)), np.nan)", "expected .* from 0 to 1"),
         ("raise KeyError('x')", "raised KeyError"),
         ("pass\nrelevance = 3", "defines no function relevance"),
     ):
-        with refused(told):
+        with refused(message):
             measured(tmp_path, *relevant(tmp_path, body), names=NAMES, **ARRAYS)
 
 
 def test_a_function_is_asked_once_for_the_same_rows(tmp_path):
-    (_, path), said = (
+    (_, path), printed = (
         relevant(tmp_path, f"open({str(tmp_path / 'calls')!r}, 'a').write('x'); return np.ones((len(q), len(g)))"),
         tmp_path / "calls",
     )
     rows = np.arange(4)
     first, again = (relevance.lists(path, rows, rows, rows) for _ in range(2))
     assert (
-        said.read_text() == "x"
+        printed.read_text() == "x"
         and first is again
         and first.positive_indices.tolist() == [1, 2, 3, 0, 2, 3, 0, 1, 3, 0, 1, 2]
     )
-    assert len(relevance.lists(path, rows[:2], rows, rows[:2])) == 2 and said.read_text() == "xx"
+    assert len(relevance.lists(path, rows[:2], rows, rows[:2])) == 2 and printed.read_text() == "xx"
 
 
 def test_published_ground_truth_by_names(tmp_path):
     """Ids of Google Landmarks v2, and a table of paths; the gallery in two files, of whose distractors some are
     kept.
     """
-    asked = np.array([f"/t/{i}.jpg" for i in range(12)])
+    requested = np.array([f"/t/{i}.jpg" for i in range(12)])
     ids = np.array([f"/i/x{i}.jpg" for i in range(30)])
     positives, _ = random_lists(3, len(GALLERY), len(QUERIES))
     needed = sorted({j for of in positives for j in of})
@@ -102,11 +102,13 @@ def test_published_ground_truth_by_names(tmp_path):
     ]
     solution.write_text("\n".join(["id,images,Usage", *rows]) + "\n")
     gallery = ["--gallery", *save(tmp_path, **parts)]
-    found = measured(tmp_path, *gallery, "--ground_truth", str(solution), names=NAMES, features=QUERIES, paths=asked)
+    results = measured(
+        tmp_path, *gallery, "--ground_truth", str(solution), names=NAMES, features=QUERIES, paths=requested
+    )
     for protocol, rows in (("private", range(8)), ("public", range(8, 12))):
         lists = Lists.of([positives[i] if i in rows else [] for i in range(12)])
         expected = metrics.compute(NAMES, QUERIES, reference=GALLERY, lists=lists)
-        assert {name: found[f"{protocol}/{name}"] for name in NAMES} == pytest.approx(expected)
+        assert {name: results[f"{protocol}/{name}"] for name in NAMES} == pytest.approx(expected)
     table.write_text(
         "query,kind,path\n"
         + "".join(f"/t/{i}.jpg,positive,/i/x{j}.jpg\n" for i, of in enumerate(positives) for j in of)
@@ -122,7 +124,7 @@ def test_published_ground_truth_by_names(tmp_path):
     words = [*gallery, "--ground_truth", str(table), "--gallery_keep", str(tmp_path / "keep.txt")]
     lists = Lists.of([[listed.index(j) for j in of] for of in positives])
     expected = metrics.compute(NAMES, QUERIES, reference=GALLERY[listed], lists=lists)
-    assert measured(tmp_path, *words, names=NAMES, features=QUERIES, paths=asked) == pytest.approx(expected)
+    assert measured(tmp_path, *words, names=NAMES, features=QUERIES, paths=requested) == pytest.approx(expected)
 
 
 def test_drawn_galleries_beside_a_function(tmp_path):
@@ -136,13 +138,13 @@ def test_drawn_galleries_beside_a_function(tmp_path):
 def test_ground_truth_that_does_not_fit(tmp_path):
     (tmp_path / "lists.csv").write_text("query,kind,path\na,positive,g\nb,positive,g\n")
     (gallery,) = save(tmp_path, gallery={"features": GALLERY[:1], "paths": np.array(["g"])})
-    for arrays, told in (
+    for arrays, message in (
         ({}, "has no paths"),
         ({"paths": ["a", "a"]}, "a stands there twice of the queries"),
         ({"paths": ["a", "c"]}, "b is not among the paths of the queries"),
         ({"paths": ["a", "b"], **LISTS._asdict()}, "said twice, by --ground_truth and by lists"),
     ):
-        with refused(told):
+        with refused(message):
             measured(
                 tmp_path,
                 "--gallery",

@@ -58,11 +58,11 @@ def test_a_file_without_a_page_says_what_its_queries_find(files, next_of, words)
 
 def test_tables_are_drawn_and_pictures_opened(files, next_of):
     embeddings = files / "embeddings_test.npz"
-    drawn = (
+    drawings = (
         (["compress", embeddings, "--codes", "float32"], files / "embeddings_test_codes" / "compression.png"),
         (["pairs", embeddings, files / "pairs.npz"], files / "embeddings_test_roc.png"),
     )
-    for words, picture in drawn:
+    for words, picture in drawings:
         drawing = next_of(command.main, *words)
         assert drawing[:3] == ["python", "-m", "evaluation"]
         assert (

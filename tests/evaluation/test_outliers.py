@@ -40,10 +40,10 @@ def test_the_angles_are_those_of_pytorch_metric_learning(n_centers, threshold):
 
 
 def test_a_runs_images(run, tmp_path, capsys):
-    found = command.main([str(run), "--outliers", "--outlier_angle", "0", "--out", str(tmp_path / "found.json")])
-    told = capsys.readouterr().out
+    results = command.main([str(run), "--outliers", "--outlier_angle", "0", "--out", str(tmp_path / "found.json")])
+    message = capsys.readouterr().out
     page = run.with_name(f"{run.name}_train.html")
-    assert told.splitlines()[-1] == f"next: python -m retrieval explore {run} --split train --out {page}"
+    assert message.splitlines()[-1] == f"next: python -m retrieval explore {run} --split train --out {page}"
     with np.load(run / outliers.EMBEDDINGS) as file:
         features = torch.tensor(file["features"]).double()
         labels = file["labels"]
@@ -53,25 +53,25 @@ def test_a_runs_images(run, tmp_path, capsys):
         .double()
         .view(-1, 2, 16)
     )
-    assert [one.path for one in found] != paths and sorted(one.path for one in found) == sorted(
+    assert [one.path for one in results] != paths and sorted(one.path for one in results) == sorted(
         paths
     )  # every image, in another order
-    assert [one.angle for one in found] == sorted((one.angle for one in found), reverse=True)
+    assert [one.angle for one in results] == sorted((one.angle for one in results), reverse=True)
     cosines = torch.nn.functional.normalize(features) @ torch.nn.functional.normalize(centres, dim=2).transpose(
         1, 2
     )  # (C, N, 2)
-    for one in found:
+    for one in results:
         own = cosines[labels[one.index]]
         dominant = int(own.argmax(1)[torch.as_tensor(labels == labels[one.index])].double().mean() > 0.5)
         assert one.path == paths[one.index] and Path(one.path).parent.name == one.class_name
         assert one.angle == pytest.approx(math.degrees(math.acos(float(own[one.index, dominant]))), abs=1e-4)
     written = json.loads((tmp_path / "found.json").read_text())
     assert written["images"] == len(paths) and [one["path"] for one in written["outliers"]] == [
-        one.path for one in found
+        one.path for one in results
     ]
-    assert f"{len(found)} of {len(paths)} training images" in told and found[0].path in told
-    angle = (found[3].angle + found[4].angle) / 2
-    assert command.main([str(run / outliers.EMBEDDINGS), "--outliers", "--outlier_angle", str(angle)]) == found[:4]
+    assert f"{len(results)} of {len(paths)} training images" in message and results[0].path in message
+    angle = (results[3].angle + results[4].angle) / 2
+    assert command.main([str(run / outliers.EMBEDDINGS), "--outliers", "--outlier_angle", str(angle)]) == results[:4]
 
 
 def test_what_is_refused_in_one_line(run, trained_run, tmp_path):

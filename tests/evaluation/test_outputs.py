@@ -68,8 +68,8 @@ def test_pictures_and_embeddings_of_the_best_epoch(run, capsys):
         )
         assert {name: values[name] for name in recorded} == recorded
         assert strict(run / "out.json")["map_r"] == recorded["map_r"]
-        told = capsys.readouterr().out
-        assert "24 embeddings of 16 dimensions, 4 classes" in told and f"{recorded['map_r']:.4f}" in told
+        message = capsys.readouterr().out
+        assert "24 embeddings of 16 dimensions, 4 classes" in message and f"{recorded['map_r']:.4f}" in message
 
 
 def test_evaluate_equals_the_recorded_values_exactly_and_touches_nothing(run, capsys):
@@ -79,8 +79,10 @@ def test_evaluate_equals_the_recorded_values_exactly_and_touches_nothing(run, ca
     assert {
         split: {name: scores[split][name] for name in values} for split, values in recorded["values"].items()
     } == recorded["values"]
-    told = capsys.readouterr().out
-    assert "e_recall@1" in told and f"epoch {recorded['epoch']}" in told and "rho_spectrum@0: 16 values" in told
+    message = capsys.readouterr().out
+    assert (
+        "e_recall@1" in message and f"epoch {recorded['epoch']}" in message and "rho_spectrum@0: 16 values" in message
+    )
     written = strict(run / "evaluation_Test_discriminative_e_recall@1.json")
     assert (
         written["epoch"] == recorded["epoch"]
@@ -97,8 +99,8 @@ def test_evaluate_equals_the_recorded_values_exactly_and_touches_nothing(run, ca
 def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, monkeypatch):
     """Embeddings and pictures of the training stay; what is not defined is null."""
     before = contents(run)
-    drawn = []
-    monkeypatch.setattr(outputs, "draw_pictures", lambda folder, *about: drawn.append(folder))
+    drawings = []
+    monkeypatch.setattr(outputs, "draw_pictures", lambda folder, *about: drawings.append(folder))
     argv = (
         "--dump_embeddings",
         "--eval_no_normalize",
@@ -110,13 +112,13 @@ def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, 
     )
     scores = again(run, *argv)
     after = contents(run)
-    told = capsys.readouterr().out
+    message = capsys.readouterr().out
     new = set(after) - set(before)
     assert {path.name for path in new if path.suffix == ".npz"} == {"embeddings_train.npz", "embeddings_test.npz"}
-    assert all(f"written  {path}" in told for path in new if path.suffix == ".npz")
+    assert all(f"written  {path}" in message for path in new if path.suffix == ".npz")
     (written,) = (path for path in new if path.suffix == ".json")
     about = strict(written)
-    assert drawn == [written.with_suffix("")]
+    assert drawings == [written.with_suffix("")]
     assert about["flags"]["eval_no_normalize"] and np.isnan(scores["test"]["rho_spectrum@999"])
     assert about["values"]["test"] == {"precision@1": scores["test"]["precision@1"], "rho_spectrum@999": None}
     for path, flag in ((run / "embeddings_test.npz", False), (written.with_suffix("") / "embeddings_test.npz", True)):
@@ -126,7 +128,7 @@ def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, 
     values = command.main([str(path), "--evaluation_metrics", "precision@1"])
     assert values["precision@1"] == scores["test"]["precision@1"]
     again(run, *argv)
-    assert contents(run).keys() == after.keys() and drawn[1:] == drawn[:1]
+    assert contents(run).keys() == after.keys() and drawings[1:] == drawings[:1]
     about = [
         "--dataset",
         "folder",
@@ -165,8 +167,8 @@ def test_what_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):
     ):
         with pytest.raises(SystemExit):
             parameters.read([str(word) for word in argv])
-        said = capsys.readouterr().err
-        assert words in said and said.count("\n") == 1, argv
+        printed = capsys.readouterr().err
+        assert words in printed and printed.count("\n") == 1, argv
     assert parameters.read(["--resume_from", str(run), "--eval_size_of_tsne", "0"]).eval_size_of_tsne == 0
     old = tmp_path / "old"
     text = (run / "parameters.yaml").read_text()
@@ -270,24 +272,24 @@ def test_dump_of_several_embeddings(tmp_path):
     _, embedded = evaluation.evaluate(
         Network(heads=("a", "b")), evaluation.loaders(made_splits(), opt), opt, runtime(opt)
     )
-    found = {path.name: np.load(path)["features"].shape for path in outputs.dump(tmp_path, embedded, opt)}
-    assert found == {"embeddings_val_a.npz": (21, 3), "embeddings_val_Combined_a_b.npz": (21, 6)}
+    results = {path.name: np.load(path)["features"].shape for path in outputs.dump(tmp_path, embedded, opt)}
+    assert results == {"embeddings_val_a.npz": (21, 3), "embeddings_val_Combined_a_b.npz": (21, 6)}
 
 
 @pytest.mark.long
 def test_the_commands_as_programs(tmp_path):
     np.savez(tmp_path / "f.npz", features=np.eye(4)[[0, 0, 1, 1]], labels=[0, 0, 1, 1])
     file = [str(tmp_path / "f.npz"), "--evaluation_metrics"]
-    for words, said in (
+    for words, printed in (
         (["evaluation", *file, "map_r"], None),
         (["evaluation", *file, "map_q"], "python -m evaluation: error: unknown metric"),
         (["evaluation.overlap", str(tmp_path / "no")], "no such folder"),
     ):
         done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, cwd=ROOT)
-        if said is None:
+        if printed is None:
             assert done.returncode == 0 and "map_r" in done.stdout and "1.0000" in done.stdout
         else:
-            assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+            assert done.returncode == 2 and printed in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_network_is_measured_without_a_run_and_dumped_untrained(folder_data, tmp_path):
@@ -321,10 +323,10 @@ def test_a_network_is_measured_without_a_run_and_dumped_untrained(folder_data, t
     )
     whole = main.main(parameters.read([*flags, "--evaluate_only", "--evaluate_all"]))
     assert list(whole) == ["test"] and whole["test"] != scores["test"]
-    for words, said in (
+    for words, printed in (
         (["--evaluate_only", "--resume_from", str(folder)], "as it starts"),
         (["--evaluate_all"], "add --evaluate_only"),
     ):
-        with refused(said):
+        with refused(printed):
             parameters.resolve([*flags, *words])
     assert again(run.folder, "--evaluate_all")["test"] == pytest.approx(whole["test"]), "the run's own data, whole"

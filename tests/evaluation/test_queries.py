@@ -23,15 +23,15 @@ NAMES = ("hit", "ap_at_r", "first_hit")
 
 def test_what_a_query_finds_by_loops():
     features, labels = random_space(n=60, classes=25, seed=4)  # some classes of one sample
-    found = metrics.query_results(metrics.EmbeddingSpace(features, labels))
-    assert [found[name].dtype for name in NAMES] == [np.uint8, np.float64, np.int32]
+    results = metrics.query_results(metrics.EmbeddingSpace(features, labels))
+    assert [results[name].dtype for name in NAMES] == [np.uint8, np.float64, np.int32]
     for i, order in orders(features):
         relevance = [bool(labels[j] == labels[i]) for j in order]
         total = sum(relevance)
-        assert found["hit"][i] == plain_value("e_recall@1", relevance, total, total + 1)
-        assert found["ap_at_r"][i] == pytest.approx(plain_value("map_r", relevance, total, total + 1), nan_ok=True)
-        assert found["first_hit"][i] == (relevance.index(True) + 1 if total else 0)
-    assert (found["first_hit"] == 0).any()
+        assert results["hit"][i] == plain_value("e_recall@1", relevance, total, total + 1)
+        assert results["ap_at_r"][i] == pytest.approx(plain_value("map_r", relevance, total, total + 1), nan_ok=True)
+        assert results["first_hit"][i] == (relevance.index(True) + 1 if total else 0)
+    assert (results["first_hit"] == 0).any()
 
 
 def dumped(folder, *more, heads=()):

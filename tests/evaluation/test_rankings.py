@@ -75,8 +75,10 @@ CASES = [
 def test_the_ball_is_the_losss_or_that_of_the_flags_and_re_ranking_that_of_the_flags(flags, ball, rerank):
     """Of an ensemble too."""
     (scores, embedded), opt = scored(*flags)
-    found = metrics.ball(opt)
-    assert (found and (found.c, found.clip_r)) == (ball and (ball.c, ball.clip_r)) and metrics.reranking(opt) == rerank
+    results = metrics.ball(opt)
+    assert (results and (results.c, results.clip_r)) == (ball and (ball.c, ball.clip_r)) and metrics.reranking(
+        opt
+    ) == rerank
     other = evaluation.Embedded(
         {"discriminative": embedded["test"].features["discriminative"][:, ::-1] ** 2}, *embedded["test"][1:]
     )
@@ -114,7 +116,7 @@ def test_unit_vectors_have_the_same_neighbours_in_the_ball():
 
 def test_unaffected_metrics_as_it_is_is_said_once(capsys):
     others = ["--evaluation_metrics", "map_r", "nmi", "rho_spectrum@1", "--storage_metrics", "map_r"]
-    for flags, told in (
+    for flags, message in (
         ([*HYPERBOLIC, "--rerank", "alpha_qe", *others], ["nmi, rho_spectrum@1: Euclidean, of the tangent vectors"]),
         (["--rerank", "k_reciprocal", *others], ["nmi, rho_spectrum@1: as without it"]),
         (["--rerank", "k_reciprocal"], []),
@@ -122,7 +124,7 @@ def test_unaffected_metrics_as_it_is_is_said_once(capsys):
         scored(*flags)
         assert [
             line.rpartition("; ")[2] for line in capsys.readouterr().out.splitlines() if "changes what" in line
-        ] == told
+        ] == message
 
 
 def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path, with_pictures):
@@ -140,14 +142,14 @@ def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path
     notes = []
     seen = []
     monkeypatch.setattr(neighbours, "_tile", lambda axis, left, top, image, name, note, colour: notes.append(note))
-    drawn = space.distances_of
+    drawings = space.distances_of
     for module in (space, neighbours):
-        monkeypatch.setattr(module, "distances_of", lambda *given: seen.append(given[2]) or drawn(*given))
+        monkeypatch.setattr(module, "distances_of", lambda *given: seen.append(given[2]) or drawings(*given))
     saved = []
     monkeypatch.setattr(Figure, "savefig", lambda self, path, **how: saved.append(path.name))
     outputs.draw_pictures(tmp_path, embedded, "test", opt, "title")
-    told = {float(note.split()[1]) for note in notes if note.startswith("distance")}
-    assert told and all(np.isclose(distances, value, rtol=6e-3, atol=1e-9).any() for value in told)
+    message = {float(note.split()[1]) for note in notes if note.startswith("distance")}
+    assert message and all(np.isclose(distances, value, rtol=6e-3, atol=1e-9).any() for value in message)
     assert all(ball is not None for ball in seen)
     assert {"tsne_test.png", "distances.png"} <= set(saved)
 

@@ -63,8 +63,8 @@ def taking_two_values(names):
     values = {metric: set() for metric in METRICS}
     points = 3.0 ** np.arange(len(names))[:, None]
     for order in sorted(set(itertools.permutations(names))):
-        found = metrics.compute(METRICS, points, np.array([ord(name) for name in order]))
-        for metric, value in found.items():
+        results = metrics.compute(METRICS, points, np.array([ord(name) for name in order]))
+        for metric, value in results.items():
             values[metric] |= set() if np.isnan(value) else {round(float(value), 9)}
     return {metric for metric, seen in values.items() if len(seen) > 1}
 
@@ -85,7 +85,7 @@ def test_refused_where_no_order_of_neighbours_makes_a_difference():
 def test_reasons_and_ways_out():
     two = Data("aabb")
     training = {"eval_reference_set": "compared_to_training_set"}
-    for splits, metric, flags, told in (
+    for splits, metric, flags, message in (
         (
             {"val": Data("abcd"), "test": two},
             "e_recall@1",
@@ -128,8 +128,12 @@ def test_reasons_and_ways_out():
             }.items()
         ),
     ):
-        said = refused(splits, metric, **flags)
-        assert said is None if told is None else all(words in said for words in told), (metric, flags, said)
+        printed = refused(splits, metric, **flags)
+        assert printed is None if message is None else all(words in printed for words in message), (
+            metric,
+            flags,
+            printed,
+        )
 
 
 def test_metrics_and_super_classes():

@@ -17,8 +17,8 @@ CROSS = np.array([[1.0, 0], [0, 2], [-1, 0], [0, -2]])
 
 
 def test_principal_components_of_the_published_example():
-    found = whitening.pca(CROSS)
-    np.testing.assert_allclose(found.projection @ (CROSS.T @ CROSS / 8) @ found.projection.T, np.eye(2), atol=1e-12)
+    results = whitening.pca(CROSS)
+    np.testing.assert_allclose(results.projection @ (CROSS.T @ CROSS / 8) @ results.projection.T, np.eye(2), atol=1e-12)
     for moved in ([0, 0], [3, 0]):  # another mean
         np.testing.assert_allclose(
             np.abs(whitening.pca(CROSS + moved)(np.array([[1.0, 1.0]]) + moved)), [[0.447213, 0.894427]], atol=1e-5
@@ -30,12 +30,12 @@ def test_principal_components_of_the_published_example():
 def test_learned_whitening_by_plain_steps(few):
     features = np.random.default_rng(0).standard_normal((30, 4)) @ np.diag([3, 1, 0.5, 0.2])
     pairs = np.arange(2 if few else 20), np.arange(2 if few else 20) + 10
-    found = whitening.learned(features, pairs)
+    results = whitening.learned(features, pairs)
     differences = features[pairs[0]] - features[pairs[1]]
     if not few:  # differences of pairs have unit covariance, and features then lie along the axes, widest first
-        whitened = found.projection @ (differences.T @ differences / 20) @ found.projection.T
+        whitened = results.projection @ (differences.T @ differences / 20) @ results.projection.T
         np.testing.assert_allclose(whitened, np.eye(4), atol=1e-9)
-    turned = (features - features[pairs[0]].mean(0)) @ found.projection.T
+    turned = (features - features[pairs[0]].mean(0)) @ results.projection.T
     spread = turned.T @ turned
     assert (np.diff(np.diag(spread)) <= 0).all() and np.abs(
         spread - np.diag(np.diag(spread))
@@ -53,12 +53,12 @@ def test_what_cannot_be_whitened(tmp_path):
         tmp_path, b={"mean": np.zeros(3), "projection": np.eye(2)}, c={"mean": np.zeros(3), "projection": np.eye(3)}
     )
     (tmp_path / "a.npz").write_bytes(b"nothing")
-    for path, told in (
+    for path, message in (
         (tmp_path / "a.npz", "cannot be read"),
         (odd, r"holds mean \(3,\) and projection \(2, 2\)"),
         (large, "takes 3 dimensions to 3; there are 2"),
     ):
-        with refused(told):
+        with refused(message):
             whitening.read(str(path), 2, None)
 
 
@@ -74,11 +74,11 @@ def test_fitted_on_one_file_and_used_on_another(tmp_path, capsys):
     for words, dims in ((["--dims", "3"], 3), (["--learned"], 4)):
         command.main(["whiten", *fitted_on, "--out", path, *words])
         assert f"80 embeddings, 4 dimensions to {dims}" in capsys.readouterr().out
-        found = measured(tmp_path, "--eval_whiten", path, names=names, **test)
+        results = measured(tmp_path, "--eval_whiten", path, names=names, **test)
         expected = measured(
             tmp_path, names=names, features=whitening.read(path, 4, None)(test["features"]), labels=test["labels"]
         )
-        assert found["map_r"] == expected["map_r"] and len(found["rho_spectrum@0"]) == dims
+        assert results["map_r"] == expected["map_r"] and len(results["rho_spectrum@0"]) == dims
     measured(tmp_path, "--eval_whiten", "fit_gallery", **test)
     assert "whitened by the images that are searched" in capsys.readouterr().out
     with refused("a file has no training images"):

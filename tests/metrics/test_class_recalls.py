@@ -12,7 +12,8 @@ NAMES = [f"{head}_recall@{k}_{of}" for head in "ec" for k in (1, 4) for of in ("
 
 def by_part(hits, parts):
     return sorted(
-        np.mean([hit for hit, part in zip(hits, parts, strict=True) if part == wanted]) for wanted in set(parts)
+        np.mean([hit for hit, part in zip(hits, parts, strict=True) if part == expected_rows])
+        for expected_rows in set(parts)
     )
 
 
@@ -40,10 +41,10 @@ def test_the_worst_tenth_of_the_classes_and_the_gap_between_super_classes(classe
 
 
 def test_no_gap_without_two_super_classes():
-    for groups, said in (
+    for groups, printed in (
         (None, "no super-classes"),
         (np.zeros(30, int), "a single super-class"),
         ([0, 1, 1], r"groups have shape \(3,\)"),
     ):
-        with refused(said):
+        with refused(printed):
             metrics.compute("e_recall@1_group_gap", *random_space(n=30), groups=groups)

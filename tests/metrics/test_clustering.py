@@ -21,12 +21,12 @@ ROUGH = random_space(n=200, classes=8, spread=1.5, seed=18)
 
 def plain_f1(labels, clusters):
     pairs = [(labels[i] == labels[j], clusters[i] == clusters[j]) for i in range(len(labels)) for j in range(i)]
-    together, true, found = (
+    together, true, results = (
         sum(of) for of in ([a and b for a, b in pairs], [a for a, _ in pairs], [b for _, b in pairs])
     )
     if not together:
-        return float(not found + true)
-    precision = together / found
+        return float(not results + true)
+    precision = together / results
     recall = together / true
     return 2 * precision * recall / (precision + recall)
 
@@ -105,10 +105,10 @@ def test_kmeans_is_that_of_faiss_and_torch_can_do_it_too(monkeypatch, n, k, d, s
 
 def test_where_faiss_has_a_gpu_it_searches_there(monkeypatch):
     features = random_space(n=300, d=4, classes=10, spread=0.3, seed=19)[0].astype(np.float32)
-    asked = []
+    requested = []
 
     def knn_gpu(resources, features, centroids, k, device):
-        asked.append((resources, device))
+        requested.append((resources, device))
         return faiss.knn(features, centroids, k)
 
     expected = _kmeans.kmeans(features, 10)
@@ -119,7 +119,7 @@ def test_where_faiss_has_a_gpu_it_searches_there(monkeypatch):
     ):
         monkeypatch.setattr(faiss, name, there, raising=False)
     assert (_kmeans.kmeans(features, 10, device="cuda:1") == expected).all()
-    assert asked and set(asked) == {("resources", 1)}
+    assert requested and set(requested) == {("resources", 1)}
 
 
 def test_the_number_of_clusters_is_that_of_the_queries_classes_and_fewer_places_end():

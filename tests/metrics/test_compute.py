@@ -32,16 +32,16 @@ def test_ill_formed_names_are_refused_in_one_line():
 
 def test_every_listed_name_and_variant_is_accepted_and_within_its_range():
     features, labels = random_space(n=50)
-    asked = []
+    requested = []
     for name, caption in metrics.listing():
         variants = caption.rpartition("; also ")[2].split(", ") if "; also " in caption else []
         kind = name.partition("@")[2].partition("_")[0]
         for parameter in {"k": ["1", "5"], "m": ["0", "-1", "2"], "fmr": [".01", "0.25"]}.get(kind, [""]):
-            asked += [
+            requested += [
                 variant.replace(f"@{kind}", f"@{parameter}") if parameter else variant for variant in [name, *variants]
             ]
-    values = metrics.compute(asked, features, np.stack([labels, labels % 2], 1), groups=labels % 2)
-    assert list(values) == asked
+    values = metrics.compute(requested, features, np.stack([labels, labels % 2], 1), groups=labels % 2)
+    assert list(values) == requested
     for name, value in values.items():
         assert isinstance(value, np.ndarray if metrics.is_array(name) else float), name
         low, high = metrics._parse(name).metric.range
@@ -78,8 +78,8 @@ def test_a_new_file_is_a_new_metric(monkeypatch, tmp_path):
     )
     monkeypatch.setattr(metrics, "__path__", [*metrics.__path__, str(tmp_path)])
     monkeypatch.setattr(type(metrics.REGISTRY), "names", lambda self: ["first_hit", "mrr"])
-    found = metrics.compute(["mrr", "first_hit", "c_first_hit_macro"], *random_space(n=30, classes=4))
-    assert found["first_hit"] == found["mrr"] and [name for name, _ in metrics.listing()] == ["first_hit", "mrr"]
+    results = metrics.compute(["mrr", "first_hit", "c_first_hit_macro"], *random_space(n=30, classes=4))
+    assert results["first_hit"] == results["mrr"] and [name for name, _ in metrics.listing()] == ["first_hit", "mrr"]
 
 
 def test_cosine_variants_are_the_plain_ones_on_normalised_features():
@@ -205,13 +205,13 @@ def test_metrics_of_a_prefix_are_those_of_the_cut_features(at_length):
     lengthen = unit if at_length else np.asarray
     features = lengthen(features)
     reference = lengthen(reference)
-    found = metrics.compute(
+    results = metrics.compute(
         [*PREFIXED, *(f"{name}@d2" for name in PREFIXED), "map_r@d6"], features, labels, reference, reference_labels
     )
     cut = [lengthen(rows[:, :2].astype(np.float32)) for rows in (features, reference)]
     expected = metrics.compute(PREFIXED, cut[0], labels, cut[1], reference_labels)
-    assert {name: found[f"{name}@d2"] for name in PREFIXED} == expected and found["map_r@d6"] == found["map_r"]
-    assert {name: found[name] for name in PREFIXED} == metrics.compute(
+    assert {name: results[f"{name}@d2"] for name in PREFIXED} == expected and results["map_r@d6"] == results["map_r"]
+    assert {name: results[name] for name in PREFIXED} == metrics.compute(
         PREFIXED, features, labels, reference, reference_labels
     )
-    assert found["map_r"] != found["map_r@d2"]
+    assert results["map_r"] != results["map_r@d2"]

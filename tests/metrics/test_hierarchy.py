@@ -41,8 +41,8 @@ def test_the_pins_of_the_standard(levels, pin):
     """Of levels 2 1 0, the query counted, both classes have the relevance 1/2, which counts once. HAPPIER's function
     gives 2.
     """
-    found = metrics.per_query(list(pin), metrics.EmbeddingSpace(*levels_in_order(levels, 2)))
-    assert {name: values[0] for name, values in found.items()} == pytest.approx(pin, abs=1e-6)
+    results = metrics.per_query(list(pin), metrics.EmbeddingSpace(*levels_in_order(levels, 2)))
+    assert {name: values[0] for name, values in results.items()} == pytest.approx(pin, abs=1e-6)
 
 
 def plain_levels(names, features, labels, reference=None, reference_labels=None, **given):
@@ -73,11 +73,11 @@ def assert_as_plain(features, labels, limits=None, **given):
     ]
     space = metrics.EmbeddingSpace(features, labels, **given)
     space.search = Search(space, limits)
-    found = metrics.per_query(names, space)
+    results = metrics.per_query(names, space)
     expected = plain_levels(names, features, labels, **given)
     for name in names:
-        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-12, err_msg=name)
-    return found
+        np.testing.assert_allclose(results[name], expected[name], rtol=0, atol=1e-12, err_msg=name)
+    return results
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ def test_random_levels_by_loops(limits):
     exclude = np.where(np.arange(28) >= 20, np.arange(28) - 20, -1)
     sequences = np.random.default_rng(0).integers(-1, 12, 60)
     given = {"reference": features[gallery], "reference_labels": labels[gallery], "exclude": exclude}
-    found = assert_as_plain(features[:28], labels[:28], limits, **given)
+    results = assert_as_plain(features[:28], labels[:28], limits, **given)
     assert (
-        np.isnan(found["h_ap"][3])
-        and not np.isnan(found["h_ap"][4])
-        and np.isnan(found["ap"][4])
-        and found["e_recall@1"][4] == 0
+        np.isnan(results["h_ap"][3])
+        and not np.isnan(results["h_ap"][4])
+        and np.isnan(results["ap"][4])
+        and results["e_recall@1"][4] == 0
     )
     assert_as_plain(
         features[:28],
@@ -117,13 +117,13 @@ def test_means_macro_cosine_and_queries_left_out():
     features, labels = random_levels(1, 50)
     labels[0] = [90, 91, 92]
     plain = plain_levels(["ap_level1", "e_recall@1_level1", "h_ap"], features, labels)
-    found = metrics.compute([*plain, "ap_level1_macro", "c_h_ap", "c_recall@1_level1"], features, labels)
+    results = metrics.compute([*plain, "ap_level1_macro", "c_h_ap", "c_recall@1_level1"], features, labels)
     by_class = [
         np.nanmean([plain["ap_level1"][i] for i in np.flatnonzero(labels[:, 1] == name)]) for name in set(labels[1:, 1])
     ]
     units = metrics.compute(["h_ap", "e_recall@1_level1"], unit(features), labels)
     expected = {**{name: np.nanmean(values) for name, values in plain.items()}, "ap_level1_macro": np.nanmean(by_class)}
-    assert found == pytest.approx(
+    assert results == pytest.approx(
         {**expected, "c_h_ap": units["h_ap"], "c_recall@1_level1": units["e_recall@1_level1"]}, abs=1e-12
     )
     skipping = metrics.compute(["e_recall@1_level1"], features, labels, skip_unmatched=True)

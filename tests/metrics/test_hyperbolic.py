@@ -25,11 +25,11 @@ def by_loops(features, reference, left_out, c, r):
     """Of each query the indices of the reference, nearest first; from the origin all clipped points are equally far, up
     to the rounding.
     """
-    found = []
+    results = []
     for query, own in zip(features.tolist(), left_out, strict=True):
         distances = [(round(moebius_distance(query, other, c, r), 10), j) for j, other in enumerate(reference.tolist())]
-        found.append([j for _, j in sorted(distances) if j != own])
-    return found
+        results.append([j for _, j in sorted(distances) if j != own])
+    return results
 
 
 @pytest.mark.parametrize(

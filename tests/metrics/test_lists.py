@@ -35,10 +35,10 @@ def ordered(order):
 )
 def test_oxford_and_paris(positives, junk, expected):
     """evaluate.py of revisitop (be39832): order 4 0 7 2 1 5 3 6 8 9."""
-    found = metrics.compute(
+    results = metrics.compute(
         list(expected), [[0.0]], reference=ordered([4, 0, 7, 2, 1, 5, 3, 6, 8, 9]), lists=Lists.of([positives], [junk])
     )
-    assert found == pytest.approx(expected, abs=1e-6)
+    assert results == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -59,18 +59,18 @@ def test_landmarks_and_objects(relevance, count, name, expected):
     """Hits in the order of the ranks, `count` in all: those that are missing come after the others."""
     hits = [rank for rank, hit in enumerate(relevance) if hit == "1"][:count]
     hits += range(len(relevance), len(relevance) + count - len(hits))
-    found = metrics.compute(name, [[0.0]], reference=ordered(range(len(relevance) + count)), lists=Lists.of([hits]))
-    assert found[name] == pytest.approx(expected, abs=1e-6)
+    results = metrics.compute(name, [[0.0]], reference=ordered(range(len(relevance) + count)), lists=Lists.of([hits]))
+    assert results[name] == pytest.approx(expected, abs=1e-6)
 
 
 def test_re_identification_by_lists_is_that_by_sequences():
     gallery = [("1", 1), ("2", 1), ("1", 2), ("0", 2), ("1", 3), ("2", 2)]
     places = np.arange(1.0, 7.0)[:, None]
     names = ["ap", "inp", "e_recall@1", "e_recall@5", "ap_trapezoid"]
-    found = metrics.compute(names, [[0.0]], reference=places, lists=Lists.of([[2, 4]], [[0]]))
-    assert found == pytest.approx({"ap": 0.5, "inp": 0.5, "e_recall@1": 0, "e_recall@5": 1, "ap_trapezoid": 1 / 3})
+    results = metrics.compute(names, [[0.0]], reference=places, lists=Lists.of([[2, 4]], [[0]]))
+    assert results == pytest.approx({"ap": 0.5, "inp": 0.5, "e_recall@1": 0, "e_recall@5": 1, "ap_trapezoid": 1 / 3})
     given = {"query_sequences": ["1_1"], "reference_sequences": [f"{name}_{camera}" for name, camera in gallery]}
-    assert found == pytest.approx(
+    assert results == pytest.approx(
         metrics.compute(names, [[0.0]], ["1"], places, [name for name, _ in gallery], **given)
     )
 
@@ -114,13 +114,13 @@ def test_random_lists_by_loops(own, rerank):
             )
             space.search = rerank.search(space)
             found_by = [[j for j in row.tolist() if j >= 0] for row in space.neighbours(size)]
-        found = metrics.compute(NAMES, queries, rerank=rerank, reference=reference, lists=Lists.of(positives, junk))
+        results = metrics.compute(NAMES, queries, rerank=rerank, reference=reference, lists=Lists.of(positives, junk))
         for name in NAMES:
             values = []
-            for order, wanted, ignored in zip(found_by, positives, junk, strict=True):
-                relevance = [j in wanted for j in order if j not in ignored]
-                values.append(value_of(name, relevance) if wanted else np.nan)
-            assert found[name] == pytest.approx(np.nanmean(values), abs=1e-12), name
+            for order, expected_rows, ignored in zip(found_by, positives, junk, strict=True):
+                relevance = [j in expected_rows for j in order if j not in ignored]
+                values.append(value_of(name, relevance) if expected_rows else np.nan)
+            assert results[name] == pytest.approx(np.nanmean(values), abs=1e-12), name
 
 
 def test_a_large_reference_gives_what_a_small_tile_gives():
@@ -131,10 +131,12 @@ def test_a_large_reference_gives_what_a_small_tile_gives():
     order = np.argsort(((queries[:, None] - reference) ** 2).sum(2), axis=1)  # (20, 20000)
     positives = [row[[5, 400, 15_000]].tolist() for row in order]
     junk = [[*row[:5].tolist(), *row[100:300].tolist()] for row in order]
-    found = metrics.compute(["ap", "e_recall@1", "inp"], queries, reference=reference, lists=Lists.of(positives, junk))
+    results = metrics.compute(
+        ["ap", "e_recall@1", "inp"], queries, reference=reference, lists=Lists.of(positives, junk)
+    )
     ranks = [1, 400 - 5 - 200 + 1, 15_000 - 5 - 200 + 1]
     expected = np.mean([order / rank for order, rank in enumerate(ranks, start=1)])
-    assert found == pytest.approx({"ap": expected, "e_recall@1": 1, "inp": 3 / ranks[-1]})
+    assert results == pytest.approx({"ap": expected, "e_recall@1": 1, "inp": 3 / ranks[-1]})
 
 
 def test_metrics_of_classes_need_labels():

@@ -29,9 +29,9 @@ class Watched(_mapped.Stacked):
     most = 0
 
     def __getitem__(self, rows):
-        found = super().__getitem__(rows)
-        self.most = max(self.most, len(found))
-        return found
+        results = super().__getitem__(rows)
+        self.most = max(self.most, len(results))
+        return results
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_numbers_are_those_of_features_in_memory(tmp_path, dtype, order):
     mapped = in_file(tmp_path, features)
     names = RETRIEVAL + OTHERS
     for cut in (None, 50):
-        expected, found = (
+        expected, results = (
             metrics.compute(names, x, labels, *([] if cut is None else [x[cut:], labels[cut:]]))
             for x in (features, mapped)
         )
         for name in names:
             np.testing.assert_allclose(
-                found[name], expected[name], rtol=0 if metrics.searches(name) else 1e-12, err_msg=name
+                results[name], expected[name], rtol=0 if metrics.searches(name) else 1e-12, err_msg=name
             )
 
 
@@ -78,11 +78,11 @@ def test_it_is_not_copied_and_read_in_blocks(tmp_path, monkeypatch):
     assert len(np.unique(space.places)) == 1150
     space.neighbours(5)
     monkeypatch.setattr(search, "Limits", functools.partial(Limits, columns=1024))
-    found = metrics.compute(names, watched, labels)
+    results = metrics.compute(names, watched, labels)
     assert 0 < watched.most <= _space.PAIRS
     expected = metrics.compute(names, features, labels)
     for name in names:
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-3 if "nmi" in name else 1e-12, err_msg=name)
+        np.testing.assert_allclose(results[name], expected[name], rtol=1e-3 if "nmi" in name else 1e-12, err_msg=name)
 
 
 def test_kmeans_reads_blocks_and_finds_the_clusters_of_features_in_memory():

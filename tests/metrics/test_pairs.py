@@ -141,14 +141,14 @@ def test_of_a_sample_the_interval_is_told(monkeypatch, capsys):
     exact = metrics.compute(names, features, labels)
     monkeypatch.setattr(_pairs, "EXACT", 100)
     monkeypatch.setattr(fnmr, "SAMPLE", 2000)
-    told = metrics.compute([*names, "fnmr@.1_low", "fnmr@.1_high"], features, labels)
+    message = metrics.compute([*names, "fnmr@.1_low", "fnmr@.1_high"], features, labels)
     assert (
-        told["fnmr@.1_low"]
-        <= min(told["fnmr@.1"], exact["fnmr@.1"])
-        < max(told["fnmr@.1"], exact["fnmr@.1"])
-        <= told["fnmr@.1_high"]
+        message["fnmr@.1_low"]
+        <= min(message["fnmr@.1"], exact["fnmr@.1"])
+        < max(message["fnmr@.1"], exact["fnmr@.1"])
+        <= message["fnmr@.1_high"]
     )
-    assert told["uniformity"] == pytest.approx(exact["uniformity"], abs=1e-5) and told["opis"] == pytest.approx(
+    assert message["uniformity"] == pytest.approx(exact["uniformity"], abs=1e-5) and message["opis"] == pytest.approx(
         exact["opis"], rel=0.3
     )
     (line,) = capsys.readouterr().out.splitlines()
@@ -178,8 +178,8 @@ def test_drawn_pairs_are_of_all_pairs_alike():
     features = generator.permutation(3.0 ** np.arange(8))[:, None]  # every pair has a distance of its own
     pairs = _pairs.Pairs(metrics.EmbeddingSpace(features, labels))
     for same, there in ((True, 5), (False, 23)):
-        drawn = pairs.sample(same, 20_000, seed=3)
-        kinds, times = np.unique(np.round(drawn, 6), return_counts=True)
+        drawings = pairs.sample(same, 20_000, seed=3)
+        kinds, times = np.unique(np.round(drawings, 6), return_counts=True)
         assert len(kinds) == there == (pairs.same if same else pairs.other)
         assert set(kinds) == {round(d, 6) for d, a, b in squares(features, labels) if (a == b) == same}
         assert chisquare(times).pvalue > 1e-3

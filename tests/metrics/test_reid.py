@@ -102,12 +102,12 @@ def test_the_curve_of_matches(parents, monkeypatch, tmp_path):
     assert queries.first_hits(task, skips=False).tolist() == hits
     ranks = queries.first_hits(task, skips=True)
     assert ranks.tolist() == [hit for hit in hits if hit < np.inf]
-    drawn = []
+    drawings = []
     monkeypatch.setattr(
-        Axes, "plot", lambda axis, *data, of=Axes.plot, **how: drawn.append(data) or of(axis, *data, **how)
+        Axes, "plot", lambda axis, *data, of=Axes.plot, **how: drawings.append(data) or of(axis, *data, **how)
     )
     assert charts.cmc(tmp_path / "cmc.png", ranks, "Group").stat().st_size > 1000
-    ((k, shares),) = drawn
+    ((k, shares),) = drawings
     assert k.tolist() == list(range(1, 51)) and shares.tolist() == pytest.approx(
         [100 * np.mean(ranks <= rank) for rank in k]
     )

@@ -66,11 +66,11 @@ def searched(features, labels, names, limits=None, how=None, **reference):
 def assert_neighbours(features, labels, k, limits=None, how=None, query_sequences=None):
     """The first neighbours in their exact order, -1 where there are no more."""
     space = space_with(limits, features, labels, **how or {}, query_sequences=query_sequences)
-    found = [order for _, order in orders(features, query_sequences=query_sequences)]
-    assert space.neighbours(k).tolist() == [(order + [-1] * k)[:k] for order in found]
-    assert space.visible.tolist() == [len(order) for order in found]
+    results = [order for _, order in orders(features, query_sequences=query_sequences)]
+    assert space.neighbours(k).tolist() == [(order + [-1] * k)[:k] for order in results]
+    assert space.visible.tolist() == [len(order) for order in results]
     assert space.relevant.tolist() == [
-        sum(labels[j] == label for j in order) for order, label in zip(found, labels, strict=True)
+        sum(labels[j] == label for j in order) for order, label in zip(results, labels, strict=True)
     ]
 
 
@@ -306,17 +306,17 @@ def test_a_collapsed_space_does_not_take_a_distance_for_every_pair(equal):
     features, labels = random_space(n=900, d=16, classes=90, seed=25)
     features[:equal] = features[0]
     space = metrics.EmbeddingSpace(features, labels)
-    found = space.neighbours(899)
+    results = space.neighbours(899)
     assert space.search.work.distances < 60 * 900, "and not the square of 900"
     for query in (0, 5, equal - 1, 899):
-        assert found[query].tolist() == ranked(features[query], features, query)
+        assert results[query].tolist() == ranked(features[query], features, query)
 
 
 def test_the_searches_of_the_benchmark_find_the_same():
     features, labels = random_space(n=400, classes=20, seed=3)
     for task in (5, 400, "map_r", "mrr"):
-        found = [search.result(make, features, labels, task)[0] for make in search.SEARCHES.values()]
-        assert all(np.array_equal(found[0], other, equal_nan=True) for other in found[1:]), task
+        results = [search.result(make, features, labels, task)[0] for make in search.SEARCHES.values()]
+        assert all(np.array_equal(results[0], other, equal_nan=True) for other in results[1:]), task
 
 
 def test_between_two_blocks_the_callers_precision_and_gradients_hold(monkeypatch):
@@ -329,8 +329,8 @@ def test_between_two_blocks_the_callers_precision_and_gradients_hold(monkeypatch
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
     try:
-        found = Search(space, Limits(rows=4, columns=4, sample=5)).run([Need(np.full(20, 3), "first")])
-        seen = [(torch.get_float32_matmul_precision(), torch.is_grad_enabled()) for _ in found]
+        results = Search(space, Limits(rows=4, columns=4, sample=5)).run([Need(np.full(20, 3), "first")])
+        seen = [(torch.get_float32_matmul_precision(), torch.is_grad_enabled()) for _ in results]
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(before)
