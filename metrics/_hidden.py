@@ -28,13 +28,13 @@ def as_sequences(sequences, size: int, name: str) -> np.ndarray:
     """
     sequences = as_numpy(sequences)
     if sequences.dtype.kind == "O":  # None among numbers or names
-        given = [one for one in sequences.reshape(-1).tolist() if one is not None]
-        of_names = all(isinstance(one, str) for one in given)
-        if of_names or all(isinstance(one, int) and not isinstance(one, bool) for one in given):
+        values = sequences.reshape(-1).tolist()
+        types = {type(value) for value in values if value is not None}
+        of_names = all(issubclass(kind, str) for kind in types)
+        if of_names or all(issubclass(kind, int) and kind is not bool for kind in types):
             empty = "" if of_names else -1
-            sequences = np.array([empty if one is None else one for one in sequences.reshape(-1).tolist()]).reshape(
-                sequences.shape
-            )
+            values = [empty if value is None else value for value in values]
+            sequences = np.array(values).reshape(sequences.shape)
     if sequences.dtype.kind not in "iuU" or sequences.shape != (size,):
         raise UserError(
             f"{name} must be ({size},) whole numbers, -1 for none, or names; they are {sequences.shape} of type "
@@ -55,12 +55,11 @@ def numbered(query_sequences: np.ndarray, reference_sequences: np.ndarray) -> tu
         raise UserError(f"{kinds}: give numbers, or names.")
     size = len(query_sequences)
     of_names = query_sequences.dtype.kind == "U"
-    both = np.concatenate(
-        [query_sequences, reference_sequences], dtype=None if of_names else np.int64, casting="unsafe"
-    )
-    numbers = np.unique(both, return_inverse=True)[1].reshape(-1)
-    none = both == "" if of_names else both < 0
-    return np.where(none, -1, numbers)[:size], np.where(none, -2, numbers)[size:]
+    dtype = None if of_names else np.int64
+    sequences = np.concatenate([query_sequences, reference_sequences], dtype=dtype, casting="unsafe")
+    numbers = np.unique(sequences, return_inverse=True)[1].reshape(-1)
+    is_none = sequences == "" if of_names else sequences < 0
+    return np.where(is_none, -1, numbers)[:size], np.where(is_none, -2, numbers)[size:]
 
 
 def findable(labels, reference_labels, exclude, sequences) -> tuple[np.ndarray, np.ndarray]:
@@ -71,8 +70,8 @@ def findable(labels, reference_labels, exclude, sequences) -> tuple[np.ndarray, 
         gives them, or None.
     """
     n_classes = int(max(labels.max(), reference_labels.max())) + 1
-    own = exclude >= 0
-    alike = own & (reference_labels[exclude] == labels)
+    is_there = exclude >= 0  # the query itself is in the reference
+    is_relevant = is_there & (reference_labels[exclude] == labels)
     relevant = np.bincount(reference_labels, minlength=n_classes)[labels]
     visible = np.full(len(labels), len(reference_labels))
     if sequences is not None:
@@ -82,9 +81,9 @@ def findable(labels, reference_labels, exclude, sequences) -> tuple[np.ndarray, 
         )
         visible = visible - _times(queries, reference, queries >= 0)
         inside = reference[exclude] == queries
-        own = own & ~inside
-        alike = alike & ~inside
-    return relevant - alike, visible - own
+        is_there = is_there & ~inside
+        is_relevant = is_relevant & ~inside
+    return relevant - is_relevant, visible - is_there
 
 
 def _times(keys: np.ndarray, among: np.ndarray, counted: np.ndarray) -> np.ndarray:

@@ -115,8 +115,9 @@ def updated(features: np.ndarray, centroids: np.ndarray, assigned: np.ndarray) -
         odds = (counts - 1) / np.float32(max(size - n_clusters, 1e-30))
         split = None
         while split is None:
-            taken = np.frombuffer(draws.bytes(4 * n_clusters), "<u4").astype(np.float32) / np.float32(2**32 - 1) < odds
-            split = int(taken.argmax()) if taken.any() else None
+            numbers = np.frombuffer(draws.bytes(4 * n_clusters), "<u4").astype(np.float32) / np.float32(2**32 - 1)
+            is_drawn = numbers < odds
+            split = int(is_drawn.argmax()) if is_drawn.any() else None
         centroids[hole] = centroids[split] * (1 + push)
         centroids[split] *= 1 - push
         counts[hole] = counts[split] // 2
@@ -128,12 +129,11 @@ def sums(features: Converted, assigned: np.ndarray, n_clusters: int) -> np.ndarr
     """Sums `(K, D)` in float64 of each cluster's rows, read in their order."""
     total = np.zeros((n_clusters, features.shape[1]))
     for start in range(0, len(features), features.block):
-        own = assigned[start : start + features.block]
-        order = np.argsort(own, kind="stable")
-        first = np.flatnonzero(np.diff(own[order], prepend=-1))
-        total[own[order[first]]] += np.add.reduceat(
-            features[slice(start, start + len(own))][order].astype(np.float64), first
-        )
+        clusters = assigned[start : start + features.block]
+        order = np.argsort(clusters, kind="stable")
+        first = np.flatnonzero(np.diff(clusters[order], prepend=-1))
+        rows = features[slice(start, start + len(clusters))][order].astype(np.float64)
+        total[clusters[order[first]]] += np.add.reduceat(rows, first)
     return total
 
 
@@ -144,8 +144,8 @@ def in_blocks(nearest):
         if isinstance(features, np.ndarray):
             return nearest(features, centroids)
         starts = range(0, len(features), features.block)
-        found = [nearest(features[slice(start, start + features.block)], centroids) for start in starts]
-        return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+        blocks = [nearest(features[slice(start, start + features.block)], centroids) for start in starts]
+        return tuple(np.concatenate(parts) for parts in zip(*blocks, strict=True))
 
     return read
 
@@ -156,13 +156,15 @@ def of_parts(
     """`nearest`, each of several processes for its rows, split where one process alone would split them: the same to
     the bit.
     """
-    whole = isinstance(features, np.ndarray)
-    rows = ranks.portions(len(features), step(len(centroids)) if whole else features.block)
+    in_memory = isinstance(features, np.ndarray)
+    unit = step(len(centroids)) if in_memory else features.block
+    rows = ranks.portions(len(features), unit)
     mine = rows[ranks.rank]
     distances = np.empty(len(features), dtype=np.float32)
     indices = np.empty(len(features), dtype=np.int64)
     if mine.stop > mine.start:
-        distances[mine], indices[mine] = nearest(features[mine] if whole else features.part(mine), centroids)
+        part = features[mine] if in_memory else features.part(mine)
+        distances[mine], indices[mine] = nearest(part, centroids)
     ranks.share_rows(distances, rows)
     ranks.share_rows(indices, rows)
     return distances, indices

@@ -29,12 +29,12 @@ class Stacked:
 
     def __getitem__(self, rows) -> np.ndarray:
         rows = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
-        found = np.empty((len(rows), self.shape[1]), self.dtype)
+        features = np.empty((len(rows), self.shape[1]), self.dtype)
         part = np.searchsorted(self.starts, rows, side="right") - 1
-        for i, (array, kept) in enumerate(zip(self.arrays, self.rows, strict=True)):
-            here = rows[part == i] - self.starts[i]
-            found[part == i] = array[here if kept is None else kept[here]]
-        return found
+        for number, (array, rows_of_part) in enumerate(zip(self.arrays, self.rows, strict=True)):
+            places = rows[part == number] - self.starts[number]
+            features[part == number] = array[places if rows_of_part is None else rows_of_part[places]]
+        return features
 
 
 class Converted:

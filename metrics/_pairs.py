@@ -84,11 +84,10 @@ class Pairs:
             squares = features.square().sum(1)
             for column in range(row, band if same else self.size, COLUMNS):
                 end = min(column + COLUMNS, self.size)
-                others = self._features(column, end)
+                partners = self._features(column, end)
+                sums = squares[:, None] + partners.square().sum(1)
                 with Products("highest"):  # as the rounding bound assumes
-                    tile = torch.addmm(
-                        squares[:, None] + others.square().sum(1), features, others.T, alpha=-2
-                    ).clamp_min_(0)
+                    tile = torch.addmm(sums, features, partners.T, alpha=-2).clamp_min_(0)
                 pairs = None
                 if column < stop:  # on the diagonal: each pair once
                     pairs = torch.ones(tile.shape, dtype=torch.bool, device=self.device).triu_(row - column + 1)
@@ -104,37 +103,35 @@ class Pairs:
         bounds = [self._bounds(rank) for rank in ranks]
         below = [0] * len(ranks)
         filled = [0] * len(ranks)
-        found = [
-            np.empty(size) for *_, size in bounds
-        ]  # filled in place: a list of small arrays pins the memory of the tiles
+        # filled in place: a list of small arrays pins the memory of the tiles
+        between = [np.empty(size) for *_, size in bounds]
         for tile in self.tiles(same=False):
             values = tile.values
             for place, (low, high, size) in enumerate(bounds):
                 below[place] += int((values < low).sum())
                 if size:
-                    own = values[(values >= low) & (values <= high)].cpu().numpy()[: size - filled[place]]
-                    found[place][filled[place] : filled[place] + len(own)] = own
-                    filled[place] += len(own)
-        ordered = [
-            np.sort(own[:count]) if count else [low]
-            for own, count, (low, *_) in zip(found, filled, bounds, strict=True)
-        ]
-        return [
-            float(own[min(max(rank - before, 0), len(own) - 1)])
-            for own, rank, before in zip(ordered, ranks, below, strict=True)
-        ]
+                    inside = values[(values >= low) & (values <= high)].cpu().numpy()[: size - filled[place]]
+                    between[place][filled[place] : filled[place] + len(inside)] = inside
+                    filled[place] += len(inside)
+        distances = []
+        for place, rank in enumerate(ranks):
+            ordered = np.sort(between[place][: filled[place]]) if filled[place] else [bounds[place][0]]
+            distances.append(float(ordered[min(max(rank - below[place], 0), len(ordered) - 1)]))
+        return distances
 
     def _bounds(self, rank: int) -> tuple[float, float, int]:
         """Bounds of the squared distance at `rank`, and the most pairs that can lie between; 0 if the bounds agree up
         to `tolerance`.
         """
-        low, high, (below, counts) = *self._range, self._coarse
+        low, high = self._range
+        below, counts = self._coarse
         while True:
             place = min(int(np.searchsorted(below + np.cumsum(counts), rank, side="right")), BINS - 1)
             # values may fall into a neighbouring bin by rounding
             width = (high - low) / BINS
             slack = self.tolerance / 4
-            low, high = low + place * width - slack, low + (place + 1) * width + slack
+            high = low + (place + 1) * width + slack
+            low = low + place * width - slack
             if high - low <= self.tolerance:
                 return low, high, 0
             if counts[place] <= COLLECTED:
@@ -170,21 +167,19 @@ class Pairs:
         starts = np.searchsorted(self.labels, self.labels)  # (N,) where each query's class begins
         sizes = self.ends - starts
         partners = np.cumsum(sizes - 1 if same else self.size - sizes)  # pairs of the queries up to each
-        found = []
+        parts = []
         for start in range(0, count, COLLECTED // 20):
-            drawn = generator.integers(0, partners[-1], min(COLLECTED // 20, count - start))
-            first = np.searchsorted(partners, drawn, side="right")
-            place = drawn - (partners[first - 1] * (first > 0))
+            pairs = generator.integers(0, partners[-1], min(COLLECTED // 20, count - start))
+            first = np.searchsorted(partners, pairs, side="right")
+            place = pairs - (partners[first - 1] * (first > 0))
             if same:
                 second = starts[first] + place
                 second += second >= first
             else:
                 second = place + sizes[first] * (place >= starts[first])
-            found += [
-                self._between(first[part : part + DRAWN], second[part : part + DRAWN])
-                for part in range(0, len(first), DRAWN)
-            ]
-        return np.sort(np.concatenate(found))
+            for begin in range(0, len(first), DRAWN):
+                parts.append(self._between(first[begin : begin + DRAWN], second[begin : begin + DRAWN]))
+        return np.sort(np.concatenate(parts))
 
     def _between(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Squared distances `(P,)` of some pairs, by differences."""

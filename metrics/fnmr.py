@@ -67,13 +67,11 @@ def _rate(space, fmr: float) -> Rate:
         return Rate(*[float("nan")] * 3)
     if not pairs.exact:
         rate = sampled(pairs, fmr)
-        print(
-            (
-                f"fnmr@{fmr:g}: {rate.value:.4f}, 95 % interval [{rate.low:.4f}, {rate.high:.4f}], of {SAMPLE:,} of "
-                f"{pairs.other:,} pairs of two classes"
-            )
-            + f" and {SAMPLE:,} of {pairs.same:,} of one class" * (pairs.same > SAMPLE)
-        )
+        interval = f"[{rate.low:.4f}, {rate.high:.4f}]"
+        counts = f"{SAMPLE:,} of {pairs.other:,} pairs of two classes"
+        if pairs.same > SAMPLE:
+            counts += f" and {SAMPLE:,} of {pairs.same:,} of one class"
+        print(f"fnmr@{fmr:g}: {rate.value:.4f}, 95 % interval {interval}, of {counts}")
         return rate
     limit = thresholds(pairs, (fmr,))[0] - pairs.tolerance
     missed = sum(int((tile.values >= limit).sum()) for tile in pairs.tiles(same=True)) / pairs.same
@@ -116,11 +114,10 @@ def sampled(pairs, fmr: float) -> Rate:
     else:
         same = np.sort(np.concatenate([tile.values.double().cpu().numpy() for tile in pairs.tiles(same=True)]))
     ranks = [_rank(fmr, n), max(int(bdtrik(tail, n, fmr)), 0), min(int(np.ceil(bdtrik(1 - tail, n, fmr))) + 1, n - 1)]
-    missed = [
-        len(same) - int(np.searchsorted(same, distances[rank] - pairs.tolerance)) for rank in ranks
-    ]  # a far threshold misses less
-    value, most, least = (count / len(same) for count in missed)
+    # a far threshold misses less
+    missed = [len(same) - int(np.searchsorted(same, distances[rank] - pairs.tolerance)) for rank in ranks]
+    value, high, low = (count / len(same) for count in missed)
     if drawn_same:
-        least = float(betaincinv(missed[2], len(same) - missed[2] + 1, tail)) if missed[2] else 0.0
-        most = float(betaincinv(missed[1] + 1, len(same) - missed[1], 1 - tail)) if missed[1] < len(same) else 1.0
-    return Rate(value, least, most)
+        low = float(betaincinv(missed[2], len(same) - missed[2] + 1, tail)) if missed[2] else 0.0
+        high = float(betaincinv(missed[1] + 1, len(same) - missed[1], 1 - tail)) if missed[1] < len(same) else 1.0
+    return Rate(value, low, high)

@@ -20,10 +20,10 @@ class Metric(Recall):
     def value(self, space) -> float:
         """The gap. Raises UserError where the queries have fewer than two super-classes."""
         if space.groups is None or space.groups.max() == 0:
-            there = "a single super-class" if space.groups is not None else "no super-classes"
+            present = "a single super-class" if space.groups is not None else "no super-classes"
             name = self.name.replace("@k", f"@{self.parameter}")
             raise UserError(
-                f"metric {name!r} compares super-classes, and the data have {there}: leave it out, or give groups"
+                f"metric {name!r} compares super-classes, and the data have {present}: leave it out, or give groups"
             )
         scores, groups = self.counted(space, space.groups)
         if not len(scores):

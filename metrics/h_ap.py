@@ -34,12 +34,10 @@ class Metric(RetrievalMetric):
         counts = hits.of_level.astype(np.float64)  # (Q, L)
         counts[:, -1] += (hits.sizes - hits.relevant) * (self.name == "h_ap")
         relevances = np.arange(1, counts.shape[1] + 1) / np.maximum(counts, 1)
-        # (H,)
-        own = relevances[hits.queries, hits.levels - 1]
+        of_hits = relevances[hits.queries, hits.levels - 1]  # (H,)
         shared = np.zeros(len(hits.queries))
         for level in range(1, counts.shape[1] + 1):
-            shared += up_to_each(hits.levels == level, hits.orders) * np.minimum(
-                relevances[hits.queries, level - 1], own
-            )
+            of_level = relevances[hits.queries, level - 1]
+            shared += up_to_each(hits.levels == level, hits.orders) * np.minimum(of_level, of_hits)
         total = (relevances * hits.of_level).sum(1)
         return np.divide(hits.sum(shared / hits.ranks), total, out=np.full(len(total), np.nan), where=total > 0)

@@ -42,29 +42,30 @@ class Metric(Base):
         thresholds = torch.linspace(low, high, THRESHOLDS, dtype=pairs.dtype, device=pairs.device) + pairs.tolerance
         sizes = np.bincount(pairs.labels)
         chosen = sizes > 1
-        same, other = (_matches(pairs, thresholds, is_same)[chosen] for is_same in (True, False))
         sizes = sizes[chosen][:, None]
-        sensitivity = same / (sizes * (sizes - 1) / 2)
-        specificity = 1 - other / (sizes * (pairs.size - sizes))
+        sensitivity = _matches(pairs, thresholds, True)[chosen] / (sizes * (sizes - 1) / 2)
+        specificity = 1 - _matches(pairs, thresholds, False)[chosen] / (sizes * (pairs.size - sizes))
         total = sensitivity + specificity
         utility = np.divide(2 * sensitivity * specificity, total, out=np.zeros_like(total), where=total > 0)
         return float(utility.var(axis=0).mean())
 
 
-def _matches(pairs, thresholds: torch.Tensor, same: bool) -> np.ndarray:
+def _matches(pairs, thresholds: torch.Tensor, is_same: bool) -> np.ndarray:
     """Pairs `(C, T)` of each class that match at each threshold, ascending: of the class itself, or with other
     classes.
     """
-    counts = np.zeros(
-        (pairs.labels[-1] + 1, THRESHOLDS + 1), dtype=np.int64
-    )  # by the number of thresholds that a pair is above
-    for tile in pairs.tiles(same=same):
+    # by the number of thresholds that a pair is above
+    counts = np.zeros((pairs.labels[-1] + 1, THRESHOLDS + 1), dtype=np.int64)
+    for tile in pairs.tiles(same=is_same):
         above = 1 - tile.squares / 2 > thresholds[0]
-        row, column = torch.nonzero(above if tile.pairs is None else above & tile.pairs, as_tuple=True)
+        if tile.pairs is not None:
+            above = above & tile.pairs
+        row, column = torch.nonzero(above, as_tuple=True)
         place = torch.bucketize(1 - tile.squares[row, column] / 2, thresholds)
-        for classes in (
-            [pairs.codes[tile.row + row]] if same else [pairs.codes[tile.row + row], pairs.codes[tile.column + column]]
-        ):
+        classes_of_ends = [pairs.codes[tile.row + row]]
+        if not is_same:
+            classes_of_ends.append(pairs.codes[tile.column + column])
+        for classes in classes_of_ends:
             numbered = torch.bincount(classes * (THRESHOLDS + 1) + place, minlength=counts.size)
             counts += numbered.cpu().numpy().reshape(counts.shape)
     return counts[:, ::-1].cumsum(1)[:, ::-1][:, 1:]
