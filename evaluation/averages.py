@@ -42,7 +42,8 @@ def _of_group(task: Task, column: str, group) -> Task:
     pool = None
     if task.pool is not None:
         pool = task.pool.take(np.flatnonzero(getattr(task.pool, column) == group))
-    return replace(part, pool=pool, name=group if column == "domains" else None)
+    name = group if column == "domains" else None
+    return replace(part, pool=pool, name=name)
 
 
 def over_draws(draws, names: list[str], settings: dict, notes: list[str] | None = None) -> dict:
@@ -60,7 +61,8 @@ def over_draws(draws, names: list[str], settings: dict, notes: list[str] | None 
     values_of_draws = []
     searching = [name for name in names if metrics.searches(name)]
     for tasks in draws:
-        values = [measure(task, searching if means_of_draws else names, **settings) for task in tasks]
+        names_of_draw = searching if means_of_draws else names
+        values = [measure(task, names_of_draw, **settings) for task in tasks]
         means = {name: mean([of_task[name] for of_task in values]) for name in values[0]}
         for task, of_task in zip(tasks, values, strict=True):
             if task.name:
@@ -113,16 +115,15 @@ def _undefined(draws: list[list[tuple[str | None, dict]]], name: str) -> str:
     if len(domains) == len(values):
         return "NaN"
     averaged = "draws of the gallery" if len(draws[0]) == 1 else "super-classes"
+    undefined = ""
     if draws[0][0][0] is not None:
         distinct = sorted(set(map(str, domains)))
-        more = " and others" if len(distinct) > MOST_NAMED else ""
+        ending = " and others" if len(distinct) > MOST_NAMED else ""
         averaged = "domains"
-        without = f" (without {', '.join(distinct[:MOST_NAMED])}{more})"
-    else:
-        without = ""
+        undefined = f" (without {', '.join(distinct[:MOST_NAMED])}{ending})"
     if len(draws) > 1 and len(draws[0]) > 1:
         averaged += " in all draws of the gallery"
-    return f"mean over {len(values) - len(domains)} of {len(values)} {averaged}{without}; NaN in the others"
+    return f"mean over {len(values) - len(domains)} of {len(values)} {averaged}{undefined}; NaN in the others"
 
 
 def _reason(searches: bool) -> str:

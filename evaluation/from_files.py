@@ -43,10 +43,8 @@ class EmbeddingFile(NamedTuple):
         """The rows that are `queries`, or `gallery`. Raises UserError if there are none."""
         rows = self.roles.rows(role)
         if not len(rows):
-            raise UserError(
-                f"{self.path}: none of its {self.roles.size} embeddings is a "
-                f"{'query' if role == 'queries' else role} image"
-            )
+            name = "query" if role == "queries" else role
+            raise UserError(f"{self.path}: none of its {self.roles.size} embeddings is a {name} image")
         return rows
 
 
@@ -169,10 +167,10 @@ def _checked(path: str, arrays: dict, listed: bool = False) -> EmbeddingFile:
     distractor = None
     if "is_distractor" in arrays:
         distractor = arrays["is_distractor"].astype(bool)
-        both = distractor & arrays.get("is_query", ~distractor).astype(bool)
-        if both.any() and not listed:
+        asking = distractor & arrays.get("is_query", ~distractor).astype(bool)
+        if asking.any() and not listed:
             raise UserError(
-                f"{path}: row {int(both.argmax())} is_distractor and is_query: an image of no class finds none of its "
+                f"{path}: row {int(asking.argmax())} is_distractor and is_query: an image of no class finds none of its "
                 "own"
             )
     draws = arrays.get("role_draws")
@@ -297,10 +295,10 @@ def _rows_in(gallery: EmbeddingFile, queries: EmbeddingFile) -> np.ndarray:
     distinct, rows, counts = np.unique(gallery.arrays["paths"], return_index=True, return_counts=True)
     places = np.minimum(np.searchsorted(distinct, paths), len(distinct) - 1)
     is_there = distinct[places] == paths
-    several = is_there & (counts[places] > 1)
-    if several.any():
+    is_ambiguous = is_there & (counts[places] > 1)
+    if is_ambiguous.any():
         raise UserError(
-            f"--gallery {gallery.path}: {paths[several.argmax()]} stands there several times: give exclude, the row of "
+            f"--gallery {gallery.path}: {paths[is_ambiguous.argmax()]} stands there several times: give exclude, the row of "
             f"each query there, in {queries.path}"
         )
     return np.where(is_there, rows[places], -1)
@@ -322,8 +320,12 @@ def described(task: Task, arrays: dict, has_gallery: bool, skips: bool) -> str:
     if any(name in arrays for name in ROLES):
         roles = roles_in(arrays, len(arrays["features"]))
         return galleries.described(task, roles, "its gallery", skips, roles.draws)
-    phrases = [] if task.gallery is None else [f"searched in {len(task.gallery):,}"]
-    return "; ".join(phrases + (galleries.unmatched(task, skips) if skips else []))
+    phrases = []
+    if task.gallery is not None:
+        phrases.append(f"searched in {len(task.gallery):,}")
+    if skips:
+        phrases += galleries.unmatched(task, skips)
+    return "; ".join(phrases)
 
 
 def copies_described(path: str, arrays: dict, task: Task, has_gallery: bool) -> str | None:

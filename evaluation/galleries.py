@@ -159,17 +159,17 @@ def numbers(roles: dict[str, Roles]) -> dict[str, np.ndarray | None]:
     return numbered
 
 
-def described(task: Task, roles: Roles, where: str, skips: bool, draws: int) -> str:
+def described(task: Task, roles: Roles, gallery: str, skips: bool, draws: int) -> str:
     """One line: how many queries search how many images, and what class-wise numbers are of.
 
     Args:
-        roles: of the queries' split. where: the gallery's name. skips: whether queries without anything relevant are
+        roles: of the queries' split. gallery: the gallery's name. skips: whether queries without anything relevant are
             left out of all metrics. draws: number of drawn galleries.
     """
     phrases = []
     if roles.pool is not None:
         n_both = len(np.intersect1d(roles.rows("queries"), roles.rows("gallery")))
-        phrases += searching(len(task.queries), len(task.searched), where, n_both, len(roles.pool))
+        phrases += searching(len(task.queries), len(task.searched), gallery, n_both, len(roles.pool))
     if draws > 1:
         phrases.append(
             f"the first of {draws} drawn galleries, over which retrieval metrics are means; pictures and query "
@@ -181,12 +181,14 @@ def described(task: Task, roles: Roles, where: str, skips: bool, draws: int) -> 
     return "; ".join(phrases + unmatched(task, skips))
 
 
-def searching(n_queries: int, n_searched: int, where: str, n_both: int, n_pool: int) -> list[str]:
-    """What searches where. n_both: images that are query and gallery. n_pool: those of class-wise numbers."""
-    both = f"{n_both:,} images are query and gallery, none finds itself" if n_both else "no image is query and gallery"
+def searching(n_queries: int, n_searched: int, gallery: str, n_both: int, n_pool: int) -> list[str]:
+    """What searches the gallery of that name. n_both: images that are query and gallery. n_pool: those of class-wise
+    numbers.
+    """
+    roles = f"{n_both:,} images are query and gallery, none finds itself" if n_both else "no image is query and gallery"
     return [
-        f"{n_queries:,} queries search in {n_searched:,} images, {where}",
-        both,
+        f"{n_queries:,} queries search in {n_searched:,} images, {gallery}",
+        roles,
         f"k-means, pairs, distances and spectra are of queries and gallery together, {n_pool:,} images",
     ]
 

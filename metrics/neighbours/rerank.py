@@ -40,14 +40,13 @@ class AlphaExpansion:
         for start in range(0, space.size, step):
             rows = slice(start, min(start + step, space.size))
             queries = space.queries(rows)
-            found = nearest[rows]
-            there = space.references(np.maximum(found, 0).reshape(-1)).reshape(
-                *found.shape, -1
-            )  # (R, n, D); any row where there is none, with weight 0
-            lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(there, axis=2)
-            cosines = np.einsum("rd,rnd->rn", queries, there) / np.where(lengths > 0, lengths, 1.0)
-            weights = np.where(found >= 0, np.maximum(cosines, 0.0) ** self.alpha, 0.0)
-            sums = queries + np.einsum("rn,rnd->rd", weights, there)
+            columns = nearest[rows]
+            # (R, n, D); any sample for a missing one, with weight 0
+            neighbours = space.references(np.maximum(columns, 0).reshape(-1)).reshape(*columns.shape, -1)
+            lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(neighbours, axis=2)
+            cosines = np.einsum("rd,rnd->rn", queries, neighbours) / np.where(lengths > 0, lengths, 1.0)
+            weights = np.where(columns >= 0, np.maximum(cosines, 0.0) ** self.alpha, 0.0)
+            sums = queries + np.einsum("rn,rnd->rd", weights, neighbours)
             expanded[rows] = sums / (1 + weights.sum(1, keepdims=True))
         return space.view(type(space), features=expanded, norms=None, own_reference=False).search
 
@@ -84,9 +83,8 @@ class KReciprocal:
         nearest = np.concatenate([np.arange(size)[:, None], nodes.neighbours(depth)], 1)  # (T, 1 + depth)
         wide = _reciprocal(nearest[:, : self.k1 + 1])
         narrow = _reciprocal(nearest[:, : int(np.around(self.k1 / 2)) + 1])
-        shared = wide.multiply(
-            wide @ narrow.T
-        ).tocsr()  # of a node and its neighbour: how many neighbours of the latter the node has too
+        # of a node and its neighbour: how many neighbours of the latter the node has too
+        shared = wide.multiply(wide @ narrow.T).tocsr()
         shared.data = (3 * shared.data > 2 * narrow.sum(1).A1[shared.indices]).astype(np.int32)
         shared.eliminate_zeros()
         members = (wide + shared @ narrow).tocsr()
@@ -98,10 +96,9 @@ class KReciprocal:
         if self.k2 == 1:
             return encodings
         first = nearest[:, : self.k2]
-        there = first >= 0
-        of = np.nonzero(there)[0]
-        to = first[there]
-        means = sparse.csr_matrix((1.0 / there.sum(1)[of], (of, to)), shape=(size, size))
+        is_node = first >= 0
+        nodes_of = np.nonzero(is_node)[0]
+        means = sparse.csr_matrix((1.0 / is_node.sum(1)[nodes_of], (nodes_of, first[is_node])), shape=(size, size))
         return (means @ encodings).tocsr()
 
 
@@ -135,7 +132,7 @@ def _reciprocal(nearest: np.ndarray):
 def _squared_distances(space: EmbeddingSpace, rows: np.ndarray) -> np.ndarray:
     """Squared float64 distances `(R, M)` of queries to all of the reference, by matrix product."""
     device = torch.device(space.device)
-    found = np.empty((len(rows), space.reference_size))
+    distances = np.empty((len(rows), space.reference_size))
     queries = torch.from_numpy(space.queries(rows)).to(device)
     for start, block in space.reference_blocks():
         reference = torch.from_numpy(block).to(device)
@@ -143,12 +140,13 @@ def _squared_distances(space: EmbeddingSpace, rows: np.ndarray) -> np.ndarray:
             squared = space.ball.squared_distances(queries, reference)
         else:
             # centred, so that products round least
-            one = queries - queries.mean(0)
-            other = reference - queries.mean(0)
-            rows = torch.cat([-2 * one, one.square().sum(1, keepdim=True), torch.ones_like(one[:, :1])], 1)
-            squared = rows @ torch.cat([other, torch.ones_like(other[:, :1]), other.square().sum(1, keepdim=True)], 1).T
-        found[:, start : start + len(block)] = squared.clamp_(min=0).cpu().numpy()
-    return found
+            a = queries - queries.mean(0)
+            b = reference - queries.mean(0)
+            left = torch.cat([-2 * a, a.square().sum(1, keepdim=True), torch.ones_like(a[:, :1])], 1)
+            right = torch.cat([b, torch.ones_like(b[:, :1]), b.square().sum(1, keepdim=True)], 1)
+            squared = left @ right.T
+        distances[:, start : start + len(block)] = squared.clamp_(min=0).cpu().numpy()
+    return distances
 
 
 def _step(width: int) -> int:
@@ -169,8 +167,8 @@ def _farthest(nodes: EmbeddingSpace, progress: bool) -> np.ndarray:
     parts = nodes.ranks.portions(nodes.size, _step(nodes.size))
     blocks = _row_blocks(parts[nodes.ranks.rank], nodes.size)
     largest = np.empty(nodes.size)
-    shown = tqdm(blocks, desc="farthest", leave=False, disable=None if progress and nodes.size > 30_000 else True)
-    for rows in shown:
+    hides = None if progress and nodes.size > 30_000 else True  # None: if there is no terminal
+    for rows in tqdm(blocks, desc="farthest", leave=False, disable=hides):
         largest[rows] = _squared_distances(nodes, rows).max(1)
     nodes.ranks.share_rows(largest, parts)
     return np.where(largest > 0, largest, 1.0)
@@ -197,14 +195,14 @@ class Reranked:
         `unit`.
         """
         space = self.space
-        asked = rows or slice(0, self.space.size)
+        requested = rows or slice(0, self.space.size)
         depths = np.maximum.reduce([need.depth for need in needs]).astype(np.int64)
         places = space.places
         copies = bool((places != np.arange(space.reference_size)).any())
-        total = asked.stop - asked.start
-        bar = tqdm(total=total, desc="re-ranking", unit=" queries", disable=None if progress and total > 5000 else True)
-        with bar:
-            for rows in _row_blocks(asked, space.reference_size):
+        total = requested.stop - requested.start
+        hides = None if progress and total > 5000 else True
+        with tqdm(total=total, desc="re-ranking", unit=" queries", disable=hides) as bar:
+            for rows in _row_blocks(requested, space.reference_size):
                 squared = _squared_distances(space, rows)
                 squared = squared[:, places] if copies else squared  # equal samples have one distance, despite rounding
                 for part in np.array_split(np.arange(len(rows)), -(-len(rows) // ROWS)):
@@ -221,8 +219,8 @@ class Reranked:
         if sequences is not None:
             final[sequences[1] == sequences[0][query]] = np.inf
         if depth < len(final) // 4:
-            kept = np.flatnonzero(final <= np.partition(final, depth)[depth])
-            return kept[np.argsort(final[kept], kind="stable")][:depth]
+            nearest = np.flatnonzero(final <= np.partition(final, depth)[depth])
+            return nearest[np.argsort(final[nearest], kind="stable")][:depth]
         return np.argsort(final, kind="stable")[:depth]
 
     def _jaccard(self, query: int) -> np.ndarray:
@@ -240,7 +238,7 @@ class Reranked:
         return 1 - shared / (2 - shared)  # encodings sum to 1: the maxima to 2 less the minima
 
     def _neighbours(self, rows: np.ndarray, lists: list[np.ndarray]) -> Neighbours:
-        counts = np.array([len(found) for found in lists], dtype=np.int64)
+        counts = np.array([len(samples) for samples in lists], dtype=np.int64)
         filled = np.arange(counts.max(initial=0)) < counts[:, None]
         columns = np.zeros(filled.shape, dtype=np.int64)
         columns[filled] = np.concatenate(lists) if lists else []
