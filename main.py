@@ -91,10 +91,10 @@ def evaluate_again(opt):
     runtime = Runtime(opt).begin()
     if opt.job == "evaluate":
         network = RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes)
-        measure = outputs.again
+        measure = outputs.evaluate_run
     else:
         network = architectures.select(opt.arch, opt)
-        measure = outputs.only
+        measure = outputs.evaluate_untrained
     network = runtime.place(network)
     shape = datasets.shape_for(network)
     splits = same_data(datasets.select(opt.dataset, opt.but(label_level_train=0), opt.source_path, **shape))

@@ -31,7 +31,7 @@ def evaluate(cross) -> dict:
         members.append(evaluation.embed_all(network, loaders, opt, runtime)[SPLIT])
     embedded = join(members)
     # the networks may be of different epochs
-    runtime.ranks.first(lambda: outputs.dump_asked(cross.meta.path, embedded, opt, epoch=-1))
+    runtime.ranks.first(lambda: outputs.dump_requested(cross.meta.path, embedded, opt, epoch=-1))
     return evaluation.score(embedded, opt, runtime)
 
 

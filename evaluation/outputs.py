@@ -53,12 +53,11 @@ def of_best_epoch(run, embedded: dict) -> None:
     """Write the files of the epoch just evaluated that the flags ask for, and draw its pictures, unless
     `--no_records`.
     """
-    dump_asked(run.folder, embedded, run.opt, run.epoch)
+    dump_requested(run.folder, embedded, run.opt, run.epoch)
     if not run.opt.no_records:
+        title = _title(run.opt.group, run.epoch)
         with tqdm(total=0, desc=f"pictures of epoch {run.epoch}", bar_format="{desc}", leave=False, disable=None):
-            for path in draw_pictures(
-                run.folder, embedded, run.selection.split, run.opt, _title(run.opt.group, run.epoch)
-            ):
+            for path in draw_pictures(run.folder, embedded, run.selection.split, run.opt, title):
                 run.add_picture(path)
 
 
@@ -170,11 +169,11 @@ def of_untrained(run, epoch: int, scores: dict, embedded: dict) -> dict:
     `scores`.
     """
     if run.writes and run.opt.n_epochs == 0 and epoch == 0:
-        print("".join(f"written  {path}\n" for path in dump_asked(run.folder, embedded, run.opt, epoch)), end="")
+        print("".join(f"written  {path}\n" for path in dump_requested(run.folder, embedded, run.opt, epoch)), end="")
     return scores
 
 
-def dump_asked(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = None) -> list[Path]:
+def dump_requested(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = None) -> list[Path]:
     """Write what `--dump_embeddings` and `--dump_query_results` ask for; `instead` as in `dump`. Returns the paths."""
     paths = dump(folder, embedded, opt, instead) if opt.dump_embeddings else []
     return paths + (queries.dump(folder, embedded, opt, epoch, instead) if opt.dump_query_results else [])
@@ -231,7 +230,7 @@ def _arrays(embedded: evaluation.Embedded, opt) -> dict[str, np.ndarray]:
     return arrays
 
 
-def again(model, splits: dict, opt, runtime) -> dict:
+def evaluate_run(model, splits: dict, opt, runtime) -> dict:
     """Measure the best network of a finished run, print the table, and write `evaluation_<checkpoint>.json` and
     pictures beside the records.
 
@@ -251,25 +250,26 @@ def again(model, splits: dict, opt, runtime) -> dict:
     if not runtime.ranks.writes:
         return scores
     data = _data(loaders, opt)
-    about = {"flags": opt.measured(), "other_data": opt.other_data or None}
-    target = measurement(folder / f"evaluation_{name.removeprefix('checkpoint_').removesuffix('.pth.tar')}", about)
-    write_json(target, {"checkpoint": name, "epoch": epoch, **about, "data": data, "values": jsonable(scores)})
-    drawn = as_folder(target.with_suffix(""))
-    shown = next(split for split in ("val", "test", "train") if split in scores)
-    on = f", on {data['root']}" if about["other_data"] else ""
-    draw_pictures(
-        drawn, embedded, shown, opt, _title(RunFolder(folder).flags["group"], epoch) + (", on other data" if on else "")
-    )
-    place = drawn if on else folder
-    written = [target, drawn, *dump_asked(place, embedded, opt, epoch, instead=drawn)]
+    settings = {"flags": opt.measured(), "other_data": opt.other_data or None}
+    target = measurement(folder / f"evaluation_{name.removeprefix('checkpoint_').removesuffix('.pth.tar')}", settings)
+    write_json(target, {"checkpoint": name, "epoch": epoch, **settings, "data": data, "values": jsonable(scores)})
+    pictures = as_folder(target.with_suffix(""))
+    title = _title(RunFolder(folder).flags["group"], epoch)
+    data_note = ""
+    if opt.other_data:
+        title += ", on other data"
+        data_note = f", on {data['root']}"
+    draw_pictures(pictures, embedded, _first_split(scores), opt, title)
+    place = pictures if opt.other_data else folder
+    written = [target, pictures, *dump_requested(place, embedded, opt, epoch, instead=pictures)]
     for text in overruled(opt):
         say(f"note  {text}")
-    print(f"\n{folder / name}, epoch {epoch}{on}\n\n{table(scores)}\n")
+    print(f"\n{folder / name}, epoch {epoch}{data_note}\n\n{table(scores)}\n")
     print("\n".join(f"written  {path}" for path in written))
     return scores
 
 
-def only(model, splits: dict, opt, runtime) -> dict:
+def evaluate_untrained(model, splits: dict, opt, runtime) -> dict:
     """Measure an untrained network and its bare backbone, print the table, and write a new folder: flags,
     evaluation.json, pictures, and the files that the flags ask for.
 
@@ -287,10 +287,9 @@ def only(model, splits: dict, opt, runtime) -> dict:
         folder / "evaluation.json",
         {"data": _data(loaders, opt), "values": jsonable(scores), "bare_backbone": jsonable(bare or {})},
     )
-    shown = next(split for split in ("val", "test", "train") if split in scores)
     if not opt.no_records:
-        draw_pictures(folder, embedded, shown, opt, fitted(opt.arch, TITLE_SIZE, TITLE_WIDTH))
-    dump_asked(folder, embedded, opt, epoch=0)
+        draw_pictures(folder, embedded, _first_split(scores), opt, fitted(opt.arch, TITLE_SIZE, TITLE_WIDTH))
+    dump_requested(folder, embedded, opt, epoch=0)
     print(f"\n{opt.arch}, weights: {model.weights_name}\n")
     columns = {"network": plain(scores)}
     if bare:
@@ -306,6 +305,11 @@ def plain(scores: dict) -> dict:
     for split, values in scores.items():
         numbers[split] = {name: value for name, value in values.items() if not np.ndim(value)}
     return numbers
+
+
+def _first_split(scores: dict) -> str:
+    """The split whose queries pictures show."""
+    return next(split for split in ("val", "test", "train") if split in scores)
 
 
 def _title(group: str, epoch: int) -> str:

@@ -45,19 +45,19 @@ def check(datasets: dict, opt) -> None:
         return
     roles = galleries.roles_of_all(images)
     if any(roles[source].restrict for source in {split, *sources}):
-        why = f"a query finds at most {max(ranked - relevant)} images of other classes, {least} or more are needed"
+        reason = f"a query finds at most {max(ranked - relevant)} images of other classes, {least} or more are needed"
         if not relevant.any():
-            why = "no query has another image of its class"
+            reason = "no query has another image of its class"
             if metrics.searches(metric):
-                why += " to find: in the gallery, and not of its sequence"
+                reason += " to find: in the gallery, and not of its sequence"
         way_out = (
             "Make more images queries and gallery (is_query, is_gallery), or choose another metric by --storage_metrics"
         )
     else:
         subject = "validation" if split == "val" else "test, without validation data,"
-        why = f"{subject} has {_what_it_has(task, relevant, ranked, least, split in sources, opt)}"
+        reason = f"{subject} has {_what_it_has(task, relevant, ranked, least, split in sources, opt)}"
         way_out = _way_out(split, split in sources, opt)
-    raise UserError(f"{metric} on {split} selects the epoch and would have the same value in all: {why}. {way_out}")
+    raise UserError(f"{metric} on {split} selects the epoch and would have the same value in all: {reason}. {way_out}")
 
 
 def _what_it_has(task: Task, relevant: np.ndarray, ranked: np.ndarray, least: int, within: bool, opt) -> str:
