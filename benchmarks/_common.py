@@ -1,6 +1,4 @@
-"""Shared by several benchmarks: a training step of the program, and median times of functions that are called in
-turn.
-"""
+"""Shared by several benchmarks: a training step of the program, and median times of functions called in turn."""
 
 import statistics
 import time
@@ -30,9 +28,7 @@ class NoMemory:
 
 
 def built(arch: str, *flags: str, n_classes: int = CLASSES) -> tuple[Step, object]:
-    """A step with a network of random weights in its first epoch, and its options. An --arch among `flags` has the last
-    word.
-    """
+    """A step with a network of random weights in its first epoch, and its options. An --arch among `flags` wins."""
     opt = parameters.read(["--dataset", "glyphs", "--arch", arch, "--not_pretrained", *flags]).but(n_classes=n_classes)
     opt.class_names = {label: f"class {label}" for label in range(n_classes)}
     runtime = Runtime(opt).begin()
@@ -54,9 +50,7 @@ def training(opt, runtime, network, dataset) -> tuple:
 
 
 def seconds(work) -> float:
-    """Seconds of one call, by the device's own clock where there is a GPU, so that work queued before it does not
-    count.
-    """
+    """Seconds of one call; on a GPU by the device's own clock, so that work queued before it does not count."""
     if not torch.cuda.is_available():
         began = time.perf_counter()
         work()
@@ -75,8 +69,8 @@ def medians(works: dict, warm_up: int, repeats: int) -> dict:
     for _ in range(warm_up):
         for work in works.values():
             work()
-    found = {name: [] for name in works}
+    times_of = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
-            found[name].append(seconds(work))
-    return {name: statistics.median(times) for name, times in found.items()}
+            times_of[name].append(seconds(work))
+    return {name: statistics.median(times) for name, times in times_of.items()}

@@ -1,9 +1,8 @@
-"""Memory and time of a step in chunks: B = 4,000 in chunks of 200 beside plain steps of 200 and of 4,000. On a GPU
-where there is one.
+"""Memory and time of a step in chunks: B = 4,000 in chunks of 200 beside plain steps of 200 and of 4,000.
 
-Each step runs in a process of its own; its memory is the peak after the step, less that before it. The goals: at most
-1.3 times the memory of a plain step of 200 plus the outputs and what the loss makes of them, and at most 2.1 times the
-time of the plain step of 4,000 (or of twenty plain steps of 200, where that does not fit).
+On a GPU if there is one. Each step runs in a process of its own; its memory is the peak after the step, less that
+before it. The goals: at most 1.3 times the memory of a plain step of 200 plus the outputs and what the loss makes of
+them, and at most 2.1 times the time of the plain step of 4,000 (or of twenty plain steps of 200, if that does not fit).
 """
 
 import argparse
@@ -48,11 +47,11 @@ def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, fo
             norm = step(batch).gradient_norm
     else:
         labels = runtime.to_device(batch.labels)
-        made = {
+        outputs_of = {
             name: torch.randn(bs, width, device=runtime.device, requires_grad=True)
             for name, width in (("embeddings", 128), ("pooled", network.feature_dim))
         }
-        norm = trainer.losses(made, batch._replace(labels=labels))["metric_loss"]
+        norm = trainer.losses(outputs_of, batch._replace(labels=labels))["metric_loss"]
         norm.backward()
     norm.item()
     seconds = (time.perf_counter() - began) / steps
@@ -83,22 +82,20 @@ if __name__ == "__main__":
     if opt.one is not None:
         print(json.dumps(measure(*json.loads(opt.one))))
         sys.exit()
-    about = opt.arch, opt.loss, opt.side
-    small = in_a_process(*about, opt.chunk, 0, 1)
-    loss = in_a_process(*about, opt.bs, 0, 1, False)
-    cut = in_a_process(*about, opt.bs, opt.chunk, opt.steps)
+    setting = opt.arch, opt.loss, opt.side
+    small = in_a_process(*setting, opt.chunk, 0, 1)
+    loss = in_a_process(*setting, opt.bs, 0, 1, False)
+    cut = in_a_process(*setting, opt.bs, opt.chunk, opt.steps)
     try:
-        whole = in_a_process(*about, opt.bs, 0, opt.steps)
+        plain = in_a_process(*setting, opt.bs, 0, opt.steps)
     except subprocess.CalledProcessError:
-        whole = {"mib": float("nan"), "seconds": small["seconds"] * opt.bs / opt.chunk}
-    print(
-        f"{opt.arch}, {opt.side} x {opt.side}, {opt.loss}, "
-        f"{'cuda' if torch.cuda.is_available() else f'{torch.get_num_threads()} CPU threads'}"
-    )
+        plain = {"mib": float("nan"), "seconds": small["seconds"] * opt.bs / opt.chunk}
+    device = "cuda" if torch.cuda.is_available() else f"{torch.get_num_threads()} CPU threads"
+    print(f"{opt.arch}, {opt.side} x {opt.side}, {opt.loss}, {device}")
     for title, row in (
         (f"plain, B = {opt.chunk}", small),
         (f"loss alone, B = {opt.bs}", loss),
-        (f"plain, B = {opt.bs}", whole),
+        (f"plain, B = {opt.bs}", plain),
         (f"B = {opt.bs} in chunks of {opt.chunk}", cut),
     ):
         print(f"{title:32} {row['mib']:9.0f} MiB  {row['seconds']:8.2f} s a step")
@@ -109,4 +106,4 @@ if __name__ == "__main__":
     print(
         f"memory: {cut['mib'] / (small['mib'] + loss['mib']):.2f} times the small step and the loss (goal: at most 1.3)"
     )
-    print(f"time:   {cut['seconds'] / whole['seconds']:.2f} times the plain step (goal: at most 2.1)")
+    print(f"time:   {cut['seconds'] / plain['seconds']:.2f} times the plain step (goal: at most 2.1)")

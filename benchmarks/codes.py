@@ -1,5 +1,6 @@
-"""Memory and speed of indexes in a code: `python benchmarks/codes.py --vectors 1000000 --dimensions 64 --codes float32
-int8 binary pq16`.
+"""Memory and speed of indexes in a code.
+
+    python benchmarks/codes.py --vectors 1000000 --dimensions 64 --codes float32 int8 binary pq16
 
 Random unit vectors around 1,000 centres are drawn a block at a time, so that no more than the index is in memory; each
 code in a process of its own. Speeds are of searches for 10, as `python -m evaluation compress` measures them. On Linux.
@@ -26,11 +27,10 @@ QUERIES = 6000
 def block(dimensions: int, rows: int, number: int) -> np.ndarray:
     """Unit vectors `(rows, D)`, the `number`-th block of them."""
     centres = np.random.default_rng(0).standard_normal((CENTRES, dimensions), dtype=np.float32)
-    drawn = np.random.default_rng(2 + number)
-    found = centres[drawn.integers(CENTRES, size=rows)] + SPREAD * drawn.standard_normal(
-        (rows, dimensions), dtype=np.float32
-    )
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    generator = np.random.default_rng(2 + number)
+    points = centres[generator.integers(CENTRES, size=rows)]
+    points = points + SPREAD * generator.standard_normal((rows, dimensions), dtype=np.float32)
+    return points / np.linalg.norm(points, axis=1, keepdims=True)
 
 
 def peak() -> float:

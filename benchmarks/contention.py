@@ -1,5 +1,4 @@
-"""Steps beside another busy process, by how long OpenMP's idle threads spin: median milliseconds of each in a process
-of its own.
+"""Steps beside another busy process, by how long OpenMP's idle threads spin: median milliseconds.
 
     python benchmarks/contention.py [--cases memory batch network] [--busy 1] [--threads 2] [--seconds 3] [--rounds 3]
 
@@ -7,7 +6,8 @@ Cases: `memory`, contrastive with a memory of 8,192 rows, and `batch`, multisimi
 forward and backward: many small operations; `network`, a whole step of conv4 on 112 images of 48 x 48. Policies:
 `torch` leaves the default (spins for milliseconds), `passive` is OMP_WAIT_POLICY=passive, the numbers are values of
 GOMP_SPINCOUNT. `ours` is what every program of this project sets (utilities/openmp.py). A process that only counts
-stands for a loader worker or a second run. Policies alternate; medians over the rounds count.
+stands for a loader worker or a second run. Each measurement has a process of its own. Policies alternate; medians over
+the rounds count.
 """
 
 import argparse
@@ -134,13 +134,13 @@ def main(options) -> None:
     heads = ["case", "other processes", *POLICIES, "ours of torch alone", "goal"]
     print(f"| {' | '.join(heads)} |\n|{'-|' * len(heads)}")
     for case in options.cases:
-        alone = compare(case, 0, options)
-        for n_busy, found, goal in (
-            (0, alone, GOAL_ALONE),
+        unloaded = compare(case, 0, options)
+        for n_busy, medians, goal in (
+            (0, unloaded, GOAL_ALONE),
             (options.busy, compare(case, options.busy, options), GOAL_BUSY),
         ):
-            values = [f"{found[policy]:.1f}" for policy in POLICIES]
-            ratio = found["ours"] / alone["torch"]
+            values = [f"{medians[policy]:.1f}" for policy in POLICIES]
+            ratio = medians["ours"] / unloaded["torch"]
             print(f"| {case} | {n_busy} | {' | '.join(values)} | {ratio:.2f} | at most {goal} |", flush=True)
 
 

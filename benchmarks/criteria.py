@@ -105,9 +105,8 @@ WITH_A_MEMORY = {
 }
 SIZE = 112
 MEMORY_CLASSES = 1000
-MOST_OF_NTXENT = (
-    16384  # rows with which the peer's, which compares every positive pair with every negative pair, fits into 64 GB
-)
+# rows with which the peer's, which compares every positive pair with every negative pair, fits into 64 GB
+MOST_OF_NTXENT = 16384
 M_MMAP_THRESHOLD = -3  # of malloc.h
 
 
@@ -116,8 +115,8 @@ def step_of(loss, miner, batch, labels):
 
     def step():
         batch.grad = None
-        mined = miner(batch, labels) if miner is not None else None
-        (loss(batch, labels) if mined is None else loss(batch, labels, mined)).backward()
+        mined = [] if miner is None else [miner(batch, labels)]
+        loss(batch, labels, *mined).backward()
 
     return step
 
@@ -134,15 +133,15 @@ def of_batches(arguments) -> None:
             labels = torch.arange(size) // 2
             batch = torch.nn.functional.normalize(torch.randn(size, DIMENSIONS), dim=1).requires_grad_()
             flags = {"n_classes": CLASSES, "embed_dim": DIMENSIONS, "arch": "resnet50"}
-            ours = criteria.select(loss, None, batch_mining.select(miner) if miner else None, **flags)
-            other = peer(losses, miners) if peer else (criteria.select(OWN), None)
-            steps = {"ours": step_of(ours, None, batch, labels), "other": step_of(*other, batch, labels)}
-            found = medians(steps, 3, arguments.repeats if size < 200 else max(arguments.repeats // 3, 3))
-            mine, theirs = (1000 * seconds for seconds in found.values())
-            print(
-                f"| {case} | {size} | {mine:.2f} | {'peer' if peer else OWN} | {theirs:.2f} | {mine / theirs:.2f} |",
-                flush=True,
-            )
+            batch_miner = batch_mining.select(miner) if miner else None
+            ours = criteria.select(loss, None, batch_miner, **flags)
+            opponent = peer(losses, miners) if peer else (criteria.select(OWN), None)
+            steps = {"ours": step_of(ours, None, batch, labels), "other": step_of(*opponent, batch, labels)}
+            repeats = arguments.repeats if size < 200 else max(arguments.repeats // 3, 3)
+            our_time, their_time = (1000 * seconds for seconds in medians(steps, 3, repeats).values())
+            name = "peer" if peer else OWN
+            ratio = our_time / their_time
+            print(f"| {case} | {size} | {our_time:.2f} | {name} | {their_time:.2f} | {ratio:.2f} |", flush=True)
 
 
 def steps_with_a_memory(case: str, size: int) -> dict:
@@ -150,29 +149,31 @@ def steps_with_a_memory(case: str, size: int) -> dict:
     from pytorch_metric_learning import losses
 
     torch.manual_seed(0)
-    batch, others = (torch.nn.functional.normalize(torch.randn(n, DIMENSIONS)) for n in (SIZE, size))
+    batch, rows = (torch.nn.functional.normalize(torch.randn(n, DIMENSIONS)) for n in (SIZE, size))
     labels = torch.arange(SIZE) // 2
-    of_others = torch.randint(MEMORY_CLASSES, (size,))
+    row_labels = torch.randint(MEMORY_CLASSES, (size,))
     batch.requires_grad_()
     miner, peer = WITH_A_MEMORY[case]
     flags = {"n_classes": MEMORY_CLASSES, "embed_dim": DIMENSIONS, "arch": "resnet50"}
-    ours = criteria.select(case, None, batch_mining.select(miner) if miner else None, **flags)
+    batch_miner = batch_mining.select(miner) if miner else None
+    ours = criteria.select(case, None, batch_miner, **flags)
     theirs = peer(losses)
 
     def step():
         batch.grad = None
-        ours(batch, labels, reference=others, reference_labels=of_others).backward()
+        ours(batch, labels, reference=rows, reference_labels=row_labels).backward()
 
     def peers_step():
         batch.grad = None
-        theirs(batch, labels, ref_emb=others, ref_labels=of_others).backward()
+        theirs(batch, labels, ref_emb=rows, ref_labels=row_labels).backward()
 
     return {"ours": step, "peer": peers_step}
 
 
 def peak(step) -> float:
-    """Growth of the resident set in a step, in MB. Blocks of 1 MB and more are then taken from the system and returned
-    to it.
+    """Growth of the resident set in a step, in MB.
+
+    Blocks of 1 MB and more are then taken from the system and returned to it.
     """
     ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)
     step()  # threads and libraries take their memory before it is measured
@@ -183,11 +184,11 @@ def peak(step) -> float:
     return memory("VmHWM") - before
 
 
-def beside(found: dict, form: str) -> str:
+def compared_cells(values: dict, form: str) -> str:
     """Ours, the peer's and their ratio, as cells of a table."""
-    if "peer" not in found:
-        return f"{found['ours']:{form}} | out of memory | - "
-    return f"{found['ours']:{form}} | {found['peer']:{form}} | {found['ours'] / found['peer']:.2f}"
+    if "peer" not in values:
+        return f"{values['ours']:{form}} | out of memory | - "
+    return f"{values['ours']:{form}} | {values['peer']:{form}} | {values['ours'] / values['peer']:.2f}"
 
 
 def of_memories(arguments) -> None:
@@ -203,21 +204,23 @@ def of_memories(arguments) -> None:
             steps = steps_with_a_memory(case, size)
             if case == "ntxent" and size > MOST_OF_NTXENT:
                 steps.pop("peer")
-            times = {who: 1000 * seconds for who, seconds in medians(steps, 2, max(arguments.repeats // 3, 3)).items()}
+            times = {
+                side: 1000 * seconds for side, seconds in medians(steps, 2, max(arguments.repeats // 3, 3)).items()
+            }
             command = [sys.executable, __file__, "--threads", str(arguments.threads), "--peak", case, str(size)]
             peaks = {
-                who: float(subprocess.run([*command, who], capture_output=True, check=True, text=True).stdout)
-                for who in times
+                side: float(subprocess.run([*command, side], capture_output=True, check=True, text=True).stdout)
+                for side in times
             }
-            print(f"| {case} | {size} | {beside(times, '.1f')} | {beside(peaks, '.0f')} |", flush=True)
+            print(f"| {case} | {size} | {compared_cells(times, '.1f')} | {compared_cells(peaks, '.0f')} |", flush=True)
 
 
 def main(arguments) -> None:
     torch.set_num_threads(arguments.threads)
     warnings.filterwarnings("ignore")
     if arguments.peak:
-        case, size, who = arguments.peak
-        print(peak(steps_with_a_memory(case, int(size))[who]))
+        case, size, side = arguments.peak
+        print(peak(steps_with_a_memory(case, int(size))[side]))
         return
     keep_freed()  # as a run does
     print(f"{torch.get_num_threads()} threads, D = {DIMENSIONS}, {CLASSES} classes\n")

@@ -51,8 +51,10 @@ def main():
             "--evaluate_all",
             "--not_pretrained",
         ]
-        _, asked = models.read([*words, "--eval_kernels", "1", "--eval_bs", str(options.bs), "--save_path", folder])
-        (opt,) = asked.values()
+        _, options_of = models.read(
+            [*words, "--eval_kernels", "1", "--eval_bs", str(options.bs), "--save_path", folder]
+        )
+        (opt,) = options_of.values()
         runtime = Runtime(opt).begin()
         rounds = []
         for number in range(options.repeats + 1):
@@ -73,7 +75,7 @@ def main():
                 ]
             )
         loader, network, extraction = (statistics.median(column) for column in zip(*rounds[1:], strict=True))
-    slower = statistics.median(found / min(*paces) for *paces, found in rounds[1:])
+    slower = statistics.median(rate / min(*paces) for *paces, rate in rounds[1:])
     print(
         f"images a second: loader {loader:,.1f}, network {network:,.1f}, extraction {extraction:,.1f}; extraction "
         f"/ the slower of both {slower:.3f}"

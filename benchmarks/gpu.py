@@ -12,6 +12,7 @@ benchmarks/chunks.py. determinism: two equal runs in float32.
 """
 
 import copy
+import itertools
 import os
 import sys
 import tempfile
@@ -85,36 +86,27 @@ def bare(trainer, runtime, opt, batch):
     return step
 
 
+def step_times(arch: str, bs: int, precision: str, options) -> tuple:
+    """A row of the table of steps: seconds a step, ours and bare."""
+    step, trainer, runtime, opt, batch = with_batch(arch, bs, *PRECISIONS[precision])
+    works = {"ours": lambda: step(batch), "bare": bare(trainer, runtime, opt, batch)}
+    seconds = medians(works, options.warm_up, options.repeats)
+    ours = seconds["ours"]
+    ratio = ours / seconds["bare"]
+    return arch, bs, precision, 1e3 * ours, 1e3 * seconds["bare"], bs / ours, ratio, ratio <= STEPS_GOAL
+
+
 def steps(options) -> None:
     """Seconds a step, ours and bare."""
     rows = []
-    for arch in SMALL_NETWORKS if options.small else NETWORKS:
-        for bs in SMALL_SIZES if options.small else SIZES:
-            for precision, flags in PRECISIONS.items():
-                try:
-                    step, trainer, runtime, opt, batch = with_batch(arch, bs, *flags)
-                    works = {
-                        "ours": lambda step=step, batch=batch: step(batch),
-                        "bare": bare(trainer, runtime, opt, batch),
-                    }
-                    found = medians(works, options.warm_up, options.repeats)
-                    ratio = found["ours"] / found["bare"]
-                    rows.append(
-                        (
-                            arch,
-                            bs,
-                            precision,
-                            1e3 * found["ours"],
-                            1e3 * found["bare"],
-                            bs / found["ours"],
-                            ratio,
-                            ratio <= STEPS_GOAL,
-                        )
-                    )
-                except torch.OutOfMemoryError:
-                    rows.append((arch, bs, precision, "out of memory", "", "", "", ""))
-                step = trainer = works = None  # before the next one is built
-                torch.cuda.empty_cache()
+    networks = SMALL_NETWORKS if options.small else NETWORKS
+    sizes = SMALL_SIZES if options.small else SIZES
+    for arch, bs, precision in itertools.product(networks, sizes, PRECISIONS):
+        try:
+            rows.append(step_times(arch, bs, precision, options))
+        except torch.OutOfMemoryError:
+            rows.append((arch, bs, precision, "out of memory", "", "", "", ""))
+        torch.cuda.empty_cache()  # before the next one is built
     heads = (
         "network",
         "batch",
@@ -132,13 +124,14 @@ def loader(options) -> None:
     """Images a second of the loader, from files and from the cache, and of the quickest step."""
     arch, bs = (SMALL_NETWORKS[0], SMALL_SIZES[0]) if options.small else (NETWORKS[0], SIZES[0])
     step, *_, batch = with_batch(arch, bs, *PRECISIONS["bfloat16"])
-    wanted = bs / medians({"step": lambda: step(batch)}, options.warm_up, options.repeats)["step"]
+    needed = bs / medians({"step": lambda: step(batch)}, options.warm_up, options.repeats)["step"]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "photographs"
         cache = Path(folder) / "cache"
-        make_files(root, 100 if options.small else 4000)
-        once = datasets.select(
+        n_images = 100 if options.small else 4000
+        make_files(root, n_images)
+        decoded_once = datasets.select(
             "folder",
             dataset_folder_path=str(root),
             input_size=224,
@@ -148,16 +141,11 @@ def loader(options) -> None:
         )
         for name, splits in {
             **variants(root, cache, 256),
-            "decode_once": once,
-            "decode_once, crops made": once,
+            "decode_once": decoded_once,
+            "decode_once, crops made": decoded_once,
         }.items():
-            words = [
-                *"--dataset glyphs --data_sampler shuffle --bs".split(),
-                str(bs),
-                "--kernels",
-                str(options.workers),
-            ]
-            opt = parameters.read(words).but(decode_once=splits is once)
+            words = f"--dataset glyphs --data_sampler shuffle --bs {bs} --kernels {options.workers}"
+            opt = parameters.read(words.split()).but(decode_once=splits is decoded_once)
             dataset = splits["training"]
             batches = training_loader(dataset, datasampler.for_training(opt, dataset), opt)
             for _ in range(2):  # the first epoch starts the workers and touches the cache's pages
@@ -171,7 +159,8 @@ def loader(options) -> None:
                 if torch.cuda.is_available():
                     torch.cuda.synchronize()
                 rate = count / (time.perf_counter() - began)
-            rows.append((name, 0 if splits is once else options.workers, rate, wanted, rate / wanted, rate >= wanted))
+            workers = 0 if splits is decoded_once else options.workers
+            rows.append((name, workers, rate, needed, rate / needed, rate >= needed))
     heads = (
         "images",
         "workers",
@@ -193,9 +182,8 @@ def torch_kmeans(features, labels) -> None:
     """Twenty iterations of Lloyd's algorithm."""
     points = torch.from_numpy(features).cuda() if torch.cuda.is_available() else torch.from_numpy(features)
     n_clusters = len(np.unique(labels))
-    centroids = points[
-        torch.randperm(len(points), generator=torch.Generator().manual_seed(0))[:n_clusters].to(points.device)
-    ]
+    order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))
+    centroids = points[order[:n_clusters].to(points.device)]
     for _ in range(20):
         norms = centroids.square().sum(1)
         assigned = torch.cat([torch.addmm(norms, part, centroids.T, alpha=-2).argmin(1) for part in points.split(4096)])
@@ -231,23 +219,19 @@ def has_faiss_gpu() -> bool:
 
 def metric_list(options) -> None:
     """The ICML list beside a search and a k-means."""
-    features, labels = data("sop", 600 if options.small else None, options.dimensions)
+    n_rows = 600 if options.small else None
+    features, labels = data("sop", n_rows, options.dimensions)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     package, of_search, of_kmeans = (
         ("faiss", faiss_search, faiss_kmeans) if has_faiss_gpu() else ("torch", torch_search, torch_kmeans)
     )
     works = {"list": lambda: metrics.compute(ICML_LIST, features, labels, device=device)}
     works |= {"search": lambda: of_search(features, labels), "k-means": lambda: of_kmeans(features, labels)}
-    found = medians(works, 1, 1 if options.small else 3)
-    ratio = found["list"] / (found["search"] + found["k-means"])
-    row = (
-        len(features),
-        options.dimensions,
-        *found.values(),
-        ratio,
-        found["list"] <= SECONDS_GOAL,
-        ratio <= METRICS_GOAL,
-    )
+    repeats = 1 if options.small else 3
+    seconds = medians(works, 1, repeats)
+    ratio = seconds["list"] / (seconds["search"] + seconds["k-means"])
+    goals = seconds["list"] <= SECONDS_GOAL, ratio <= METRICS_GOAL
+    row = (len(features), options.dimensions, *seconds.values(), ratio, *goals)
     heads = ("images", "dimensions", "ICML list, s", f"{package} search, s", f"{package} k-means, s", "ratio")
     table("Metrics", (*heads, f"at most {SECONDS_GOAL:g} s", f"at most {METRICS_GOAL} times"), [row])
 
@@ -256,10 +240,10 @@ def chunked(options) -> None:
     """Memory and time of a large batch in chunks."""
     arch, side, bs, chunk = (SMALL_NETWORKS[0], 32, 64, 16) if options.small else (NETWORKS[0], 224, 4000, 200)
     measure = chunks.measure if options.small else chunks.in_a_process
-    about = arch, "multisimilarity", side
-    small = measure(*about, chunk, 0, 1)
-    loss = measure(*about, bs, 0, 1, False)
-    cut = measure(*about, bs, chunk, 1)
+    setting = arch, "multisimilarity", side
+    small = measure(*setting, chunk, 0, 1)
+    loss = measure(*setting, bs, 0, 1, False)
+    cut = measure(*setting, bs, chunk, 1)
     allowed = small["mib"] + cut["outputs"]
     ratio = cut["mib"] / allowed if allowed > 0 else float("nan")
     rows = [
@@ -275,21 +259,20 @@ def determinism(options) -> None:
     """Two equal runs in float32: the largest difference of a parameter, as a share of its tensor's largest value."""
     rows = []
     n_steps = 2 if options.small else 20
-    for arch in SMALL_NETWORKS if options.small else NETWORKS:
-        for loss in ("multisimilarity", "triplet", "proxyanchor"):
-            states = []
-            for _ in range(2):
-                step, trainer, *_, batch = with_batch(
-                    arch, SMALL_SIZES[0] if options.small else SIZES[0], "--loss", loss
-                )
-                for _ in range(n_steps):
-                    step(batch)
-                states.append({name: value.detach().cpu() for name, value in trainer.named_parameters()})
-            apart = [
-                float((states[0][name] - value).abs().max() / value.abs().max().clamp(min=1e-12))
-                for name, value in states[1].items()
-            ]
-            rows.append((arch, loss, n_steps, max(apart) == 0, max(apart)))
+    networks = SMALL_NETWORKS if options.small else NETWORKS
+    bs = SMALL_SIZES[0] if options.small else SIZES[0]
+    for arch, loss in itertools.product(networks, ("multisimilarity", "triplet", "proxyanchor")):
+        states = []
+        for _ in range(2):
+            step, trainer, *_, batch = with_batch(arch, bs, "--loss", loss)
+            for _ in range(n_steps):
+                step(batch)
+            states.append({name: value.detach().cpu() for name, value in trainer.named_parameters()})
+        differences = [
+            float((states[0][name] - value).abs().max() / value.abs().max().clamp(min=1e-12))
+            for name, value in states[1].items()
+        ]
+        rows.append((arch, loss, n_steps, max(differences) == 0, max(differences)))
     table("Two equal runs, float32", ("network", "loss", "steps", "the same bits", "largest difference"), rows)
 
 
@@ -316,8 +299,8 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
-    print(f"# {where}; torch {torch.__version__}")
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
+    print(f"# {device}; torch {torch.__version__}")
     for name in options.only:
         PARTS[name](options)
     return 0

@@ -49,24 +49,22 @@ def make_files(folder: Path, n_images: int) -> None:
     from sklearn.datasets import load_sample_images
 
     rng = np.random.default_rng(0)
-    made = []
+    files = []
     for c, photograph in enumerate(load_sample_images().images):
         source = Image.fromarray(photograph)
         (folder / f"class_{c}").mkdir(parents=True)
         for i in range(n_images // 2):
-            left = rng.integers(0, 60)
-            top = rng.integers(0, 40)
-            box = (left, top, left + source.width - 60, top + source.height - 40)
-            made.append((source, box, folder / f"class_{c}" / f"{i:04d}.jpg"))
+            x = rng.integers(0, 60)
+            y = rng.integers(0, 40)
+            box = (x, y, x + source.width - 60, y + source.height - 40)
+            files.append((source, box, folder / f"class_{c}" / f"{i:04d}.jpg"))
+
+    def write(file):
+        source, box, path = file
+        source.resize(SIZE, Image.Resampling.BICUBIC, box=box).save(path, quality=QUALITY)
+
     with ThreadPoolExecutor() as pool:
-        list(
-            pool.map(
-                lambda given: (
-                    given[0].resize(SIZE, Image.Resampling.BICUBIC, box=given[1]).save(given[2], quality=QUALITY)
-                ),
-                made,
-            )
-        )
+        list(pool.map(write, files))
 
 
 class Classic(torch.utils.data.Dataset):
@@ -129,9 +127,8 @@ def images_per_second(loader, batch_size: int) -> tuple[float, float]:
     start = time.perf_counter()
     processor = processor_seconds(worker)
     count = sum(len(next(batches)[1]) for _ in range(len(loader) - 1))
-    ahead = (
-        loader.prefetch_factor * batch_size
-    )  # these were loaded before the clock began; at the epoch's end none are loaded ahead
+    # these were loaded before the clock began; at the epoch's end none are loaded ahead
+    ahead = loader.prefetch_factor * batch_size
     return count / (time.perf_counter() - start), (count - ahead) / max(processor_seconds(worker) - processor, 1e-9)
 
 
@@ -153,10 +150,8 @@ def variants(root: Path, cache: Path, side: int) -> dict:
         "cache": {"image_cache": str(cache)},
         f"cache {side}": {"image_cache": str(cache), "image_cache_side": side},
     }
-    return {
-        name: datasets.select("folder", dataset_folder_path=str(root), input_size=224, **more)
-        for name, more in flags.items()
-    }
+    data = {"dataset_folder_path": str(root), "input_size": 224}
+    return {name: datasets.select("folder", **data, **cache_flags) for name, cache_flags in flags.items()}
 
 
 def rates(split: str, splits: dict, options) -> None:
@@ -164,7 +159,7 @@ def rates(split: str, splits: dict, options) -> None:
     plain = splits["here"][split]
     sources = {
         "classic": Classic(plain.paths, classic_steps(split)),
-        **{name: there[split] for name, there in splits.items()},
+        **{name: variant[split] for name, variant in splits.items()},
     }
     rounds = [
         {name: images_per_second(loader_of(source, options.bs), options.bs) for name, source in sources.items()}
@@ -192,8 +187,8 @@ def steps(split: str, splits: dict) -> None:
             function(item)
         return (time.process_time() - start) / len(items) * 1e6
 
-    for name, there in splits.items():
-        dataset = there[split]
+    for name, variant in splits.items():
+        dataset = variant[split]
         indices = range(0, len(dataset), 2)
         images = [dataset.original(i) for i in indices]
         reading = min(microseconds(dataset.original, indices) for _ in range(5))
@@ -205,15 +200,13 @@ def steps(split: str, splits: dict) -> None:
 
 
 def additions(root: Path, options) -> None:
-    """Print images a second of the program's training loader with each of ADDITIONS, and the ratio to crop and flip
-    alone, all in turns.
-    """
-    of_loader = SimpleNamespace(kernels=1, iterations_per_epoch=None, seed=0)
+    """Print images a second of the training loader with each of ADDITIONS, and the ratio to crop and flip alone."""
+    loader_options = SimpleNamespace(kernels=1, iterations_per_epoch=None, seed=0)
     loaders = {}
     for name, flags in ADDITIONS.items():
         images = datasets.select("folder", dataset_folder_path=str(root), input_size=224, **flags)["training"]
         batches = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(images), options.bs, drop_last=True)
-        loaders[name] = loading.training_loader(images, batches, of_loader)
+        loaders[name] = loading.training_loader(images, batches, loader_options)
     rounds = [
         {name: images_per_second(loader, options.bs) for name, loader in loaders.items()}
         for _ in range(options.repeats)
@@ -230,9 +223,7 @@ def additions(root: Path, options) -> None:
 
 
 def timed(batches) -> tuple[float, float]:
-    """(Images a second of the clock, images a second of this process's processor time) of an iterable of batches'
-    lengths.
-    """
+    """Images a second by the clock, and by this process's processor time, of an iterable of batches' lengths."""
     start = time.perf_counter()
     processor = time.process_time()
     count = sum(batches)
@@ -243,19 +234,16 @@ def copied(images, batches):
     """Copy the cached images whole, each into its place in a new batch, and yield the batches' lengths."""
     for batch in batches:
         views = [images.view(index).reshape(-1) for index in batch]
-        for place, view in zip(
-            torch.empty(len(batch), max(map(len, views)), dtype=torch.uint8).numpy(), views, strict=True
-        ):
-            place[: len(view)] = view
+        rows = torch.empty(len(batch), max(map(len, views)), dtype=torch.uint8).numpy()
+        for row, view in zip(rows, views, strict=True):
+            row[: len(view)] = view
         yield len(batch)
 
 
-def once(root: Path, options) -> None:
-    """Print images a second of --decode_once, of the program's loader with a worker and of a bare copy, and ratios to
-    the files' and the copy's.
-    """
+def decoded_once(root: Path, options) -> None:
+    """Print images a second of --decode_once, of the loader with a worker and of a bare copy, and their ratios."""
     memory.keep_freed()  # as a run does on a CPU
-    of_loader = {"kernels": 1, "iterations_per_epoch": None, "seed": 0}
+    loader_options = {"kernels": 1, "iterations_per_epoch": None, "seed": 0}
     cached = {"image_cache": str(root.parent / "cache"), "image_cache_side": options.side}
     loaders = {}
     images = None
@@ -267,31 +255,32 @@ def once(root: Path, options) -> None:
         images = datasets.select("folder", dataset_folder_path=str(root), input_size=224, **flags)["training"]
         batches = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(images), options.bs, drop_last=True)
         loaders[name] = loading.training_loader(
-            images, batches, SimpleNamespace(**of_loader, decode_once="decode_once" in flags)
+            images, batches, SimpleNamespace(**loader_options, decode_once="decode_once" in flags)
         )
     cuts = loaders.pop("decode_once")
     rounds = []
     generator = torch.Generator().manual_seed(0)
     views = [[images.view(index) for index in batch] for batch in batches]
-    boxes = [
-        images.transform.draw(torch.tensor([view.shape[:2] for view in there]), generator)["boxes"] for there in views
-    ]
+    boxes = []
+    for batch_views in views:
+        shapes = torch.tensor([view.shape[:2] for view in batch_views])
+        boxes.append(images.transform.draw(shapes, generator)["boxes"])
     for _ in range(options.repeats + 1):
         measured = {name: images_per_second(loader, options.bs) for name, loader in loaders.items()}
         measured["once, with its crops"] = timed(len(batch.images.on(torch.device("cpu"))) for batch in cuts)
         measured["once, cutting alone"] = timed(len(batch.images) for batch in cuts)
-        measured["copying drawn rows"] = timed(len(cuts._rows(*drawn)) for drawn in zip(views, boxes, strict=True))
+        measured["copying drawn rows"] = timed(len(cuts._rows(*rows)) for rows in zip(views, boxes, strict=True))
         measured["copying whole images"] = timed(copied(images, batches))
         rounds.append(measured)
     print(f"{'':<24}{'a second':>10}{'/ files':>9}{'/ copy':>9}{'CPU second':>12}{'/ files':>9}{'/ copy':>9}")
     for name in rounds[0]:
         columns = ""
-        for clock in (0, 1):
-            columns += (
-                f"{statistics.median(measured[name][clock] for measured in rounds[1:]):>{12 if clock else 10},.0f}"
-            )
-            for other in ("one worker, files", "copying whole images"):
-                columns += f"{statistics.median(measured[name][clock] / measured[other][clock] for measured in rounds[1:]):>9.2f}"
+        for clock, width in ((0, 10), (1, 12)):
+            rate = statistics.median(measured[name][clock] for measured in rounds[1:])
+            columns += f"{rate:>{width},.0f}"
+            for base in ("one worker, files", "copying whole images"):
+                ratio = statistics.median(measured[name][clock] / measured[base][clock] for measured in rounds[1:])
+                columns += f"{ratio:>9.2f}"
         print(f"{name:<24}{columns}")
 
 
@@ -322,7 +311,7 @@ def main():
         if options.additions:
             return additions(root, options)
         if options.once:
-            return once(root, options)
+            return decoded_once(root, options)
         splits = variants(root, Path(folder) / "cache", options.side)
         print(
             f"{'images of':<24}{'a second':>12}{'ratio':>8}{'CPU second':>12}{'ratio':>8}   one worker; against classic"

@@ -82,11 +82,10 @@ def parts(repeats: int) -> None:
             began = time.perf_counter()
             network(images)[0].square().sum().backward()
             seconds[name].append(time.perf_counter() - began)
-    for name, found in seconds.items():
-        ratios = [
-            ours / plain for ours, plain in zip(found[1:], seconds["plain"][1:], strict=True)
-        ]  # the first warms caches
-        print(f"{name:<12}{statistics.median(found[1:]):>7.2f} s{statistics.median(ratios):>8.3f}")
+    for name, times in seconds.items():
+        # the first warms caches
+        ratios = [ours / plain for ours, plain in zip(times[1:], seconds["plain"][1:], strict=True)]
+        print(f"{name:<12}{statistics.median(times[1:]):>7.2f} s{statistics.median(ratios):>8.3f}")
 
 
 if __name__ == "__main__":
@@ -102,6 +101,7 @@ if __name__ == "__main__":
         sys.exit(parts(flags.epochs))
     ours, bare = run(flags.epochs)
     print(f"threads {torch.get_num_threads()}")
-    print(f"main.py's loop  {statistics.median(ours):.2f} s an epoch   {[round(x, 2) for x in ours]}")
-    print(f"bare loop       {statistics.median(bare):.2f} s an epoch   {[round(x, 2) for x in bare]}")
+    for name, seconds in (("main.py's loop", ours), ("bare loop", bare)):
+        rounded = [round(value, 2) for value in seconds]
+        print(f"{name:<16}{statistics.median(seconds):.2f} s an epoch   {rounded}")
     print(f"ratio           {statistics.median(ours) / statistics.median(bare):.3f}   (target: at most 1.10)")

@@ -1,12 +1,12 @@
-"""Peak memory of `python -m evaluation QUERIES.npy --labels … --gallery GALLERY.npy --gallery_labels …` with a gallery
-that does not fit.
+"""Peak memory of `python -m evaluation` on files with a gallery that does not fit.
 
-    python benchmarks/mapped.py                     # 4,200,000 x 128 float32, 2.15 GB, in a process that may take 0.9 GB
+    python benchmarks/mapped.py            # 4,200,000 x 128 float32, 2.15 GB, in a process that may take 0.9 GB
     python benchmarks/mapped.py --metrics nmi --rows 500000 --limit 500
 
-The process may take `--limit` MB beyond what it has once it is loaded; more is a MemoryError. The limit is RLIMIT_DATA,
-as `ulimit -d`: it counts the process's own memory, not the pages of a map, which the system may drop. Features are
-class centre + noise, written block by block.
+The command is `python -m evaluation QUERIES.npy --labels … --gallery GALLERY.npy --gallery_labels …`. The process may
+take `--limit` MB beyond what it has once it is loaded; more is a MemoryError. The limit is RLIMIT_DATA, as `ulimit -d`:
+it counts the process's own memory, not the pages of a map, which the system may drop. Features are class centre +
+noise, written block by block.
 """
 
 import resource
@@ -30,16 +30,19 @@ BLOCK = 65536
 
 
 def write(folder: Path, name: str, rows: int, dimensions: int, classes: int, seed: int) -> list[str]:
-    """Write `rows` float32 features and their labels; the classes have the same centres for each seed. Returns the two
-    files.
+    """Write `rows` float32 features and their labels; the classes have the same centres for each seed.
+
+    Returns the two files.
     """
     centres = np.random.default_rng(0).standard_normal((classes, dimensions), dtype=np.float32)
     rng = np.random.default_rng(seed)
     labels = np.arange(rows) % classes
     features = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", np.float32, (rows, dimensions))
     for start in range(0, rows, BLOCK):
-        own = labels[start : start + BLOCK]
-        features[start : start + BLOCK] = centres[own] + rng.standard_normal((len(own), dimensions), dtype=np.float32)
+        block_labels = labels[start : start + BLOCK]
+        features[start : start + BLOCK] = centres[block_labels] + rng.standard_normal(
+            (len(block_labels), dimensions), dtype=np.float32
+        )
     features.flush()
     np.save(folder / f"{name}_labels.npy", labels)
     return [str(folder / f"{name}.npy"), str(folder / f"{name}_labels.npy")]

@@ -30,14 +30,17 @@ SHOWN = 9
 LEVEL = inference.ALPHA
 
 
-def drawn(kind: str, tables: int, k: int, n: int, generator) -> np.ndarray:
-    """Values `(tables, k, n)` around 0; of `unequal` the groups' deviations are drawn from 1 to 4, of `t3` values have
-    t of 3 degrees.
+def simulated(kind: str, tables: int, k: int, n: int, generator) -> np.ndarray:
+    """Values `(tables, k, n)` around 0.
+
+    Groups of `unequal` have deviations from 1 to 4; values of `t3` have t with 3 degrees of freedom.
     """
-    values = (
-        generator.standard_t(3, (tables, k, n)) / 3**0.5 if kind == "t3" else generator.standard_normal((tables, k, n))
-    )
-    return values * (generator.uniform(1, 4, (tables, k, 1)) if kind == "unequal" else 1)
+    if kind == "t3":
+        return generator.standard_t(3, (tables, k, n)) / 3**0.5
+    values = generator.standard_normal((tables, k, n))
+    if kind == "unequal":
+        values *= generator.uniform(1, 4, (tables, k, 1))
+    return values
 
 
 def by_interpolation(quantile, freedom: np.ndarray) -> np.ndarray:
@@ -84,8 +87,11 @@ PROCEDURES = {
 
 
 def measured(procedure, values: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of tables `(T, k, n)` with the true means `(k,)`: which groups are marked as worse `(T, k)`, and whether all
-    intervals hold `(T,)`.
+    """Which groups are marked as worse `(T, k)`, and whether all intervals hold `(T,)`.
+
+    Args:
+        values: tables `(T, k, n)` around 0.
+        true: means `(k,)`, added to them.
     """
     tables, k, n = values.shape
     values = values + true[:, None]
@@ -95,39 +101,37 @@ def measured(procedure, values: np.ndarray, true: np.ndarray) -> tuple[np.ndarra
     rows = np.arange(tables)
     error = np.sqrt(squares + squares[rows, best, None])
     freedom = error**4 / (squares**2 + squares[rows, best, None] ** 2) * (n - 1)
-    found = means[rows, best, None] - means
+    differences = means[rows, best, None] - means
     reach = procedure(k, n, freedom) * error
-    return found > reach, (np.abs(found - (true[best, None] - true)) <= reach).all(1)
+    return differences > reach, (np.abs(differences - (true[best, None] - true)) <= reach).all(1)
 
 
 def line(procedure, kind: str, k: int, n: int, tables: int, seed: int = 0) -> tuple[float, float, float]:
     """Error, coverage and power of a procedure."""
     generator = np.random.default_rng([seed, k, n])
-    nothing = np.zeros(k)
+    equal = np.zeros(k)
     spread = np.linspace(0, -3, k)
     lower = np.where(np.arange(k) < (k + 1) // 2, 0.0, -2.0)
-    marked, holds = measured(procedure, drawn(kind, tables, k, n, generator), nothing)
-    _, spread_holds = measured(procedure, drawn(kind, tables, k, n, generator), spread)
-    worse, _ = measured(procedure, drawn(kind, tables, k, n, generator), lower)
+    marked, holds = measured(procedure, simulated(kind, tables, k, n, generator), equal)
+    _, spread_holds = measured(procedure, simulated(kind, tables, k, n, generator), spread)
+    worse, _ = measured(procedure, simulated(kind, tables, k, n, generator), lower)
     return marked.any(1).mean(), min(holds.mean(), spread_holds.mean()), worse[:, lower < 0].mean()
 
 
 def main(tables: int) -> None:
-    """Print a line for each kind of values and number of seeds: highest error and lowest coverage over the `GROUPS`,
-    power of `SHOWN` groups.
+    """Print a line for each kind of values and number of seeds.
+
+    It has the highest error and the lowest coverage over the `GROUPS`, and the power of `SHOWN` groups.
     """
-    print(
-        f"{tables:,} tables each: highest error, lowest coverage, power\n\n| values | seeds | "
-        + " | ".join(PROCEDURES)
-        + " |\n|"
-        + "-|" * (2 + len(PROCEDURES))
-    )
+    heads = ["values", "seeds", *PROCEDURES]
+    print(f"{tables:,} tables each: highest error, lowest coverage, power\n")
+    print(f"| {' | '.join(heads)} |\n|{'-|' * len(heads)}")
     for kind, n in product(KINDS, SEEDS):
         cells = []
         for procedure in PROCEDURES.values():
             errors, coverages, powers = zip(*(line(procedure, kind, k, n, tables) for k in GROUPS), strict=True)
-            found = max(errors), min(coverages), powers[GROUPS.index(SHOWN)]
-            cells.append(" ".join(f"{value:.3f}".lstrip("0") for value in found))
+            figures = max(errors), min(coverages), powers[GROUPS.index(SHOWN)]
+            cells.append(" ".join(f"{value:.3f}".lstrip("0") for value in figures))
         print(f"| {kind} | {n} | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -279,7 +279,8 @@ def result(loss: str, seed: int, save_path: str, peer: str = "") -> tuple[float,
 
     `peer`: "" is ours, "pml" the package's from our start, "pml_own_start" from its own.
     """
-    opt = options(loss, seed, save_path, f"{loss}_{peer}" if peer else loss)
+    group = f"{loss}_{peer}" if peer else loss
+    opt = options(loss, seed, save_path, group)
     if RunFolder(run_folder(opt)).progress.epochs < opt.n_epochs:
         with contextlib.ExitStack() as stack:
             if peer:

@@ -1,8 +1,7 @@
-"""The paired bootstrap of results/bootstrap.py: its time at SOP's size, and how often its 95 % interval contains the
-true difference.
+"""The paired bootstrap of results/bootstrap.py: its time at SOP's size, and the coverage of its 95 % interval.
 
-    python benchmarks/paired.py --time                     # 10,000 draws, 60,502 queries in 11,316 classes, 2 methods x 5 seeds
-    python benchmarks/paired.py --coverage                 # 1,000 simulations of each kind of runs
+    python benchmarks/paired.py --time          # 10,000 draws, 60,502 queries in 11,316 classes, 2 methods x 5 seeds
+    python benchmarks/paired.py --coverage      # 1,000 simulations of each kind of runs
 
 Simulated hits: the logit of a query is a mean plus normal effects of its class, the query, the method within the class,
 the seed, and the seed within the class; classes have 2 to 200 queries (lognormal). The true difference is that over the
@@ -42,40 +41,46 @@ BETTER = 0.1
 
 def simulated(generator, classes: int = 100, seeds: int = 5, **effects) -> list[bootstrap.Outcomes]:
     """The outcomes of two methods."""
-    of = EFFECTS | effects
+    deviations = EFFECTS | effects
     sizes = np.clip(np.round(np.exp(generator.normal(2.5, 0.8, classes))), 2, 200).astype(int)
     labels = np.repeat(np.arange(classes), sizes)
-    shared = of["of_class"] * generator.normal(size=classes)[labels] + generator.normal(size=len(labels))
+    shared = deviations["of_class"] * generator.normal(size=classes)[labels] + generator.normal(size=len(labels))
     outcomes = []
     for method in range(2):
-        own = of["between"] * generator.normal(size=classes)[labels]
+        class_effects = deviations["between"] * generator.normal(size=classes)[labels]
         values = []
         for _ in range(seeds):
-            of_seed = of["of_seed"] * generator.normal() + of["both"] * generator.normal(size=classes)[labels]
-            logits = MEAN + BETTER * method + shared + own + of_seed
+            seed_effects = deviations["of_seed"] * generator.normal()
+            seed_effects = seed_effects + deviations["both"] * generator.normal(size=classes)[labels]
+            logits = MEAN + BETTER * method + shared + class_effects + seed_effects
             values.append((generator.random(len(labels)) < 1 / (1 + np.exp(-logits))).astype(float))
         outcomes.append(bootstrap.class_outcomes(values, labels))
     return outcomes
 
 
 def truth(**effects) -> float:
-    """The true difference, first minus second, by Gauss-Hermite quadrature over the sum of all effects (sizes are
-    independent of them).
+    """The true difference, first minus second, by Gauss-Hermite quadrature over the sum of all effects.
+
+    The sizes of classes are independent of them.
     """
-    of = EFFECTS | {name: value for name, value in effects.items() if name in EFFECTS}
-    deviation = np.sqrt(sum(value**2 for value in of.values()) + 1)  # 1: of the query itself
+    deviations = EFFECTS | {name: value for name, value in effects.items() if name in EFFECTS}
+    deviation = np.sqrt(sum(value**2 for value in deviations.values()) + 1)  # 1: of the query itself
     points, weights = np.polynomial.hermite_e.hermegauss(100)
-    means = [
-        float((weights / (1 + np.exp(-(MEAN + BETTER * m + deviation * points)))).sum() / weights.sum())
-        for m in range(2)
-    ]
+    means = []
+    for method in range(2):
+        hits = 1 / (1 + np.exp(-(MEAN + BETTER * method + deviation * points)))
+        means.append(float((weights * hits).sum() / weights.sum()))
     return means[0] - means[1]
 
 
-def percentile(first, second, drawn, generator) -> tuple[float, float]:
-    """The plain percentile interval."""
-    seeds = [one[np.arange(len(one))[:, None], generator.integers(0, one.shape[1], one.shape)].mean(1) for one in drawn]
-    return tuple(np.quantile(seeds[0] - seeds[1], [0.025, 0.975]))
+def percentile(draws, generator) -> tuple[float, float]:
+    """The plain percentile interval, of the means `(draws, seeds)` of two methods."""
+    means = []
+    for method_draws in draws:
+        rows = np.arange(len(method_draws))[:, None]
+        seeds = generator.integers(0, method_draws.shape[1], method_draws.shape)
+        means.append(method_draws[rows, seeds].mean(1))
+    return tuple(np.quantile(means[0] - means[1], [0.025, 0.975]))
 
 
 def coverage(simulations: int, draws: int) -> None:
@@ -87,15 +92,15 @@ def coverage(simulations: int, draws: int) -> None:
     print(f"{'':28}{'interval':>10}{'width':>8}{'plain percentile':>18}{'width':>8}")
     for title, kind in KINDS.items():
         true = truth(**kind)
-        found = []
+        intervals = []
         for number in range(simulations):
             generator = np.random.default_rng([number, 3])
             outcomes = simulated(generator, **kind)
-            drawn = tuple(bootstrap.drawn_means(outcomes, draws, number))
-            ours = bootstrap.difference(*outcomes, drawn, number)
-            found.append([(ours.low, ours.high), percentile(*outcomes, drawn, generator)])
-        held = [np.mean([low <= true <= high for low, high in ends]) for ends in zip(*found, strict=True)]
-        width = [100 * np.mean([high - low for low, high in ends]) for ends in zip(*found, strict=True)]
+            means = tuple(bootstrap.drawn_means(outcomes, draws, number))
+            ours = bootstrap.difference(*outcomes, means, number)
+            intervals.append([(ours.low, ours.high), percentile(means, generator)])
+        held = [np.mean([low <= true <= high for low, high in ends]) for ends in zip(*intervals, strict=True)]
+        width = [100 * np.mean([high - low for low, high in ends]) for ends in zip(*intervals, strict=True)]
         print(f"{title:28}{100 * held[0]:9.1f}%{width[0]:8.2f}{100 * held[1]:17.1f}%{width[1]:8.2f}", flush=True)
 
 
@@ -111,11 +116,11 @@ def measure(draws: int, repeats: int) -> None:
     for _ in range(repeats):
         began = time.perf_counter()
         outcomes = [bootstrap.class_outcomes(values, labels) for values in runs]
-        found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, draws)))
+        difference = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, draws)))
         seconds.append(time.perf_counter() - began)
     print(
         f"{draws:,} draws, 60,502 queries in 11,316 classes, 2 methods x 5 seeds: {min(seconds):.2f} s (goal 10); "
-        f"{found}"
+        f"{difference}"
     )
 
 

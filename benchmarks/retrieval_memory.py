@@ -26,11 +26,11 @@ DISTINCT = 1000
 def make_images(folder: Path, count: int, side: int) -> None:
     """PNG files `0000000.png` … of `side` x `side` random pixels, smoothed; after the first 1,000 they are links."""
     folder.mkdir(parents=True)
-    drawn = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     for number in range(count):
         path = folder / f"{number:07d}.png"
         if number < DISTINCT:
-            coarse = Image.fromarray(drawn.integers(0, 256, (8, 8, 3), dtype=np.uint8))
+            coarse = Image.fromarray(generator.integers(0, 256, (8, 8, 3), dtype=np.uint8))
             coarse.resize((side, side), Image.Resampling.BILINEAR).save(path)
         else:
             os.symlink(folder / f"{number % DISTINCT:07d}.png", path)
@@ -46,8 +46,9 @@ with open("/proc/self/status") as status, open(sys.argv[1], "w") as file:
 
 
 def measure(words: list[str], note: Path) -> tuple[float, float, str]:
-    """Run `python -m retrieval` with these words. Returns its peak resident memory in MB (10^6 bytes), seconds, and
-    what it printed.
+    """Run `python -m retrieval` with these words.
+
+    Returns its peak resident memory in MB (10^6 bytes), seconds, and its output.
     """
     began = time.monotonic()
     done = subprocess.run(
@@ -70,16 +71,16 @@ def main(argv: list[str] | None = None) -> tuple[float, float]:
     opt = parser.parse_args(argv)
     run = os.path.abspath(opt.run)
     with tempfile.TemporaryDirectory() as place:
-        few = Path(place) / "few"
+        hundred = Path(place) / "few"
         all_of_them = Path(place) / "all"
         out = Path(place) / "index"
-        make_images(few, 100, opt.side)
+        make_images(hundred, 100, opt.side)
         make_images(all_of_them, opt.images, opt.side)
         note = Path(place) / "peak"
         how = ["--device", "cpu", "--index"]
-        first, _, _ = measure(["index", run, str(few), "--out", f"{out}_few", *how, "exact"], note)
-        peak, seconds, said = measure(["index", run, str(all_of_them), "--out", str(out), *how, opt.index], note)
-        print(said.strip().replace(place, ""))
+        first, _, _ = measure(["index", run, str(hundred), "--out", f"{out}_few", *how, "exact"], note)
+        peak, seconds, output = measure(["index", run, str(all_of_them), "--out", str(out), *how, opt.index], note)
+        print(output.strip().replace(place, ""))
         vectors = (out / "vectors.npy").stat().st_size / 1e6
     print(
         f"peak memory: {first:.0f} MB of 100 images, {peak:.0f} MB of {opt.images:,}; the vectors alone are "

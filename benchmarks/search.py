@@ -1,18 +1,17 @@
-"""The exact neighbour search beside a simple one on faiss: median seconds and CPU seconds, interleaved in one run,
-equal ranks checked.
+"""The exact neighbour search beside a simple one on faiss: median seconds and CPU seconds, equal ranks checked.
 
     python benchmarks/search.py                            # CUB's and SOP's size
     python benchmarks/search.py --size large --repeats 1   # 200,000 x 128, minutes
 
 `search` is metrics/neighbours/search.py. `simple` lets faiss find a few more neighbours than needed in float32, orders
-near ties by their float64 distances with the same `Ties`, and searches again for four times as many where the float32 error bound
-does not prove that these suffice. `faiss` is the bare call for as many, without proof or exact order. `one-sided` is
-`search` without the symmetry of a set that searches in
-itself: the score of each pair is computed from both sides. Tasks: the `k` nearest in their exact order, or the values
-of a metric. On a shared machine trust the ratios of CPU seconds most.
+near ties by their float64 distances with the same `Ties`, and searches again for four times as many where the float32
+error bound does not prove that these suffice. `faiss` is the bare call for as many, without proof or exact order.
+`one-sided` is `search` without the symmetry of a set that searches in itself: the score of each pair is computed from
+both sides. Tasks: the `k` nearest in their exact order, or the values of a metric. The searches take turns. On a shared
+machine trust the ratios of CPU seconds most.
 """
 
-import statistics
+import functools
 import sys
 import time
 from pathlib import Path
@@ -53,9 +52,8 @@ class Simple:
         m = space.reference_size
         d = space.dimensions
         self.mean = sum(block.sum(0) for _, block in space.reference_blocks()) / m
-        self.scale = 1 / (
-            max(np.sqrt(((block - self.mean) ** 2).sum(1).max()) for _, block in space.reference_blocks()) or 1.0
-        )
+        radius = max(np.sqrt(((block - self.mean) ** 2).sum(1).max()) for _, block in space.reference_blocks())
+        self.scale = 1 / (radius or 1.0)
         self.reference = np.ones((m, d + 2), dtype=np.float32)  # the features, 1, -|r|^2/2
         for start, block in space.reference_blocks():
             moved = (block - self.mean) * self.scale
@@ -73,32 +71,30 @@ class Simple:
             if len(rows) > step:
                 todo += [(rows[start : start + step], width) for start in range(0, len(rows), step)]
                 continue
-            found, noise, done = self._nearest(rows, width, needs)
+            nearest, noise, done = self._nearest(rows, width, needs)
             if not done.all():
                 todo.append((rows[~done], 4 * width))
-            scores = found[0][done]
-            found = Neighbours(rows[done], *(part[done] for part in found[1:]))
-            self.ties.settle(*found[:3], scores, 2 * noise[done], any(need.what == "every" for need in needs))
-            yield found
+            scores, *parts = (part[done] for part in nearest)
+            neighbours = Neighbours(rows[done], *parts)
+            is_full_order = any(need.what == "every" for need in needs)
+            self.ties.settle(*neighbours[:3], scores, 2 * noise[done], is_full_order)
+            yield neighbours
 
     def _nearest(self, rows, width, needs):
-        """(scores, columns, relevant `(B, W)`, counts `(B,)`) of queries, rounding errors of the scores, and which
-        provably suffice.
+        """(scores, columns, relevant `(B, W)`, counts `(B,)`) of queries, and which provably suffice.
+
+        Between them: the rounding errors of the scores.
         """
         import faiss
 
         space = self.space
         features = (space.queries(rows) - self.mean) * self.scale
         squares = (features**2).sum(1)
-        noise = (
-            SLACK
-            * np.finfo(np.float32).eps
-            / 2
-            * np.sqrt(space.dimensions + 4)
-            * (np.sqrt(squares) + 0.5 * squares + 0.5)
-        )
+        unit = SLACK * np.finfo(np.float32).eps / 2 * np.sqrt(space.dimensions + 4)
+        noise = unit * (np.sqrt(squares) + 0.5 * squares + 0.5)
         queries = np.ones((len(rows), features.shape[1] + 2), dtype=np.float32)
-        queries[:, :-2], queries[:, -2] = features, -0.5 * squares
+        queries[:, :-2] = features
+        queries[:, -2] = -0.5 * squares
         scores, columns = faiss.knn(queries, self.reference, width, metric=faiss.METRIC_INNER_PRODUCT)
         self.work.scores += len(rows) * space.reference_size
         last = np.full(len(rows), -np.inf) if width == space.reference_size else scores[:, -1] + 2 * noise
@@ -107,17 +103,19 @@ class Simple:
             seen &= sequences[1][columns] != sequences[0][rows, None]
         counts = seen.sum(1)
         filled = np.arange(width) < counts[:, None]
-        kept = np.full(seen.shape, np.nan, dtype=np.float32), np.zeros(seen.shape, dtype=np.int64)
-        kept[0][filled], kept[1][filled] = scores[seen], columns[seen]
-        relevant = (space.reference_labels[kept[1]] == space.labels[rows, None]) & filled
-        sure = kept[0] > last[:, None]
+        seen_scores = np.full(seen.shape, np.nan, dtype=np.float32)
+        seen_scores[filled] = scores[seen]
+        seen_columns = np.zeros(seen.shape, dtype=np.int64)
+        seen_columns[filled] = columns[seen]
+        relevant = (space.reference_labels[seen_columns] == space.labels[rows, None]) & filled
+        sure = seen_scores > last[:, None]
         surely = sure.sum(1)
         hits = (relevant & sure).sum(1)
         done = np.ones(len(rows), dtype=bool)
         for need in needs:
             enough = {"first": hits > 0, "all": hits >= space.relevant[rows], "every": False}[need.what]
             done &= (surely >= need.depth[rows]) | enough | (width == space.reference_size)
-        return (*kept, relevant, counts), noise, done
+        return (seen_scores, seen_columns, relevant, counts), noise, done
 
 
 def one_sided(space):
@@ -133,14 +131,15 @@ def result(make, features, labels, task):
     """The result of a search, and its `Work`."""
     space = metrics.EmbeddingSpace(features, labels)
     space.search = make(space)
-    found = space.neighbours(task) if isinstance(task, int) else metrics.per_query([task], space)[task]
-    return found, space.search.work
+    values = space.neighbours(task) if isinstance(task, int) else metrics.per_query([task], space)[task]
+    return values, space.search.work
 
 
 def bare(features, task) -> None:
     import faiss
 
-    faiss.knn(features, features, min((task if isinstance(task, int) else 1000) + 1, len(features)))
+    depth = task if isinstance(task, int) else 1000
+    faiss.knn(features, features, min(depth + 1, len(features)))
 
 
 def timed(call):
@@ -150,60 +149,51 @@ def timed(call):
     before = memory("VmRSS")
     wall = time.perf_counter()
     cpu = time.process_time()
-    found = call()
-    return found, (time.perf_counter() - wall, time.process_time() - cpu, memory("VmHWM") - before)
+    value = call()
+    return value, (time.perf_counter() - wall, time.process_time() - cpu, memory("VmHWM") - before)
 
 
 def check_ties() -> None:
     """Stop where the two searches differ on samples with many copies and equal distances, or a collapsed space."""
     features, labels = data("cub", TIED, 16)
     features = np.round(3 * features)
-    features[400:600], features[800:1100] = features[:200], features[7]
+    features[400:600] = features[:200]
+    features[800:1100] = features[7]
     for name, tied in (("rounded, with copies", features), ("collapsed", np.tile(features[:1], (TIED, 1)))):
         for task in (5, 300, TIED - 1, "mAP_1000", "mAP", "mrr", "map_r"):
-            one, other = (result(make, tied, labels, task)[0] for make in (Search, Simple))
-            if not np.array_equal(one, other, equal_nan=True):
-                raise SystemExit(f"{name}, {task}: the searches differ in {np.not_equal(one, other).sum()} places")
+            ours, simple = (result(make, tied, labels, task)[0] for make in (Search, Simple))
+            if not np.array_equal(ours, simple, equal_nan=True):
+                raise SystemExit(f"{name}, {task}: the searches differ in {np.not_equal(ours, simple).sum()} places")
     print(f"{TIED} samples, rounded with copies, and collapsed: equal ranks")
 
 
 def compare(size: str, tasks, options) -> None:
     """Time the contestants of a size in turn and print the medians."""
-    rows, kind, every = SIZES[size]
+    rows, kind, all_tasks = SIZES[size]
     features, labels = data(kind, rows, 128)
-    for task in [task for task in every if not tasks or str(task) in tasks]:
+    for task in [task for task in all_tasks if not tasks or str(task) in tasks]:
         figures = {}
         values = {}
         works = {}
         for _ in range(options.repeats):
             for name, make in SEARCHES.items():
-                (values[name], works[name]), found = timed(
-                    lambda make=make, task=task: result(make, features, labels, task)
-                )
-                figures.setdefault(name, []).append(found)
-            figures.setdefault("faiss", []).append(timed(lambda task=task: bare(features, task))[1])
-        what = f"{task} nearest" if isinstance(task, int) else task
-        print(f"\n{size}, {rows:,} x 128, {what}: {options.threads} threads, median of {options.repeats}")
+                search = functools.partial(result, make, features, labels, task)
+                (values[name], works[name]), measured = timed(search)
+                figures.setdefault(name, []).append(measured)
+            _, measured = timed(functools.partial(bare, features, task))
+            figures.setdefault("faiss", []).append(measured)
+        title = f"{task} nearest" if isinstance(task, int) else task
+        print(f"\n{size}, {rows:,} x 128, {title}: {options.threads} threads, median of {options.repeats}")
         print(f"{'':12}{'seconds':>9}{'CPU s':>9}{'peak MB':>9}{'of search, wall':>17}{'CPU':>7}  ranks")
-        medians = {
-            name: [statistics.median(part) for part in zip(*found, strict=True)] for name, found in figures.items()
-        }
+        medians = {name: np.median(measured, axis=0) for name, measured in figures.items()}
         for name, (wall, cpu, peak) in medians.items():
             ratios = wall / medians["search"][0], cpu / medians["search"][1]
-            same = (
-                ""
-                if name not in values
-                else "equal"
-                if np.array_equal(values[name], values["search"], equal_nan=True)
-                else "DIFFER"
-            )
-            print(
-                (
-                    f"{name:12}{wall:9.2f}{cpu:9.2f}{peak:9.0f}{ratios[0]:17.2f}{ratios[1]:7.2f}  {same}  "
-                    f"{works.get(name, '')}"
-                ),
-                flush=True,
-            )
+            verdict = ""
+            if name in values:
+                is_equal = np.array_equal(values[name], values["search"], equal_nan=True)
+                verdict = "equal" if is_equal else "DIFFER"
+            line = f"{name:12}{wall:9.2f}{cpu:9.2f}{peak:9.0f}{ratios[0]:17.2f}{ratios[1]:7.2f}  {verdict}  "
+            print(f"{line}{works.get(name, '')}", flush=True)
 
 
 def main() -> None:

@@ -1,9 +1,8 @@
-"""Memory and time of the class vectors' part of a step: 200,000 classes of 128 in 1, 2 and 4 processes, all vectors and
-a tenth of them drawn.
+"""Memory and time of the class vectors' part of a step: 200,000 classes of 128 in 1, 2 and 4 processes.
 
-Each process gets the embeddings of the whole batch, computes the loss and steps Adam. Its memory is what is resident
-after the steps, and the peak in them, less what was before the vectors. On the CPU, by gloo; run it by itself, with as
-many idle cores as processes.
+Once with all vectors, and once with a tenth of them drawn. Each process gets the embeddings of the whole batch,
+computes the loss and steps Adam. Its memory is what is resident after the steps, and the peak in them, less what was
+before the vectors. On the CPU, by gloo; run it by itself, with as many idle cores as processes.
 
 `--traffic` counts instead the bytes that a process hands to torch.distributed in a step of the program (conv4, images
 of 16 x 16), times what a ring sends of each, beside the formulas of docs/scale.md for a softmax; what it writes to its
@@ -37,16 +36,18 @@ from utilities.errors import OneLineParser
 from utilities.numbers import number, whole
 
 FLAGS = ("classes", "dimensions", "bs", "steps", "loss")
+# callers in engine/ranks.py
 PARTS = {
     "mean_": "averaged gradients",
     "gather": "outputs, labels",
     "sum_of": "outputs' gradient",
     "_reduced": "the loss's sums",
-}  # callers in engine/ranks.py
+}
+# bytes that a ring of n sends for each byte handed to it
 SENT = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "all_gather": lambda n: n - 1,
-}  # bytes that a ring of n sends for each byte handed to it
+}
 
 
 def resident() -> float:
@@ -93,17 +94,15 @@ def counted():
 
     def counting(name, call):
         def counts(*arguments):
-            handed[sys._getframe(1).f_code.co_name, name] += next(
-                argument for argument in arguments[::-1] if torch.is_tensor(argument)
-            ).nbytes
+            tensors = [argument for argument in arguments if torch.is_tensor(argument)]
+            handed[sys._getframe(1).f_code.co_name, name] += tensors[-1].nbytes
             return call(*arguments)
 
         return counts
 
     calls = {name: counting(name, getattr(torch.distributed, name)) for name in SENT}
-    refused = dict.fromkeys(
-        ("broadcast", "broadcast_object_list", "send", "recv")
-    )  # a step that used one would end in an error
+    # a step that used one would end in an error
+    refused = dict.fromkeys(("broadcast", "broadcast_object_list", "send", "recv"))
     with mock.patch.multiple(torch.distributed, **calls, **refused):
         yield handed
 
@@ -139,25 +138,28 @@ def traffic(loss: str, classes: int, dimensions: int, bs: int, share: float, *sh
             before = written()
             step(batch)
             sockets = written() - before
-    averaged = sum(p.numel() for p in network.parameters() if p.requires_grad) + (
-        0 if sharded else classes * dimensions
-    )
+    averaged = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    if not sharded:
+        averaged += classes * dimensions
     formulas = {
         "mean_": 8 * averaged,
         "gather": (4 * dimensions + 8) * bs,
         "sum_of": 8 * bs * dimensions,
-        "_reduced": (40 * bs + 8) * bool(sharded),
+        "_reduced": 40 * bs + 8 if sharded else 0,
     }
     formulas = [formulas[caller] * (ranks.size - 1) / ranks.size for caller in PARTS]
-    sent = [
-        sum(size * SENT[name](ranks.size) for (of, name), size in handed.items() if of == caller) for caller in PARTS
-    ]
+    sent_by = dict.fromkeys(PARTS, 0)
+    for (caller, name), size in handed.items():
+        if caller in sent_by:
+            sent_by[caller] += size * SENT[name](ranks.size)
+    sent = list(sent_by.values())
     pairs = zip([*sent, sockets], [*formulas, sum(formulas)], strict=True)
     cells = [
-        f"{found:,.0f} / {wanted:,.0f} = {found / wanted:.3f}" if wanted else f"{found:,.0f} / 0"
-        for found, wanted in pairs
+        f"{count:,.0f} / {expected:,.0f} = {count / expected:.3f}" if expected else f"{count:,.0f} / 0"
+        for count, expected in pairs
     ]
-    return f"| {ranks.size} | {'in shards' if sharded else 'whole'} | {share:g} | {' | '.join(cells)} |"
+    vectors = "in shards" if sharded else "whole"
+    return f"| {ranks.size} | {vectors} | {share:g} | {' | '.join(cells)} |"
 
 
 def main(argv=None) -> None:
@@ -174,35 +176,36 @@ def main(argv=None) -> None:
     parser.add_argument("--loss", choices=criteria.divisible(), default="arcface")
     parser.add_argument("--traffic", action="store_true", help="count the bytes of a step, in 2 or more processes")
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args(argv)
-    sizes = given.loss, given.classes, given.dimensions, given.bs
-    if given.row:
+    arguments = parser.parse_args(argv)
+    sizes = arguments.loss, arguments.classes, arguments.dimensions, arguments.bs
+    if arguments.row:
         with several_processes():
-            if given.traffic:
+            if arguments.traffic:
                 print(
-                    *(traffic(*sizes, share, *flags) for flags in ((), ("--shard_classes",)) for share in given.share),
+                    *(
+                        traffic(*sizes, share, *flags)
+                        for flags in ((), ("--shard_classes",))
+                        for share in arguments.share
+                    ),
                     sep="\n",
                 )
             else:
-                print(measure(*sizes, given.share[0], given.steps))
+                print(measure(*sizes, arguments.share[0], arguments.steps))
         return
-    if given.traffic:
+    if arguments.traffic:
         columns = ["vectors", "drawn", *PARTS.values(), "all, at the sockets"]
     else:
         columns = ["drawn", "vectors, MiB a process", "resident, MiB", "peak, MiB", "ms a step"]
     print(f"| processes | {' | '.join(columns)} |\n|-|{'-|' * len(columns)}", flush=True)
-    for shares in [given.share] if given.traffic else [[share] for share in given.share]:
-        for n in given.processes:
-            words = [word for flag in FLAGS for word in (f"--{flag}", str(getattr(given, flag)))]
-            words += ["--share", *map(str, shares), *["--traffic"] * given.traffic]
-            command = [
-                sys.executable,
-                *"-m torch.distributed.run --standalone --nproc_per_node".split(),
-                str(n),
-                __file__,
-                "--row",
-                *words,
-            ]
+    share_lists = [arguments.share] if arguments.traffic else [[share] for share in arguments.share]
+    for shares in share_lists:
+        for n in arguments.processes:
+            words = [word for flag in FLAGS for word in (f"--{flag}", str(getattr(arguments, flag)))]
+            words += ["--share", *map(str, shares)]
+            if arguments.traffic:
+                words.append("--traffic")
+            torchrun = f"-m torch.distributed.run --standalone --nproc_per_node {n}".split()
+            command = [sys.executable, *torchrun, __file__, "--row", *words]
             subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 

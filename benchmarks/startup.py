@@ -17,11 +17,11 @@ def seconds(*command: str) -> float:
 
 if __name__ == "__main__":
     commands = {"import torch": ("-c", "import torch"), "main.py --help": ("main.py", "--help")}
-    taken = {name: [] for name in commands}
+    times = {name: [] for name in commands}
     for _ in range(7):
         for name, command in commands.items():
-            taken[name].append(seconds(*command))
-    medians = {name: statistics.median(values) for name, values in taken.items()}
+            times[name].append(seconds(*command))
+    medians = {name: statistics.median(values) for name, values in times.items()}
     for name, value in medians.items():
         print(f"{name:16} {value:.2f} s")
     print(f"ratio            {medians['main.py --help'] / medians['import torch']:.2f}   (target: at most 1.5)")
