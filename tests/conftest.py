@@ -39,9 +39,7 @@ def _modules(folder, files):
 
 
 def save_time():
-    """What tests repeat a thousand times is done once: folders of plug-ins are listed, and the parser built, anew only
-    where plug-ins are others.
-    """
+    """Do once what tests repeat: folders of plug-ins are listed, and the parser built, anew only for other plug-ins."""
     import torch
 
     import parameters
@@ -50,13 +48,12 @@ def save_time():
     build = parameters.get_parser
     of_plug_ins = functools.cache(lambda names: build())
     parameters.get_parser = lambda: copy.copy(
-        of_plug_ins(tuple(tuple(found.names()) for found in parameters.REGISTRIES.values()))
+        of_plug_ins(tuple(tuple(registry_of_kind.names()) for registry_of_kind in parameters.REGISTRIES.values()))
     )
     gc.freeze()  # a search collects after each trial: not what was imported
     if not torch.cuda.is_available():  # manual_seed keeps its caller's stack for each kind of device that may come
-        torch.cuda.random._lazy_call = torch.xpu.random._lazy_call = torch.mtia._lazy_call = lambda *calls, **kinds: (
-            None
-        )
+        for module in (torch.cuda.random, torch.xpu.random, torch.mtia):
+            module._lazy_call = lambda *arguments, **options: None
 
 
 def pytest_configure(config):
@@ -140,7 +137,7 @@ def without_pictures(request, drawing):
         patch.setitem(groups.STYLE, "pdf.fonttype", 3)  # fonts as TrueType take half of the time of a figure
         if not getattr(request.module, "PICTURES", False):
             for owner, name in drawing:
-                patch.setattr(owner, name, lambda *about: [])
+                patch.setattr(owner, name, lambda *arguments: [])
         yield
 
 
@@ -162,8 +159,8 @@ def train(data, folder, *words):
 
     argv = [word for word in run_words(data, folder, *FINISHED, *words) if word != "--no_records"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outputs, "draw_pictures", lambda *about: [])
-        patch.setattr(outputs, "draw_curves", lambda *about: None)
+        patch.setattr(outputs, "draw_pictures", lambda *arguments: [])
+        patch.setattr(outputs, "draw_curves", lambda *arguments: None)
         return main.main(parameters.resolve(argv)).folder
 
 

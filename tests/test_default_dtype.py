@@ -43,9 +43,9 @@ def under_both(result):
     return results
 
 
-def same(one, other) -> bool:
+def is_same(first, second) -> bool:
     """Equal in type and value, arrays and tensors included."""
-    return type(one) is type(other) and np.array_equal(np.asarray(one), np.asarray(other), equal_nan=True)
+    return type(first) is type(second) and np.array_equal(np.asarray(first), np.asarray(second), equal_nan=True)
 
 
 @pytest.mark.parametrize("tile", [8192, 16])
@@ -60,15 +60,15 @@ def test_metrics(monkeypatch, tile, device, dtype):
     )
     gallery = torch.randn(45, 5, dtype=dtype, generator=generator)
     gallery_labels = torch.arange(45) % 6
-    of_levels = [torch.stack([given, given % 2], 1) for given in (labels, gallery_labels)]
+    of_levels = [torch.stack([level, level % 2], 1) for level in (labels, gallery_labels)]
     for reference in ((), (gallery, of_levels[1])):
-        one, other = under_both(
+        single, double = under_both(
             lambda reference=reference: metrics.compute(
                 NAMES, features, of_levels[0], *reference, device=device, groups=labels % 2
             )
         )
-        assert list(one) == list(other) == NAMES
-        assert all(same(one[name], other[name]) for name in NAMES)
+        assert list(single) == list(double) == NAMES
+        assert all(is_same(single[name], double[name]) for name in NAMES)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -80,8 +80,8 @@ def test_miners(dtype):
             miner = batch_mining.select(name, loss="triplet", embed_dim=DIMENSIONS, **MINER_FLAGS.get(name, {}))
             return list(miner(batch, LABELS)), {key: float(value) for key, value in miner.stats.items()}
 
-        (one, stats), (other, other_stats) = under_both(mined)
-        assert all(same(a, b) for a, b in zip(one, other, strict=True))
+        (single, stats), (double, other_stats) = under_both(mined)
+        assert all(is_same(a, b) for a, b in zip(single, double, strict=True))
         assert stats == pytest.approx(other_stats)
 
     assert not failures(
@@ -114,10 +114,10 @@ def test_criteria(dtype):
             )
             return [loss.detach(), rows.grad]
 
-        one, other = under_both(computed)
-        assert one[0].dtype == other[0].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-        assert one[1].dtype == other[1].dtype == dtype
-        torch.testing.assert_close(one, other)
+        single, double = under_both(computed)
+        assert single[0].dtype == double[0].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        assert single[1].dtype == double[1].dtype == dtype
+        torch.testing.assert_close(single, double)
 
     assert not failures(((name,) for name in criteria.REGISTRY.names() if name not in ADAPTERS), check)
 
@@ -129,7 +129,7 @@ def test_samplers_and_networks():
             sampler.precompute_indices()
             return torch.tensor(sum(sampler, []))
 
-        assert same(*under_both(batches))
+        assert is_same(*under_both(batches))
 
     assert not failures(((name,) for name in datasampler.REGISTRY.names()), check)
 
@@ -138,6 +138,6 @@ def test_samplers_and_networks():
         images = torch.randint(256, (2, 3, network.input_size, network.input_size), dtype=torch.uint8)
         return network.eval()(images)[0]
 
-    one, other = under_both(embedded)
-    assert one.dtype == torch.float32 and other.dtype == torch.float64
-    torch.testing.assert_close(one, other.float(), rtol=1e-3, atol=1e-4)
+    single, double = under_both(embedded)
+    assert single.dtype == torch.float32 and double.dtype == torch.float64
+    torch.testing.assert_close(single, double.float(), rtol=1e-3, atol=1e-4)

@@ -56,8 +56,8 @@ def anchors(page):
 def targets(page):
     """What the page links to or shows, web addresses aside."""
     text = prose(page)
-    found = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|href)="([^"]+)"', text)
-    return [target for target in found if not re.match(r"\w+:", target)]
+    addresses = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|href)="([^"]+)"', text)
+    return [target for target in addresses if not re.match(r"\w+:", target)]
 
 
 def test_links_lead_somewhere_every_page_is_in_the_index_and_every_picture_is_shown():
@@ -66,9 +66,9 @@ def test_links_lead_somewhere_every_page_is_in_the_index_and_every_picture_is_sh
     for page in PAGES:
         for target in targets(page):
             path, _, anchor = target.partition("#")
-            there = (page.parent / path).resolve() if path else page
-            linked.setdefault(page, set()).add(there)
-            if not (there.exists() and ROOT in there.parents and (not anchor or anchor in anchors(there))):
+            file = (page.parent / path).resolve() if path else page
+            linked.setdefault(page, set()).add(file)
+            if not (file.exists() and ROOT in file.parents and (not anchor or anchor in anchors(file))):
                 wrong.append(f"{named(page)}: {target}")
     index = DOCS / "index.md"
     wrong += [named(page) for page in DOCS.rglob("*.md") if page not in linked[index] | {index}]
@@ -112,8 +112,8 @@ def run_folder(tmp_path_factory):
 def wrong_in(command, run_folder, tmp_path):
     """Parse a quoted command by its program's own parser. Returns what is wrong with it, None where nothing is."""
     text = RUN_FOLDER.sub(str(run_folder), command).replace("$datapath", "Datasets")
-    for mine, there in NEW_PLUG_IN.items():
-        text = text.replace(mine, there)
+    for mine, written in NEW_PLUG_IN.items():
+        text = text.replace(mine, written)
     program, *words = shlex.split(text, comments=True)[1:]
     if program == "-c":
         compile(words[0], command, "exec")
@@ -171,8 +171,8 @@ def test_quoted_commands_parse(run_folder, tmp_path, monkeypatch, capsys):
     wrong = {}
     for page, command in COMMANDS:
         try:
-            found = wrong_in(command, run_folder, tmp_path)
+            fault = wrong_in(command, run_folder, tmp_path)
         except (SystemExit, Exception) as error:
-            found = f"{error} {capsys.readouterr().err}"
-        wrong |= {f"{page}: {command}": found} if found else {}
+            fault = f"{error} {capsys.readouterr().err}"
+        wrong |= {f"{page}: {command}": fault} if fault else {}
     assert not wrong

@@ -88,21 +88,19 @@ def test_what_is_imported_is_in_a_file():
     needed = [line for name in bringing for line in metadata.requires(name) if "extra" not in line]
     brought = {canonical(Requirement(line).name) for line in needed}
     distributions = provenance._distributions()  # importlib's take a second
-    own = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in sources()} | {
+    project = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in sources()} | {
         path.stem for path in (ROOT / "docs").glob("*.py")
     }
     foreign = (
         {name for path in sources() for name in imported(path)}
-        - own
+        - project
         - set(sys.stdlib_module_names)
         - {"*", "torchcodec"}
     )
     assert {"torch", "faiss", "sklearn", "yaml", "PIL", "pytest"} <= foreign
-    assert not {
-        name
-        for name in foreign
-        if not {canonical(one) for one in distributions.get(name, [name])} & ({*LISTED} | brought)
-    }
+    allowed = {*LISTED} | brought
+    for name in foreign:
+        assert allowed.intersection(map(canonical, distributions.get(name, [name]))), name
 
 
 # -------------------------------------------------------------------------------------------------------------------
@@ -118,16 +116,16 @@ def said_by_make(*words):
 
 @pytest.mark.parametrize(("torch", "size"), [("gpu", "4.1 GB"), ("cpu", "0.4 GB")])
 def test_the_demo_says_the_sizes_before_it_downloads_and_installs_by_choice(torch, size):
-    said = said_by_make("demo", f"TORCH={torch}", "TORCH_INDEX=https://mirror.example/cpu")
-    words = (f"downloads {size}", "pip install", "main.py --config demo_glyphs")
-    places = [next(number for number, line in enumerate(said) if word in line) for word in words]
+    output = said_by_make("demo", f"TORCH={torch}", "TORCH_INDEX=https://mirror.example/cpu")
+    text = "\n".join(output)
+    places = [text.index(word) for word in (f"downloads {size}", "pip install", "main.py --config demo_glyphs")]
     assert places == sorted(places)
-    (install,) = [line for line in said if "pip install" in line]
-    files, more = {
+    (install,) = [line for line in output if "pip install" in line]
+    files, index = {
         "gpu": ("requirements.txt", ""),
         "cpu": ("requirements/cpu.txt", " --extra-index-url https://mirror.example/cpu"),
     }[torch]
-    assert f"-r {files} -r requirements/dev.txt{more} -c requirements/constraints.txt" in install
+    assert f"-r {files} -r requirements/dev.txt{index} -c requirements/constraints.txt" in install
     assert ("index" not in install) if torch == "gpu" else ("requirements.txt" not in install), (
         "which asks for faiss-gpu"
     )

@@ -68,12 +68,12 @@ ANGULAR = (
 def changes():
     """(line there, line here) of the page's table."""
     rows = re.findall(r"^\| (.*?) \| (.*?) \|$", PAGE[PAGE.index("Lines to change") :], re.MULTILINE)[1:]
-    return [(re.findall(r"`([^`]+)`", there), re.findall(r"`([^`]+)`", here)) for there, here in rows]
+    return [(re.findall(r"`([^`]+)`", icml), re.findall(r"`([^`]+)`", ours)) for icml, ours in rows]
 
 
 def changed(text):
     """A file with the page's changes."""
-    table = {there[0]: here for there, here in changes() if there}
+    table = {icml[0]: ours for icml, ours in changes() if icml}
     text = text.replace("import batchminer\n", "")
     for line in (
         "ALLOWED_MINING_OPS = list(batchminer.BATCHMINING_METHODS.keys())",
@@ -92,7 +92,7 @@ def changed(text):
 def criterion(tmp_path, monkeypatch):
     """A loss of a file in another folder."""
 
-    def of(name, text, **flags):
+    def make(name, text, **flags):
         (tmp_path / f"{name}.py").write_text(text)
         return criteria.select(name, n_classes=3, embed_dim=4, **flags)
 
@@ -105,7 +105,7 @@ def criterion(tmp_path, monkeypatch):
 
     monkeypatch.setattr(type(criteria.REGISTRY), "names", with_folder)
     importlib.invalidate_caches()
-    return of
+    return make
 
 
 X = torch.randn(9, 4, generator=torch.Generator().manual_seed(2))
@@ -113,8 +113,8 @@ Y = torch.arange(3).repeat_interleave(3)
 
 
 def test_the_files_run_after_the_changes(criterion):
-    found = criterion("icml_softmax", changed(SOFTMAX))(X, Y)
-    assert found.item() == pytest.approx(torch.log(torch.tensor(3.0)).item())
+    loss = criterion("icml_softmax", changed(SOFTMAX))(X, Y)
+    assert loss.item() == pytest.approx(torch.log(torch.tensor(3.0)).item())
     flags = {"loss_triplet_distance": "euclidean"}
     ours = criteria.select("triplet", batchminer=batch_mining.select("all"), **flags)
     theirs = criterion("icml_triplet", changed(TRIPLETS), batchminer=batch_mining.select("all"))

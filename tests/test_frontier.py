@@ -426,11 +426,11 @@ def test_every_preset_is_run_with_five_seeds_and_the_script_and_the_page_say_wha
     status = launcher.main(
         [str(SCRIPT), "--list", "--filter", r"DiVA.*seed 4\b", "--", "--save_path", str(tmp_path)]
     )  # `opts` reads all presets
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
         status == 0
-        and "failed" not in told
-        and told.count("python main.py --config") == sum(name.startswith("diva") for name in FACTS)
+        and "failed" not in output
+        and output.count("python main.py --config") == sum(name.startswith("diva") for name in FACTS)
     )
     rows = [
         line
@@ -462,33 +462,19 @@ def dry_run(name, tiny, capsys):
     per_class = FACTS[name][2] or 4
     bs = str(4 * per_class if per_class < 5 else 2 * per_class)
     chunks = ["--chunk_size", str(2 * per_class)] if name.startswith("recallatk") else []
-    small = (
-        ["--bs", "4", "--samples_per_class", "2"]
-        if name.endswith("market1501")
-        else ["--bs", "8" if name.endswith("inaturalist2018") else bs]
-    )  # of two persons
+    small = ["--bs", bs]
+    if name.endswith("market1501"):  # of two persons
+        small = ["--bs", "4", "--samples_per_class", "2"]
+    elif name.endswith("inaturalist2018"):
+        small = ["--bs", "8"]
     resized = ["--resize_mode", "short"] if FACTS[name][8] == 0 else []  # the dry run's own --resize_size
     if name.startswith("language"):
         splits = datasets.select(dataset_of(name), source_path=str(tiny), allow_partial_dataset=True)
         names = list(splits["training"].class_names.values())
         np.savez(tiny / "vectors.npz", names=names, vectors=np.eye(len(names)))
         chunks = ["--language_vectors", str(tiny / "vectors.npz")]
-    pass_dry_run(
-        [
-            "--config",
-            name,
-            "--source",
-            str(tiny),
-            *small,
-            "--eval_bs",
-            "8",
-            *chunks,
-            *resized,
-            "--iterations_per_epoch",
-            "1",
-        ],
-        capsys,
-    )
+    words = ["--config", name, "--source", str(tiny), *small, *chunks, *resized]
+    pass_dry_run([*words, *"--eval_bs 8 --iterations_per_epoch 1".split()], capsys)
 
 
 @pytest.mark.parametrize(

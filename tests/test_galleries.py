@@ -18,6 +18,7 @@ import parameters
 from evaluation import from_splits, queries
 from runs import RunFolder
 from tests.kit import processes
+from tests.kit.runs import on_folder
 from utilities.errors import UserError
 
 command = importlib.import_module("evaluation.__main__")
@@ -25,11 +26,11 @@ METRICS = ["e_recall@1", "map_r", "mAP_c", "nmi", "dists@intra", "rho_spectrum@1
 plain = datasets.select
 
 
-def select(*arguments, **named):
+def select(*arguments, **options):
     """`datasets.select`, whose test images say by their place in their class what they are; two next to each other are
     a sequence.
     """
-    splits = plain(*arguments, **named)
+    splits = plain(*arguments, **options)
     test = splits["testing"]
     places = np.array([int(Path(path).stem) for path in test.paths])
     test.is_query = places < 4
@@ -44,22 +45,12 @@ def with_roles(monkeypatch):
     monkeypatch.setattr(datasets.REGISTRY.module("folder"), "EVALUATION_METRICS", METRICS, raising=False)
 
 
-def flags(data, parent, *more):
-    return parameters.read(
-        [
-            "--dataset",
-            "folder",
-            "--dataset_folder_path",
-            str(data),
-            "--save_path",
-            str(parent),
-            *(
-                "--arch conv4_normalize --embed_dim 8 --loss triplet --batch_mining semihard --bs 8 --n_epochs 2 "
-                "--kernels 0 --lr 0.001 --group Roles --plot_every 0 --crop_size 32 --resize_size 36"
-            ).split(),
-            *more,
-        ]
-    )
+def flags(data, parent, *words):
+    run = (
+        "--arch conv4_normalize --embed_dim 8 --loss triplet --batch_mining semihard --bs 8 --n_epochs 2 "
+        "--kernels 0 --lr 0.001 --group Roles --plot_every 0 --crop_size 32 --resize_size 36"
+    ).split()
+    return parameters.read(on_folder(data, parent, *run, *words))
 
 
 def summary_of(folder):
@@ -71,38 +62,40 @@ def measured(file):
     x = file["features"]
     y = file["labels"]
     rows = np.flatnonzero(file["is_query"])
-    kept = np.flatnonzero(file["is_gallery"])
+    gallery = np.flatnonzero(file["is_gallery"])
     firsts = []
     for row in rows:
         may = [
             j
-            for j in kept
+            for j in gallery
             if j != row and not (file["sequence"][j] >= 0 and file["sequence"][j] == file["sequence"][row])
         ]
         firsts.append(
             y[min(may, key=lambda j: (np.square(x[j].astype(float) - x[row].astype(float)).sum(), j))] == y[row]
         )
     either = np.flatnonzero(file["is_query"] | file["is_gallery"])
-    whole = metrics.compute(["nmi", "dists@intra", "rho_spectrum@1"], x[either], y[either], seed=1)
-    return {"e_recall@1": float(np.mean(firsts)), **whole}
+    clustering = metrics.compute(["nmi", "dists@intra", "rho_spectrum@1"], x[either], y[either], seed=1)
+    return {"e_recall@1": float(np.mean(firsts)), **clustering}
 
 
 @pytest.mark.long
 def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, capsys, monkeypatch, with_pictures):
-    shown = []
+    pictures = []
     monkeypatch.setattr(
         queries,
         "nearest",
-        lambda task, *rest, of=queries.nearest: shown.append((task, of(task, *rest))) or shown[-1][1],
+        lambda task, *arguments, nearest=queries.nearest: (
+            pictures.append((task, nearest(task, *arguments))) or pictures[-1][1]
+        ),
     )
     run = main.main(flags(folder_data, tmp_path, "--dump_embeddings"))
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     text = "16 queries search in 12 images, its gallery"
     assert (
-        said.count(text) == 1
-        and said.count("metrics  --evaluation_metrics: those published for folder: e_recall@1 map_r") == 1
+        output.count(text) == 1
+        and output.count("metrics  --evaluation_metrics: those published for folder: e_recall@1 map_r") == 1
     )
-    assert run.opt.evaluation_metrics == METRICS and "4 of 16 queries have no image of their class to find" in said
+    assert run.opt.evaluation_metrics == METRICS and "4 of 16 queries have no image of their class to find" in output
     summary = summary_of(run.folder)
     assert list(summary["roles"]) == ["test"] and text in summary["roles"]["test"]
     assert "of queries and gallery together, 22 images" in summary["roles"]["test"]
@@ -114,11 +107,11 @@ def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, cap
         roles = {name: file[name].tolist() for name in ("is_query", "is_gallery", "sequence")}
     with np.load(run.folder / "embeddings_train.npz") as file:
         assert "is_query" not in file.files and "sequence" not in file.files
-    again = command.main([str(run.folder / "embeddings_test.npz"), "--evaluation_metrics", *METRICS])
-    assert again == pytest.approx(values, abs=1e-12)
-    assert shown
-    for task, found in shown:  # what the pictures of the best epochs show
-        assert all(roles["is_gallery"][task.gallery.ids[index]] for few in found for index in few)
+    remeasured = command.main([str(run.folder / "embeddings_test.npz"), "--evaluation_metrics", *METRICS])
+    assert remeasured == pytest.approx(values, abs=1e-12)
+    assert pictures
+    for task, neighbours in pictures:  # what the pictures of the best epochs show
+        assert all(roles["is_gallery"][task.gallery.ids[index]] for columns in neighbours for index in columns)
         assert all(roles["is_query"][row] for row in task.queries.ids)
         assert len(task.gallery) == sum(roles["is_gallery"])
     evaluated = main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder)]))
@@ -133,8 +126,8 @@ def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, cap
 
 
 def test_flags_of_evaluation(with_roles, folder_data, tmp_path):
-    more = "--eval_reference_set compared_to_sets_combined --eval_pca 4 --use_tv_split --tv_split_perc 0.5".split()
-    summary = summary_of(main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--no_records", *more)).folder)
+    words = "--eval_reference_set compared_to_sets_combined --eval_pca 4 --use_tv_split --tv_split_perc 0.5".split()
+    summary = summary_of(main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--no_records", *words)).folder)
     assert 0 <= summary["selected"]["values"]["test"]["map_r"] <= 1
     assert "16 queries search in 36 images, the gallery of train, val, test" in summary["roles"]["test"]
 
@@ -172,34 +165,26 @@ def test_folds_and_their_ensemble(with_roles, data, tmp_path):
 
 
 def run_with_roles(rank, words):
-    """What `_processes.whole_run` does, on data with roles."""
+    """`processes.whole_run` on data with roles."""
     datasets.select = select
     processes.whole_run(rank, words)
 
 
 @pytest.mark.long
 def test_several_processes_measure_what_one_does(with_roles, folder_data, tmp_path):
-    words = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(folder_data),
-        *(
-            "--arch conv4_frozen_normalize --embed_dim 8 --kernels 0 --loss contrastive --bs 8 --n_epochs 1 "
-            "--evaluation_metrics"
-        ).split(),
-        *METRICS,
-        *"--no_records --plot_every 0 --dump_embeddings --crop_size 32 --resize_size 36".split(),
-    ]
-    one = main.main(parameters.read([*words, "--save_path", str(tmp_path / "one")]))
-    processes.spawned(2, run_with_roles, [*words, "--save_path", str(tmp_path / "two")])
+    words = (
+        "--arch conv4_frozen_normalize --embed_dim 8 --kernels 0 --loss contrastive --bs 8 --n_epochs 1 "
+        "--no_records --plot_every 0 --dump_embeddings --crop_size 32 --resize_size 36 --evaluation_metrics"
+    ).split() + METRICS
+    single = main.main(parameters.read(on_folder(folder_data, tmp_path / "one", *words)))
+    processes.spawned(2, run_with_roles, on_folder(folder_data, tmp_path / "two", *words))
     two = next((tmp_path / "two").rglob("summary.json")).parent
-    expected = summary_of(one.folder)
-    found = summary_of(two)
-    assert expected["roles"] == found["roles"]
-    assert found["selected"]["values"]["test"] == pytest.approx(expected["selected"]["values"]["test"], abs=1e-4)
+    expected = summary_of(single.folder)
+    actual = summary_of(two)
+    assert expected["roles"] == actual["roles"]
+    assert actual["selected"]["values"]["test"] == pytest.approx(expected["selected"]["values"]["test"], abs=1e-4)
     with np.load(two / "embeddings_test.npz") as file:
-        assert measured(file)["e_recall@1"] == pytest.approx(found["selected"]["values"]["test"]["e_recall@1"])
+        assert measured(file)["e_recall@1"] == pytest.approx(actual["selected"]["values"]["test"]["e_recall@1"])
 
 
 def test_the_ensemble_joins_roles(with_roles, folder_data):

@@ -49,9 +49,10 @@ def everywhere(names, on_cpu):
     def decorate(check):
         @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
         def test(device):
+            checked = names if device == "cuda" else on_cpu
             with runs_on(device):
-                found = failures(((device, name) for name in (names if device == "cuda" else on_cpu)), check)
-            assert not found, "\n".join(found)
+                failed = failures(((device, name) for name in checked), check)
+            assert not failed, "\n".join(failed)
 
         return test
 
@@ -76,7 +77,7 @@ class DrawnOnCpu(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def moved(tensors: dict, device) -> dict:
+def on_device(tensors: dict, device) -> dict:
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
@@ -93,10 +94,10 @@ def same_loss(name: str, device: str, mine_pairs: bool, compared: dict) -> None:
     elsewhere = copy.deepcopy(on_cpu).to(device)
     with DrawnOnCpu():
         expected = run(on_cpu, batch, labels, **compared)
-        found = run(elsewhere, batch.to(device), labels.to(device), **moved(compared, device))
-    for one, other in zip((*expected[:2], *expected[2]), (*found[:2], *found[2]), strict=True):
-        assert other.device.type == device
-        torch.testing.assert_close(other.cpu(), one, **EXACT)
+        actual = run(elsewhere, batch.to(device), labels.to(device), **on_device(compared, device))
+    for value, device_value in zip((*expected[:2], *expected[2]), (*actual[:2], *actual[2]), strict=True):
+        assert device_value.device.type == device
+        torch.testing.assert_close(device_value.cpu(), value, **EXACT)
     assert expected[1].abs().sum() > 0
 
 
@@ -104,12 +105,12 @@ def same_loss(name: str, device: str, mine_pairs: bool, compared: dict) -> None:
 def test_criteria_are_those_of_the_cpu(device, name):
     """Also of mined pairs, and against a reference."""
     module = criteria.REGISTRY.module(name)
-    for mine_pairs in [False, True] if getattr(module, "MINES_PAIRS", False) else [False]:
-        same_loss(name, device, mine_pairs, {})
-    for n_classes in (
-        (N_CLASSES, 60) if takes_reference(module.Criterion) else ()
-    ):  # negatives of few positives are met in blocks
-        same_loss(name, device, False, exact_reference(labels_of(module), n_classes))
+    same_loss(name, device, False, {})
+    if getattr(module, "MINES_PAIRS", False):
+        same_loss(name, device, True, {})
+    if takes_reference(module.Criterion):
+        for n_classes in (N_CLASSES, 60):  # negatives of few positives are met in blocks
+            same_loss(name, device, False, exact_reference(labels_of(module), n_classes))
 
 
 def in_order(mined) -> list:
@@ -130,7 +131,7 @@ def test_miners_find_the_tuples_of_the_cpu(device, case):
         miners.append(batch_mining.select(name, loss="triplet", embed_dim=batch.shape[1]))
         torch.manual_seed(3)
         with DrawnOnCpu():
-            mined.append(miners[-1](batch.to(place), labels.to(place), **moved(compared, place)))
+            mined.append(miners[-1](batch.to(place), labels.to(place), **on_device(compared, place)))
     assert type(mined[0]) is type(mined[1]) and sum(map(len, mined[0])) > 0
     assert all(indices.device.type == device for indices in mined[1])
     assert in_order(mined[0]) == in_order(mined[1])
@@ -147,13 +148,14 @@ def at_most(waits: int):
         warnings.simplefilter("always")
         try:
             if torch.cuda.is_available():
-                torch.cuda.set_sync_debug_mode("warn" if waits else "error")
+                mode = "warn" if waits else "error"
+                torch.cuda.set_sync_debug_mode(mode)
             yield
         finally:
             if torch.cuda.is_available():
                 torch.cuda.set_sync_debug_mode(before)
-    told = [str(warning.message) for warning in seen if "synchronizing CUDA operation" in str(warning.message)]
-    assert len(told) <= waits, told
+    messages = [str(warning.message) for warning in seen if "synchronizing CUDA operation" in str(warning.message)]
+    assert len(messages) <= waits, messages
 
 
 def test_only_the_tests_marked_gpu_see_one(pytestconfig):
@@ -175,8 +177,8 @@ def test_a_wait_is_an_error_or_counted():
 def test_a_step_waits_for_no_more_than_its_criterion(device, name):
     """From images to the moved parameters, clipping included; the labels are looked at once, in the first step."""
     small = ["--loss_hier_n_proxies", "25"] if name == "hier" else []
-    made, step, done, _ = trained(0, *of_loss(name), *small, "--clip_grad_norm", "1", dtype=torch.float32, steps=2)
-    (batch,) = batches(made.VIEWS, 1)  # as the loader gives them
+    trainer, step, done, _ = trained(0, *of_loss(name), *small, "--clip_grad_norm", "1", dtype=torch.float32, steps=2)
+    (batch,) = batches(trainer.VIEWS, 1)  # as the loader gives them
     batch = type(batch)(*map(_host, batch))
     with at_most(asked_by(name)):
         done = step(batch)
@@ -201,16 +203,22 @@ def test_a_step_with_drawn_class_vectors_waits_for_nothing(device, name):
 @everywhere([(*way, chunk_size) for way in WAYS for chunk_size in (0, 5)], on_cpu=[(*WAYS[-2], 5)])
 def test_trainers_steps_are_those_of_the_cpu(device, way):
     name, flags, chunk_size = way
-    loss = [] if "--loss" in flags else ["--loss", "contrastive" if "--memory_size" in flags else "margin"]
+    loss = []
+    if "--loss" not in flags:
+        loss = ["--loss", "contrastive" if "--memory_size" in flags else "margin"]
     states = []
-    for where in ("cpu", device):
-        with runs_on(where), DrawnOnCpu():
-            made, _, done, _ = trained(chunk_size, "--trainer", name, *loss, *flags, stand_in=False)
-        assert all(step.loss.device.type == where for step in done)
-        states.append({key: value.cpu() for key, value in made.state_dict().items() if torch.is_tensor(value)})
+    for place in ("cpu", device):
+        with runs_on(place), DrawnOnCpu():
+            trainer, _, done, _ = trained(chunk_size, "--trainer", name, *loss, *flags, stand_in=False)
+        assert all(step.loss.device.type == place for step in done)
+        states.append({key: value.cpu() for key, value in trainer.state_dict().items() if torch.is_tensor(value)})
     for key, value in states[0].items():
         torch.testing.assert_close(
-            states[1][key], value, rtol=1e-7, atol=1e-9 * rounding(key), msg=lambda said, key=key: f"{key}: {said}"
+            states[1][key],
+            value,
+            rtol=1e-7,
+            atol=1e-9 * rounding(key),
+            msg=lambda message, key=key: f"{key}: {message}",
         )
 
 
@@ -256,23 +264,23 @@ def test_half_precision_is_near_float32(device, name):
     )  # torch's own start overflows here, and the first steps would be left out
     for precision in (name, "float32"):
         with mock.patch.object(torch.amp, "GradScaler", low):
-            made, step, done, _ = trained(
+            trainer, step, done, _ = trained(
                 0, "--loss", "softmax", "--precision", precision, dtype=torch.float32, steps=2
             )
-        assert all(torch.isfinite(one.loss) and 0 < one.gradient_norm < torch.inf for one in done)
+        assert all(torch.isfinite(result.loss) and 0 < result.gradient_norm < torch.inf for result in done)
         assert step.runtime.device.type == device and step.runtime.scaler.is_enabled() == (precision == "float16")
-        states.append({key: value.float().cpu() for key, value in made.state_dict().items()})
+        states.append({key: value.float().cpu() for key, value in trainer.state_dict().items()})
     torch.testing.assert_close(*states, rtol=0.05, atol=0.01)
 
 
 @pytest.mark.gpu
 def test_the_scaler_leaves_out_a_step_that_overflows():
-    made, step, _, _ = trained(0, "--loss", "softmax", "--precision", "float16", dtype=torch.float32, steps=1)
-    parameters = [value.clone() for value in made.parameters()]
+    trainer, step, _, _ = trained(0, "--loss", "softmax", "--precision", "float16", dtype=torch.float32, steps=1)
+    parameters = [value.clone() for value in trainer.parameters()]
     scale = step.runtime.scaler.get_scale()
-    loss = sum(value.sum() for value in made.parameters())
+    loss = sum(value.sum() for value in trainer.parameters())
     step.runtime.step(loss * 1e37, step.optimizer)  # finite, but not times the scale
-    assert all(map(torch.equal, parameters, made.parameters())) and step.runtime.scaler.get_scale() == scale / 2
+    assert all(map(torch.equal, parameters, trainer.parameters())) and step.runtime.scaler.get_scale() == scale / 2
 
 
 @pytest.mark.gpu

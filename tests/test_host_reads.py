@@ -184,8 +184,8 @@ def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine(of_criteria):
     def of_trainer(name, flags):
         against = "--memory_size" in flags
         loss = [] if "--loss" in flags else ["--loss", "contrastive" if against else "margin"]
-        one_process = "--adversarial_generator_epochs" in flags  # its first epoch trains the generator alone
-        mined = 0 if "softmax" in flags or one_process or name == "cascaded" else 1 + against
+        trains_generator = "--adversarial_generator_epochs" in flags  # its first epoch trains the generator alone
+        mined = 0 if "softmax" in flags or trains_generator or name == "cascaded" else 1 + against
         second_head = name == "s2sd" and "8" in flags
         return ["--trainer", name, *loss, *flags], OF_TRAINERS.get(name, 0) + mined + second_head
 

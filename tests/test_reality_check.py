@@ -47,9 +47,9 @@ def command(group):
 def python(words, folder):
     """A command line in a shell's hands; its output."""
     environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    told = subprocess.run([sys.executable, *words[1:]], cwd=folder, capture_output=True, text=True, env=environment)
-    assert told.returncode == 0, told.stdout[-2000:] + told.stderr[-2000:]
-    return told.stdout
+    process = subprocess.run([sys.executable, *words[1:]], cwd=folder, capture_output=True, text=True, env=environment)
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
+    return process.stdout
 
 
 class Protocol:
@@ -165,14 +165,14 @@ def test_folds_are_joined_and_reported_and_the_line_is_finished(protocol):
     )
     assert np.load(protocol.folder / "meta" / "embeddings_test.npz")["features"].shape == (40, 4 * 128)
     out = protocol.path / "tables"
-    said = python(["python", "Result_Evaluations.py", "--runs", str(protocol.path / "runs"), "--out", str(out)], ROOT)
-    assert "4 runs in 1 groups; 0 runs are in no mean" in said and (out / "index.html").exists()
+    output = python(["python", "Result_Evaluations.py", "--runs", str(protocol.path / "runs"), "--out", str(out)], ROOT)
+    assert "4 runs in 1 groups; 0 runs are in no mean" in output and (out / "index.html").exists()
     (selected,) = rows_of(out / "cub200_selected.csv")
-    alone, joined = rows_of(out / "cub200_cross_validation.csv")
+    single, joined = rows_of(out / "cub200_cross_validation.csv")
     assert selected["group"] == GROUP and selected["seeds"] == "1 x 4 folds"
-    assert (alone["embeddings"], joined["embeddings"]) == ("separated, 128 dimensions", "concatenated, 512 dimensions")
+    assert (single["embeddings"], joined["embeddings"]) == ("separated, 128 dimensions", "concatenated, 512 dimensions")
     for metric, column in {"precision@1": "P@1 [%]", "r_precision": "RP [%]", "map_r": "MAP@R [%]"}.items():
-        assert selected[column] == alone[column] == f"{100 * separated['values']['test'][metric]['mean']:.2f}"
+        assert selected[column] == single[column] == f"{100 * separated['values']['test'][metric]['mean']:.2f}"
         assert joined[column] == f"{100 * concatenated['values']['test'][metric]['mean']:.2f}"
     assert protocol.line.folder == protocol.folder and (protocol.line.standing(), protocol.line.progress) == (
         launcher.FINISHED,
@@ -196,8 +196,8 @@ def test_a_search_by_the_preset_leaves_test_to_the_reproductions(tmp_path, capsy
     plan = searcher.plan(argv, tmp_path)
     trial = plan.flags.read({"loss_contrastive_neg_margin": 0.5})
     assert (trial.split_scheme, trial.splits_to_eval, trial.final_test) == ("mlrc", ["val"], False)
-    again = plan.flags.read({"loss_contrastive_neg_margin": 0.5}, "--final_test")
-    assert again.final_test and {**vars(again), "final_test": False} == vars(trial)
+    reproduction = plan.flags.read({"loss_contrastive_neg_margin": 0.5}, "--final_test")
+    assert reproduction.final_test and {**vars(reproduction), "final_test": False} == vars(trial)
     assert searcher.search([*argv, "--dry_run"]) is None
     assert "dry run: one batch of 32 images" in capsys.readouterr().out
     assert [path.name[-10:] for path in (tmp_path / "runs").rglob("*") if path.is_file()] == ["_batch.png"]

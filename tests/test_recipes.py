@@ -137,9 +137,9 @@ def test_a_recipe_trains(house, recipe, folder_data, tmp_path):
     recorded = recipe in ("a formula", "a fusion")
     file = plug_in(house, recipe)
     try:
-        told = run(house, *training(folder_data, tmp_path, words if recorded else [*words, "--no_records"]))
-        assert told.returncode == 0, told.stderr
-        assert "rate 0.25" in told.stdout or recipe != "a fusion", "the inner loss keeps its own learning rate"
+        process = run(house, *training(folder_data, tmp_path, words if recorded else [*words, "--no_records"]))
+        assert process.returncode == 0, process.stderr
+        assert "rate 0.25" in process.stdout or recipe != "a fusion", "the inner loss keeps its own learning rate"
         if recorded:
             assert (tmp_path / "folder" / "Sample_Group_s1" / "CSV_Logs" / "Train_criterion.csv").exists()
     finally:
@@ -205,11 +205,11 @@ def test_the_example_on_triplets_computes_its_formula(monkeypatch):
         / 2
     )
     torch.testing.assert_close(criterion(batch, torch.tensor([0, 0, 1, 1])), expected)
-    nothing = module.Criterion(SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [])(
+    value = module.Criterion(SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [])(
         batch.requires_grad_(), torch.arange(4)
     )
-    nothing.backward()
-    assert nothing == 0 and (batch.grad == 0).all()
+    value.backward()
+    assert value == 0 and (batch.grad == 0).all()
 
 
 FOREIGN = """
@@ -218,18 +218,23 @@ import datasets
 assert datasets.FOREIGN and criterion.margin == 0.1 and embeddings.grad.abs().sum() > 0
 import architectures, batch_mining, criteria, datasampler
 
-criterion = criteria.select("triplet", batchminer=batch_mining.select("distance", miner_distance_lower_cutoff=0.4), loss_triplet_margin=0.1)
+miner = batch_mining.select("distance", miner_distance_lower_cutoff=0.4)
+criterion = criteria.select("triplet", batchminer=miner, loss_triplet_margin=0.1)
 assert criterion.margin == 0.1
 batch, labels = torch.randn(8, 16, requires_grad=True), torch.arange(8) // 2
 criterion(batch, labels).backward()
 assert batch.grad is not None
-for found in (criteria.select("triplet"), criteria.select("lifted"), criteria.select("proxynca", n_classes=4, embed_dim=16)):
-    assert found(batch, labels).isfinite()
-for words, told in (({"loss_triplet_distance": "foo"}, "squared"), ({"batchminer": batch_mining.select("distance")}, "n_classes")):
+proxies = criteria.select("proxynca", n_classes=4, embed_dim=16)
+for loss in (criteria.select("triplet"), criteria.select("lifted"), proxies):
+    assert loss(batch, labels).isfinite()
+for name, words, message in (
+    ("triplet", {"loss_triplet_distance": "foo"}, "squared"),
+    ("margin", {"batchminer": batch_mining.select("distance")}, "n_classes"),
+):
     try:
-        criteria.select("margin" if told == "n_classes" else "triplet", **words)
+        criteria.select(name, **words)
     except Exception as error:
-        assert told in str(error), error
+        assert message in str(error), error
     else:
         raise AssertionError(words)
 assert architectures.select("conv4_normalize", embed_dim=8)(torch.zeros(2, 3, 48, 48))[0].shape == (2, 8)
@@ -247,15 +252,15 @@ def without_modules(packages):
     All others stay: some, such as torch's, cannot be imported twice.
     """
 
-    def taken():
+    def take_modules():
         names = [name for name in sys.modules if name.partition(".")[0] in packages]
         return {name: sys.modules.pop(name) for name in names}
 
-    modules = taken()
+    modules = take_modules()
     try:
         yield
     finally:
-        taken()
+        take_modules()
         sys.modules.update(modules)
 
 

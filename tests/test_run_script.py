@@ -30,30 +30,28 @@ def test_two_lines_for_one_folder_are_refused_and_bad_flags_do_not_stop_the_othe
     line = ["--group", "A", "--save_path", str(tmp_path), "--dataset", "glyphs"]
     with pytest.raises(UserError, match="lines 4 and 9 both write to"):
         launcher.make_tasks([launcher.Line(4, line), launcher.Line(9, [*line, "--lr", "1"])])
-    others = [["--loss", "tripplet"], ["--lr", "much"], ["--bs", "1"]]
-    good, refused = launcher.make_tasks([launcher.Line(number, argv) for number, argv in enumerate([line, *others], 1)])
+    bad = [["--loss", "tripplet"], ["--lr", "much"], ["--bs", "1"]]
+    good, refused = launcher.make_tasks([launcher.Line(number, argv) for number, argv in enumerate([line, *bad], 1)])
     assert len(good) == 1 and [line.number for line, _ in refused] == [2, 3, 4]
-    said = ["Did you mean 'triplet'", "invalid float value: 'much'", "--bs 1"]
-    assert all(words in reason and "\n" not in reason for words, (_, reason) in zip(said, refused, strict=True)), (
-        refused
-    )
+    messages = ["Did you mean 'triplet'", "invalid float value: 'much'", "--bs 1"]
+    for message, (_, reason) in zip(messages, refused, strict=True):
+        assert message in reason and "\n" not in reason
 
 
-# -------------------------------------------------------------------------------------------------- how far a run has
-# come
+# ---------------------------------------------------------------------------------------------- progress of a run
 def test_how_a_run_stands(folder_data, tmp_path):
     split = ["--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val"]
 
-    def task(*more):
-        return small(folder_data, tmp_path, *split, *more)
+    def task(*words):
+        return small(folder_data, tmp_path, *split, *words)
 
     assert task().standing() == launcher.NEW
     run = main.main(task("--n_epochs", "1").opt)
     assert run.folder == task().folder and task().name == "folder/Tiny_s0"
     assert standing(task("--n_epochs", "1")) == (launcher.FINISHED, "1 epoch")
-    more = task("--n_epochs", "2")
+    longer = task("--n_epochs", "2")
     tested = task("--n_epochs", "1", "--final_test")
-    assert standing(more) == (launcher.INTERRUPTED, "after epoch 1")
+    assert standing(longer) == (launcher.INTERRUPTED, "after epoch 1")
     assert standing(tested) == (launcher.INTERRUPTED, "1 epoch"), "trained, but killed before its test"
     main.main(parameters.read(["--resume_from", str(run.folder), "--final_test"]))
     assert standing(tested) == (launcher.FINISHED, "1 epoch")
@@ -62,26 +60,26 @@ def test_how_a_run_stands(folder_data, tmp_path):
     content = checkpoint.read(run.folder / checkpoint.LAST)
     content["run"]["stopped"] = True  # as --patience leaves it
     torch.save(content, run.folder / checkpoint.LAST)
-    assert more.standing() == launcher.FINISHED
+    assert longer.standing() == launcher.FINISHED
     (run.folder / "summary.json").write_text("{")
     with pytest.raises(UserError, match="summary.json is damaged"):
         tested.standing()
     (run.folder / checkpoint.LAST).write_bytes(b"broken")
     with pytest.raises(UserError, match="damaged"):
-        more.standing()
+        longer.standing()
     (run.folder / checkpoint.LAST).unlink()
-    assert more.standing() == launcher.INTERRUPTED, "killed within its first epoch"
+    assert longer.standing() == launcher.INTERRUPTED, "killed within its first epoch"
     (run.folder / "parameters.yaml").unlink()
     with pytest.raises(UserError, match="holds no run"):
-        more.standing()
+        longer.standing()
 
 
 FOLDS = "--split_scheme class_disjoint --split_partitions 2 --split_sets 2 --final_test --n_epochs 1".split()
 
 
 def test_how_a_cross_validation_stands(folder_data, tmp_path):
-    def task(*more):
-        return small(folder_data, tmp_path, *FOLDS, *more)
+    def task(*words):
+        return small(folder_data, tmp_path, *FOLDS, *words)
 
     assert task().standing() == launcher.NEW
     main.main(task("--folds", "0").opt)
@@ -111,10 +109,10 @@ def test_how_a_cross_validation_stands(folder_data, tmp_path):
         (summary, of_validation, 1),  # a fold that was not measured on test
         (cross.folder / "fold_0" / checkpoint.LAST, Path.unlink, 1),
     ):
-        whole = path.read_bytes()
+        content = path.read_bytes()
         change(path)
         assert standing(task()) == (launcher.INTERRUPTED, f"after {folds} of 2 folds"), path
-        path.write_bytes(whole)
+        path.write_bytes(content)
         assert standing(task()) == (launcher.FINISHED, "2 folds")
     (cross.folder / "parameters.yaml").unlink()
     with pytest.raises(UserError, match="holds no run"):
@@ -122,15 +120,15 @@ def test_how_a_cross_validation_stands(folder_data, tmp_path):
 
 
 def test_lines_may_share_a_cross_validation_by_its_folds(folder_data, tmp_path):
-    def line(number, *more):
-        return launcher.Line(number, small(folder_data, tmp_path, *FOLDS, *more).line.argv)
+    def line(number, *words):
+        return launcher.Line(number, small(folder_data, tmp_path, *FOLDS, *words).line.argv)
 
     first, second = launcher.make_tasks([line(1, "--folds", "1"), line(2, "--folds", "0")])[0]
     assert first.folder == second.folder and first.lock.path != second.lock.path and first.log != second.log
     assert first.name == "folder/Tiny_s0.folds_1"
-    for other in (["--folds", "0", "1"], []):
+    for folds in (["--folds", "0", "1"], []):
         with pytest.raises(UserError, match="lines 1 and 3 both write to"):
-            launcher.make_tasks([line(1, "--folds", "1"), line(3, *other)])
+            launcher.make_tasks([line(1, "--folds", "1"), line(3, *folds)])
 
 
 @pytest.mark.long
@@ -142,10 +140,10 @@ def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
         (folder / "summary.json").write_text(json.dumps({"selected": {"values": {"val": {"e_recall@1": value}}}}))
 
     monkeypatch.setattr(main, "main", train)
-    monkeypatch.setattr("search.report.draw", lambda *given: [])
+    monkeypatch.setattr("search.report.draw", lambda *arguments: [])
 
-    def task(*more):
-        return search_task(folder_data, tmp_path, *more)
+    def task(*words):
+        return search_task(folder_data, tmp_path, *words)
 
     folder = tmp_path / "folder" / "Tiny_search"
     assert standing(task(6, 2)) == (launcher.NEW, "") and task(6, 2).name == "folder/Tiny_search"
@@ -159,11 +157,10 @@ def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
     task(6, 2).standing()
     assert sorted(folder.rglob("*")) == before, "looking changes nothing"
     searcher.search(task(6, 2).line.argv)
-    assert standing(task(6, 2)) == (launcher.FINISHED, "6 trials and 2 of 2 reproductions") and task(
-        6, 2
-    ).outcome() == ("finished", "now")
-    again = yaml.safe_load((folder / "reproductions.yaml").read_text())
-    (folder / "reproductions.yaml").write_text(yaml.safe_dump({**again, "trial": "trial_77"}))
+    assert standing(task(6, 2)) == (launcher.FINISHED, "6 trials and 2 of 2 reproductions")
+    assert task(6, 2).outcome() == ("finished", "now")
+    reproductions = yaml.safe_load((folder / "reproductions.yaml").read_text())
+    (folder / "reproductions.yaml").write_text(yaml.safe_dump({**reproductions, "trial": "trial_77"}))
     assert task(6, 2).standing() == launcher.INTERRUPTED, "reproductions of what is no longer the best"
     (folder / "best_parameters.yaml").unlink()
     assert task(6, 0).standing() == launcher.INTERRUPTED
@@ -178,32 +175,27 @@ def test_lines_of_searches_and_options_that_cannot_be(folder_data, tmp_path):
     with refusals.refused("no file of runs"):
         launcher.main(["/absent.sh"])
     lines = launcher.read_lines(ROOT / "experiments/MLRC_Searches.sh", {"datapath": "/data"})
-    assert (
-        len(lines) == 56
-        and {line.program for line in lines} == {("-m", "search")}
-        and lines[0].command.startswith("python -m search")
-    )
+    assert len(lines) == 56 and {line.program for line in lines} == {("-m", "search")}
+    assert lines[0].command.startswith("python -m search")
     task = launcher.make_tasks(lines[:1])[0][0]
     assert task.name == "cub200/MLRC_CUB_Contrastive_search" and task.program == ["-m", "search"]
     argv = search_task(folder_data, tmp_path, 1, 0).line.argv
-    kept, refused = launcher.make_tasks(
+    tasks, refused = launcher.make_tasks(
         [launcher.SearchLine(4, [*argv, "--final_test"]), launcher.SearchLine(5, ["--lr~BAYESIAN~", "1,0"])]
     )
-    assert not kept and "no trial may see" in refused[0][1] and "swapped" in refused[1][1]
+    assert not tasks and "no trial may see" in refused[0][1] and "swapped" in refused[1][1]
     with pytest.raises(UserError, match="lines 1 and 2 both write to .*Tiny_search: give them different --group$"):
         launcher.make_tasks([launcher.SearchLine(1, argv), launcher.SearchLine(2, [*argv, "--bs", "8"])])
     with pytest.raises(UserError, match="line 1 writes to .*Tiny_search with every seed: give --seeds one at a time$"):
         launcher.make_tasks([launcher.SearchLine(1, [*argv, "--seed", seed]) for seed in ("1", "2")])
 
 
-# ------------------------------------------------------------------------------------------------------- the real
-# program
+# ----------------------------------------------------------------------------------------------- the real program
 def runs_file(folder_data, tmp_path, epochs=1):
     line = (
-        f"python main.py --dataset folder --dataset_folder_path $datapath --save_path {tmp_path / 'out'} --arch "
-        "conv4_normalize --embed_dim 8 "
-        "--loss triplet --batch_mining semihard --bs 8 --kernels 0 --evaluation_metrics e_recall@1 --seed 0 "
-        f"--no_records --n_epochs {epochs}"
+        f"python main.py --dataset folder --dataset_folder_path $datapath --save_path {tmp_path / 'out'} "
+        "--arch conv4_normalize --embed_dim 8 --loss triplet --batch_mining semihard --bs 8 --kernels 0 "
+        f"--evaluation_metrics e_recall@1 --seed 0 --no_records --n_epochs {epochs}"
     )
     script = tmp_path / "runs.sh"
     script.write_text(
@@ -219,18 +211,17 @@ def run_script(*argv):
 @pytest.mark.long
 def test_the_whole_way(folder_data, tmp_path, capsys):
     script = runs_file(folder_data, tmp_path)
-    told = run_script(script, "--jobs", "2")
-    assert told.returncode == 1, told.stderr
-    assert all(words in told.stdout for words in ("1 finished", "1 failed", "/absent: no such folder", "Bad_s0.log"))
+    process = run_script(script, "--jobs", "2")
+    assert process.returncode == 1, process.stderr
+    assert all(words in process.stdout for words in ("1 finished", "1 failed", "/absent: no such folder", "Bad_s0.log"))
     assert launcher.main([str(script), "--filter", "Good"]) == 0
     assert "before, 1 epoch" in capsys.readouterr().out
     launcher.main([str(script), "--list"])
     listed = capsys.readouterr().out
     assert "finished          folder/Good_s0" in listed and "new               folder/Bad_s0" in listed
     assert sorted(path.name for path in (tmp_path / "out" / "folder").iterdir()) == ["Good_s0", "run_script"]
-    assert {"Bad_s0.log", "Good_s0.log"} <= {
-        path.name for path in (tmp_path / "out" / "folder" / "run_script").iterdir()
-    }
+    logs = (tmp_path / "out" / "folder" / "run_script").iterdir()
+    assert {"Bad_s0.log", "Good_s0.log"} <= {path.name for path in logs}
 
 
 @pytest.mark.long
@@ -240,21 +231,16 @@ def test_an_interrupted_cross_validation_and_a_search_are_finished_and_then_left
     main.main(parameters.read([*task.line.argv, "--folds", "0"]))
     script = tmp_path / "runs.sh"
     script.write_text(f"{task.line.command}\n{search.line.command}\n")
-    told = run_script(script)
-    assert told.returncode == 0 and "2 finished" in told.stdout, told.stdout + told.stderr
-    assert (
-        "started   folder/Tiny_s0, after 1 of 2 folds" in told.stdout
-        and "fold 0 of 2 is finished" in task.log.read_text()
-    )
+    process = run_script(script)
+    assert process.returncode == 0 and "2 finished" in process.stdout, process.stdout + process.stderr
+    assert "started   folder/Tiny_s0, after 1 of 2 folds" in process.stdout
+    assert "fold 0 of 2 is finished" in task.log.read_text()
     assert (task.folder / "meta" / "separated.json").exists() and (task.folder / "meta" / "concatenated.json").exists()
     trials = {path.name for path in search.folder.glob("trial_*/")}
-    assert (
-        len(trials) == 3
-        and {"trial_0", "trial_1"} < trials
-        and trials & {"trial_0_reproduction_1", "trial_1_reproduction_1"}
-    )
-    again = run_script(script).stdout
-    assert "before, 2 trials and 1 of 1 reproductions" in again and "before, 2 folds" in again
+    assert len(trials) == 3 and {"trial_0", "trial_1"} < trials
+    assert trials & {"trial_0_reproduction_1", "trial_1_reproduction_1"}
+    output = run_script(script).stdout
+    assert "before, 2 trials and 1 of 1 reproductions" in output and "before, 2 folds" in output
 
 
 @pytest.mark.long
@@ -268,16 +254,16 @@ def test_a_stopped_runner_goes_on_where_it_was(folder_data, tmp_path, sign):
             assert first.poll() is None
             time.sleep(0.1)
         first.send_signal(sign)
-        said = first.communicate(timeout=120)[0]
+        output = first.communicate(timeout=120)[0]
     if sign == signal.SIGKILL:  # the run itself lives on and keeps its lock
         assert "running elsewhere" in run_script(script, "--filter", "Good").stdout
         while (holder := Lock(last.parent / ".lock").holder()) is not None:
             os.kill(int(holder.split()[1]), signal.SIGKILL)
             time.sleep(0.2)
     else:
-        assert first.returncode == 130 and "1 stopped" in said
+        assert first.returncode == 130 and "1 stopped" in output
         assert "interrupted: epochs 1 to" in (last.parent.parent / "run_script" / "Good_s0.log").read_text()
-    told = run_script(script, "--filter", "Good")
-    assert told.returncode == 0 and "after epoch" in told.stdout, told.stdout + told.stderr
+    process = run_script(script, "--filter", "Good")
+    assert process.returncode == 0 and "after epoch" in process.stdout, process.stdout + process.stderr
     assert checkpoint.read(last)["epoch"] == 60
     assert sorted(path.name for path in last.parent.parent.iterdir()) == ["Good_s0", "run_script"]

@@ -192,9 +192,10 @@ METHODS = {
 
 def expected_method(method, value):
     """The flags of a Reality Check method. `value`: published parameter -> number, None where it was not searched."""
-    loss, same, own = METHODS[method]
-    return {"loss": loss, **same} | {
-        f"loss_{loss}_{flag}": of(value) if callable(of) else value[of] for flag, of in own.items()
+    loss, constants, published = METHODS[method]
+    return {"loss": loss, **constants} | {
+        f"loss_{loss}_{flag}": source(value) if callable(source) else value[source]
+        for flag, source in published.items()
     }
 
 
@@ -219,9 +220,9 @@ def test_every_line_of_the_reality_check_means_its_column(defaults):
         if setting != "cub200_bs256":
             assert f"on test about {float(results[opt.group, 'map_r']['value']) / 100:.4f}" in comments[-1]
         expected = expected_method(method, best_values(method, setting))
-        for name, wanted in expected.items():
-            found = getattr(opt, name)
-            assert found == wanted if isinstance(wanted, str) else math.isclose(found, wanted, rel_tol=1e-9), (
+        for name, value in expected.items():
+            actual = getattr(opt, name)
+            assert actual == value if isinstance(value, str) else math.isclose(actual, value, rel_tol=1e-9), (
                 method,
                 setting,
                 name,
@@ -241,7 +242,7 @@ def test_every_line_of_the_reality_check_means_its_column(defaults):
         seen[method, setting] = opt.group
     assert len(MLRC) == len(seen) == 56 and {method for method, _ in seen} == set(methods) and len(methods) == 14
     assert len(set(seen.values())) == 56
-    temperature = parameters.read(one(MLRC, "MLRC_SOP_NTXent")).loss_ntxent_temperature
+    temperature = parameters.read(words_of_group(MLRC, "MLRC_SOP_NTXent")).loss_ntxent_temperature
     assert temperature == 0.000240119, "the table prints 0.0002, a fifth less"
 
 
@@ -325,22 +326,22 @@ def kind(argv):
     )
 
 
-def dry_run(argv, tiny, capsys, *more):
-    pass_dry_run([*(str(tiny) if word == "DATA" else word for word in argv), *more], capsys)
+def dry_run(argv, tiny, capsys, *words):
+    pass_dry_run([*(str(tiny) if word == "DATA" else word for word in argv), *words], capsys)
 
 
-def one(runs, group):
+def words_of_group(runs, group):
     return next(argv for _, argv in runs if group in argv)
 
 
 @pytest.mark.long
 def test_one_line_of_each_script_passes_a_dry_run(tiny, capsys):
-    dry_run(one(REVISIT, "CARreg_SNR_Distance"), tiny, capsys, "--bs", "16")
-    dry_run(one(MLRC, "MLRC_SOP_MS"), tiny, capsys)
+    dry_run(words_of_group(REVISIT, "CARreg_SNR_Distance"), tiny, capsys, "--bs", "16")
+    dry_run(words_of_group(MLRC, "MLRC_SOP_MS"), tiny, capsys)
     line = next(line for line in launcher.read_lines(RHO_SWEEP, {}) if "Glyphsreg_SNR" in line.argv)
     main.main(parameters.read([*line.argv, "--dry_run", "--kernels", "0"]))
-    said = capsys.readouterr().out
-    assert "dry run: one batch of 112 images" in said and "loss nan" not in said
+    output = capsys.readouterr().out
+    assert "dry run: one batch of 112 images" in output and "loss nan" not in output
 
 
 @pytest.mark.long
@@ -410,9 +411,9 @@ def test_the_rho_sweep_is_one_protocol_and_pairs_differ_in_the_miner_alone():
     assert runs["SNR", "Glyphs"][0]["loss_snr_reg_lambda"] == 0, "the distance miner alone would take it as 0"
     first = [of_seeds[0] for (_, name), of_seeds in runs.items() if name == "Glyphs"]
     for number, flags in enumerate(first):
-        for other in first[:number]:
-            apart = flags_apart(flags, other) - {"group", "savename"}
-            assert apart and all(name == "loss" or name.startswith("loss_") for name in apart), apart
+        for earlier in first[:number]:
+            changed = flags_apart(flags, earlier) - {"group", "savename"}
+            assert changed and all(name == "loss" or name.startswith("loss_") for name in changed), changed
     assert (
         first[0]["dataset"] == "glyphs"
         and not first[0]["no_train_metrics"]

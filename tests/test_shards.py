@@ -1,6 +1,4 @@
-"""Class vectors in shards, drawn in part, in some coordinates: losses and steps of several processes are those of one;
-what is not drawn rests.
-"""
+"""Class vectors in shards, drawn in part, in some coordinates: several processes give what one process gives."""
 
 import copy
 import itertools
@@ -38,7 +36,7 @@ D = 5
 LABELS = torch.tensor([6, 0, 0, 3, 4, 4, 6, 2, 1, 0])
 
 
-def made(loss, dtype=torch.float64, **flags):
+def build(loss, dtype=torch.float64, **flags):
     torch.manual_seed(0)
     return criteria.select(loss, loss=loss, arch="", n_classes=C, embed_dim=D, **flags).to(dtype)
 
@@ -52,12 +50,12 @@ def run(criterion, batch=None, labels=LABELS):
     batch = (points() if batch is None else batch).clone().requires_grad_()
     loss = criterion(batch, labels)
     loss.backward()
-    others = [p.grad for p in criterion.parameters() if p is not criterion.proxies]
-    return loss.detach(), batch.grad, criterion.proxies.grad, others
+    hyperparameters = [p.grad for p in criterion.parameters() if p is not criterion.proxies]
+    return loss.detach(), batch.grad, criterion.proxies.grad, hyperparameters
 
 
-def near(found, wanted, tolerance=1e-12):
-    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+def near(actual, expected, tolerance=1e-12):
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 # ---------------------------------------------------------------------------------------------------------------- steps
@@ -105,32 +103,30 @@ def flat_state(step):
 
 
 def same_steps(rank, block, cases):
-    """Results of each step, statistics and the whole state are those of one process, whose vectors each process takes
-    its rows of.
-    """
+    """Results of each step, statistics and the whole state are those of one process; each process has its rows."""
     wrong = []
     for words in cases:
         with one_process():
-            one, wanted = trained(*words)
+            alone_step, expected = trained(*words)
         with mock.patch.object(_shards, "ENTRIES", block):
-            many, found = trained(*words, "--shard_classes")
-        state = flat_state(many)
-        wanted_state = flat_state(one)
-        criterion = many.trainer.criterion
-        assert any(map(shards.divided, criterion.parameters())) and list(state) == list(wanted_state)
+            shared_step, results = trained(*words, "--shard_classes")
+        state = flat_state(shared_step)
+        expected_state = flat_state(alone_step)
+        criterion = shared_step.trainer.criterion
+        assert any(map(shards.divided, criterion.parameters())) and list(state) == list(expected_state)
         try:
-            for a, b in zip(wanted, found, strict=True):
+            for a, b in zip(expected, results, strict=True):
                 near((b.loss, b.gradient_norm), (a.loss, a.gradient_norm))
-            near(
-                {name: criterion.stats[name] for name in one.trainer.criterion.stats}, dict(one.trainer.criterion.stats)
-            )
-            for name, value in wanted_state.items() if rank == 0 else ():
-                near(state[name], value)
-            own = criterion.proxies.detach().clone()
-            whole = one.trainer.criterion.proxies
-            assert own.untyped_storage().nbytes() < whole.untyped_storage().nbytes()
-            criterion.load_state_dict(one.trainer.criterion.state_dict())
-            near(criterion.proxies.detach(), own)
+            stats = dict(alone_step.trainer.criterion.stats)
+            near({name: criterion.stats[name] for name in stats}, stats)
+            if rank == 0:
+                for name, value in expected_state.items():
+                    near(state[name], value)
+            rows = criterion.proxies.detach().clone()
+            vectors = alone_step.trainer.criterion.proxies
+            assert rows.untyped_storage().nbytes() < vectors.untyped_storage().nbytes()
+            criterion.load_state_dict(alone_step.trainer.criterion.state_dict())
+            near(criterion.proxies.detach(), rows)
         except AssertionError as error:
             wrong.append(f"{words}: {error}")
     assert not wrong, "\n".join(wrong)
@@ -172,18 +168,18 @@ def test_blocks_of_classes_give_the_plain_loss_on_every_batch(loss):
     """Several classes, one class, one sample; zero, equal, opposite and very long embeddings: cosines of 1 and -1. All
     coordinates drawn: in blocks.
     """
-    plain = made(loss)
-    in_blocks = made(loss, loss_dims=D)
+    plain = build(loss)
+    in_blocks = build(loss, loss_dims=D)
     batches = [test_registry_wide.LABELS[kind] for kind in ("repeated", "one class", "one sample")]
     for labels, kind in itertools.product(batches, ("long", "identical", "opposite", "zero", "one zero")):
         batch = test_registry_wide.POINTS[kind](len(labels))[:, :D].double()
         labels = torch.tensor(labels)
         plain.zero_grad(), in_blocks.zero_grad()
-        wanted = run(plain, batch, labels)
+        expected = run(plain, batch, labels)
         with mock.patch.object(_shards, "ENTRIES", 3 * len(labels)):
-            found = run(in_blocks, batch, labels)
-        assert all(torch.isfinite(value).all() for value in found[:3])
-        for mine, theirs in zip(found[:3], wanted[:3], strict=True):
+            actual = run(in_blocks, batch, labels)
+        assert all(torch.isfinite(value).all() for value in actual[:3])
+        for mine, theirs in zip(actual[:3], expected[:3], strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10 * max(1, float(theirs.abs().max())))
 
 
@@ -200,18 +196,18 @@ def test_a_drawn_loss_is_the_plain_one_of_the_drawn_classes(loss):
     """
     classes = [0, 1, 2, 3, 4, 6]
     # the plain form is compared with loops in test_table.py
-    criterion = made(loss, sample_classes=0.86)
-    plain = made(loss)
+    criterion = build(loss, sample_classes=0.86)
+    plain = build(loss)
     torch.manual_seed(2)
-    found = run(criterion)
+    actual = run(criterion)
     rows = rows_of(classes, criterion.per_class)
     plain.n_classes = len(classes)
     plain.proxies = torch.nn.Parameter(criterion.proxies.detach()[rows].clone())
-    wanted = run(plain, points(), torch.tensor([classes.index(int(label)) for label in LABELS]))
+    expected = run(plain, points(), torch.tensor([classes.index(int(label)) for label in LABELS]))
     assert criterion.shard.drawn[0].tolist() == rows
-    near(found[:2], wanted[:2])
-    near(found[2][rows], wanted[2])
-    assert not found[2][rows_of([5], criterion.per_class)].any()
+    near(actual[:2], expected[:2])
+    near(actual[2][rows], expected[2])
+    assert not actual[2][rows_of([5], criterion.per_class)].any()
     near({name: criterion.stats[name] for name in plain.stats}, dict(plain.stats))
 
 
@@ -225,39 +221,39 @@ def test_the_drawn_classes_hold_the_batchs_and_are_uniform_beside_them():
     shard = Shard(Alone(), n_classes, share=0.3)
     counts = torch.zeros(n_classes)
     for _ in range(draws):
-        classes, own = shard.draw(labels)
-        assert len(classes) == n and torch.equal(classes, classes.unique()) and torch.equal(classes[own], labels)
+        classes, positions = shard.draw(labels)
+        assert len(classes) == n and torch.equal(classes, classes.unique()) and torch.equal(classes[positions], labels)
         counts[classes] += 1
-    others = [c for c in range(n_classes) if c not in labels]
+    absent = [c for c in range(n_classes) if c not in labels]
     assert (counts[labels] == draws).all()
-    expected = draws * (n - 4) / len(others)
+    expected = draws * (n - 4) / len(absent)
     # without replacement: the counts of a class vary less than with it, by the share of the others that is not drawn
     statistic = (
-        ((counts[others] - expected) ** 2 / expected).sum().item()
-        / (1 - (n - 4) / len(others))
-        * (len(others) - 1)
-        / len(others)
+        ((counts[absent] - expected) ** 2 / expected).sum().item()
+        / (1 - (n - 4) / len(absent))
+        * (len(absent) - 1)
+        / len(absent)
     )
-    assert 0.01 < scipy.stats.chi2.sf(statistic, len(others) - 1) < 0.99
+    assert 0.01 < scipy.stats.chi2.sf(statistic, len(absent) - 1) < 0.99
 
 
 def test_of_foreign_classes_none_is_forced_in():
     torch.manual_seed(0)
     shard = Shard(LoneRank(1, 2), 9, share=0.5)  # holds 4 to 8
     assert (shard.start, shard.size) == (4, 5)
-    drawn = [shard.draw(torch.tensor([0, 3, 7])) for _ in range(200)]
+    draws = [shard.draw(torch.tensor([0, 3, 7])) for _ in range(200)]
     assert all(
-        len(classes) == 2 and 3 in classes and own.tolist() == [2, 2, classes.tolist().index(3)]
-        for classes, own in drawn
+        len(classes) == 2 and 3 in classes and positions.tolist() == [2, 2, classes.tolist().index(3)]
+        for classes, positions in draws
     )
-    assert {tuple(classes.tolist()) for classes, _ in drawn} == {(0, 3), (1, 3), (2, 3), (3, 4)}
+    assert {tuple(classes.tolist()) for classes, _ in draws} == {(0, 3), (1, 3), (2, 3), (3, 4)}
 
 
 def test_more_classes_in_a_batch_than_are_drawn_are_used_alone_and_said_once(capsys):
     shard = Shard(Alone(), 10, share=0.2)
     for _ in range(2):
-        classes, own = shard.draw(torch.tensor([7, 1, 7, 4]))
-        assert classes.tolist() == [1, 4, 7] and own.tolist() == [2, 0, 2, 1]
+        classes, positions = shard.draw(torch.tensor([7, 1, 7, 4]))
+        assert classes.tolist() == [1, 4, 7] and positions.tolist() == [2, 0, 2, 1]
     assert (
         capsys.readouterr().out.count(
             "--sample_classes 0.2: 2 of 10 classes are fewer than the 3 of a batch: these alone are used"
@@ -305,12 +301,12 @@ def test_vectors_that_are_not_drawn_rest_in_every_optimiser(words):
         twin.grad = criterion.proxies.grad.clone()
         before = {name: value.clone() for name, value in rows_with_state(twin, plain).items()}
         plain.step()
-        rest = [row for row in range(120) if row not in rows]
+        undrawn = [row for row in range(120) if row not in rows]
         for name, value in rows_with_state(twin, plain).items():
-            value[rest] = before[name][rest] if name in before else 0
+            value[undrawn] = before[name][undrawn] if name in before else 0
         near(rows_with_state(criterion.proxies, optimizer), rows_with_state(twin, plain))
         moved |= set(rows.tolist())
-        assert not criterion.shard.drawn and len(rest) > 0
+        assert not criterion.shard.drawn and len(undrawn) > 0
     assert len(moved) > 100, "others in each step"
 
 
@@ -378,16 +374,16 @@ def test_a_loss_in_some_coordinates_is_that_of_cut_embeddings_and_vectors():
     """Drawn anew in each step, unit length after the cut; a coordinate that is not drawn gets no gradient."""
     seen = set()
     for seed in range(6):
-        criterion = made("arcface", loss_dims=3)
+        criterion = build("arcface", loss_dims=3)
         torch.manual_seed(seed)
         dims = torch.randperm(D)[:3]
         torch.manual_seed(seed)
-        found = run(criterion)
+        actual = run(criterion)
         plain = criteria.select("arcface", n_classes=C, embed_dim=3).double()
         plain.proxies.data = criterion.proxies.data[:, dims]
-        wanted = run(plain, points()[:, dims])
-        near(found[0], wanted[0])
-        for mine, theirs in zip(found[1:3], wanted[1:3], strict=True):
+        expected = run(plain, points()[:, dims])
+        near(actual[0], expected[0])
+        for mine, theirs in zip(actual[1:3], expected[1:3], strict=True):
             near(mine[:, dims], theirs)
             assert (mine != 0).any(0).sum() == 3
         seen.add(tuple(sorted(dims.tolist())))
@@ -396,14 +392,14 @@ def test_a_loss_in_some_coordinates_is_that_of_cut_embeddings_and_vectors():
 
 def same_coordinates(rank):
     ranks = Ranks()
-    criterion = made("cosface", loss_dims=2)
+    criterion = build("cosface", loss_dims=2)
     criterion.shard_over(ranks)
     torch.manual_seed(8)
-    used = (run(criterion)[1] != 0).any(0)
-    drawn = Shard(ranks, 400, share=0.1).draw(torch.tensor([0, 399]))[0]
-    both = ranks.gather({"used": used[None], "drawn": drawn[None]}, ranks.size)
-    assert torch.equal(*both["used"]) and used.sum() == 2, "the same coordinates"
-    assert torch.isin(*both["drawn"]).sum() < 10, "of 20 each, counted from the first of its own"
+    coordinates = (run(criterion)[1] != 0).any(0)
+    classes = Shard(ranks, 400, share=0.1).draw(torch.tensor([0, 399]))[0]
+    gathered = ranks.gather({"used": coordinates[None], "drawn": classes[None]}, ranks.size)
+    assert torch.equal(*gathered["used"]) and coordinates.sum() == 2, "the same coordinates"
+    assert torch.isin(*gathered["drawn"]).sum() < 10, "of 20 each, counted from the first of its own"
     draw = torch.rand(3)
     assert torch.equal(ranks.share(draw), draw), "the generators stay equal"
 
@@ -433,19 +429,19 @@ def vectors_and_moments(folder):
 
 def test_a_checkpoint_has_all_vectors_and_goes_on_with_another_number_of_processes(data, tmp_path):
     """Two processes, then one, then three: the run of one process, to rounding; where the numbers stay, to the bit."""
-    one = main.main(
+    single = main.main(
         parameters.read(test_torchrun.words(data, tmp_path, "--savename", "One", *MANY, "--n_epochs", "2"))
     ).folder
     spawned(2, whole_run, test_torchrun.words(data, tmp_path, "--savename", "Parted", *MANY, "--n_epochs", "1"))
-    parted = one.with_name("Parted")
+    parted = single.with_name("Parted")
     vectors, moments = vectors_and_moments(parted)
     assert (
-        vectors.shape == vectors_and_moments(one)[0].shape
+        vectors.shape == vectors_and_moments(single)[0].shape
         and sum(value.shape == vectors.shape for value in moments) == 2
     )
     main.main(parameters.read(["--resume_from", str(parted), "--n_epochs", "2", "--resume_allow_changes"]))
-    test_torchrun.assert_near_runs(one, parted)
-    torch.testing.assert_close(vectors_and_moments(parted), vectors_and_moments(one), rtol=1e-3, atol=1e-5)
+    test_torchrun.assert_near_runs(single, parted)
+    torch.testing.assert_close(vectors_and_moments(parted), vectors_and_moments(single), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.long
@@ -458,13 +454,13 @@ def test_what_was_killed_goes_on_to_the_bit(data, tmp_path):
         *"--sample_classes .5 --loss_dims 4 --decode_once --image_cache_side 18 --image_cache".split(),
         str(tmp_path / "cache"),
     ]
-    whole, killed = (
+    uninterrupted, killed = (
         test_torchrun.words(data, tmp_path, "--savename", name, *flags, "--n_epochs", "3")
         for name in ("Whole", "Killed")
     )
-    for argv in (whole, killed):
+    for argv in (uninterrupted, killed):
         del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
-    status, _, err = test_torchrun.torchrun(2, whole)
+    status, _, err = test_torchrun.torchrun(2, uninterrupted)
     assert status == 0, err
     status, *_ = test_torchrun.torchrun(2, killed, fail="*:4:kill")
     folders = [tmp_path / "folder" / name for name in ("Whole", "Killed")]
@@ -481,7 +477,7 @@ def test_what_was_killed_goes_on_to_the_bit(data, tmp_path):
 # ------------------------------------------------------------------------------------------------------------------
 # refused
 def test_what_cannot_be_is_refused():
-    for words, said in (
+    for words, message in (
         (
             ["--loss", "margin", "--shard_classes"],
             f"margin cannot take its class vectors apart; these can: {', '.join(ABLE)}",
@@ -493,9 +489,9 @@ def test_what_cannot_be_is_refused():
             "regular_face needs all class vectors",
         ),
     ):
-        with pytest.raises(UserError, match=re.escape(said)):
+        with pytest.raises(UserError, match=re.escape(message)):
             parameters.resolve(["--dataset", "glyphs", *words])
     with pytest.raises(UserError, match="--loss_dims 9 is more than the 5 dimensions"):
-        made("softmax", loss_dims=9)
+        build("softmax", loss_dims=9)
     with pytest.raises(UserError, match="2 classes are fewer than the 3 processes"):
         Shard(LoneRank(0, 3), 2)

@@ -46,7 +46,7 @@ def hooks(reference):
 
 def test_every_page_has_one_place_in_the_navigation(reference, hooks):
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
-    made = {
+    generated = {
         "readme.md",
         "contributing.md",
         "changelog.md",
@@ -54,14 +54,14 @@ def test_every_page_has_one_place_in_the_navigation(reference, hooks):
         *(f"methods/{kind}.md" for kind in reference.KINDS),
     }
     listed = list(hooks._pages(CONFIG["nav"]))
-    assert set(listed) <= pages | made and len(listed) == len(set(listed))
+    assert set(listed) <= pages | generated and len(listed) == len(set(listed))
     first = [entry for entry in CONFIG["nav"] if "Installation" not in entry]
-    *_, more = hooks.on_config({"nav": first})["nav"]
+    *_, further = hooks.on_config({"nav": first})["nav"]
     assert CONFIG["strict"] is True and set(CONFIG["validation"]["links"].values()) == {"warn"}
     assert f"{CONFIG['site_dir'].split('/')[0]}/" in (ROOT / ".gitignore").read_text().split(), (
         "built outside the repository"
     )
-    assert set(more["More"]) == pages - set(listed) | {"installation.md"}, "a page that is not named yet"
+    assert set(further["More"]) == pages - set(listed) | {"installation.md"}, "a page that is not named yet"
 
 
 def test_a_linked_page_outside_docs_is_a_page_of_the_site(hooks):
@@ -92,15 +92,15 @@ def test_every_method_has_a_section_with_caption_formula_and_flags(reference, se
             plain = re.sub(r"\[(arXiv [\d.]+)\]\([^)]*\)", r"\1", section)
             formula = inspect.getdoc(getattr(module, reference.CLASSES[kind])).partition("\n\n")[0]
             group = groups.get(f"{reference._registry(kind).kind} {name}")
-            wanted = [
+            expected = [
                 f"```text\n{formula}\n```",
                 *(f"| `{action.option_strings[0]}`" for action in (group._group_actions if group else ())),
             ]
-            wanted += [
+            expected += [
                 f"(https://arxiv.org/abs/{number})"
                 for number in re.findall(r"arXiv (\d{4}\.\d{4,5})", inspect.getdoc(module))
             ]
-            lacking += [(name, text) for text in wanted if text not in section]
+            lacking += [(name, text) for text in expected if text not in section]
             if caption not in section.replace("[", "").replace("]", "") and not plain.strip().startswith(caption):
                 lacking.append((name, caption))
     assert not lacking
@@ -112,13 +112,13 @@ def test_every_method_has_its_results(reference, sections):
     """
     assert sorted(row[0].strip("`") for row in reference.of_losses()) == criteria.REGISTRY.names()
     rows = {row[0].strip("`"): row for row in reference.results() if len(row) == 5 and row[1].startswith("`")}
-    shown = [
+    with_results = [
         name
         for name, section in sections["losses"].items()
         if f"e_recall@1 **{rows.get(name, [''] * 5)[2]}**" in section
     ]
-    assert len(shown) >= 27 and {"margin", "triplet", "supcon"} <= set(shown)
-    for name in set(sections["losses"]) - set(shown):
+    assert len(with_results) >= 27 and {"margin", "triplet", "supcon"} <= set(with_results)
+    for name in set(sections["losses"]) - set(with_results):
         section = sections["losses"][name]
         assert "not run yet" in section and (f"benchmarks/methods.py --only {name}`" in section) == (name in METHODS), (
             name
@@ -181,9 +181,10 @@ def test_lists_are_lists_for_both_readers_and_docstrings_are_shown_as_they_are(h
         == "1. a\n\n    ```python\n    x\n    ```\n\ntext\n   y"
     )
     assert hooks.unreferenced("`a[b][c]` d[e][f]") == r"`a[b][c]` d[e]\[f]"
-    shown = reference.plain("sum_p *x* [d - m]+ <a> `b_c` |x|^2, arXiv 2002.08473.")
+    escaped = reference.plain("sum_p *x* [d - m]+ <a> `b_c` |x|^2, arXiv 2002.08473.")
     assert (
-        shown == r"sum\_p \*x\* \[d - m\]+ &lt;a> `b_c` \|x\|\^2, [arXiv 2002.08473](https://arxiv.org/abs/2002.08473)."
+        escaped
+        == r"sum\_p \*x\* \[d - m\]+ &lt;a> `b_c` \|x\|\^2, [arXiv 2002.08473](https://arxiv.org/abs/2002.08473)."
     )
 
 
@@ -202,7 +203,7 @@ def test_a_flag_stays_in_one_line(hooks):
 
 def test_no_page_loses_a_placeholder_to_html():
     """`<name>` outside code is a tag to Markdown, and shows nothing."""
-    known = {"a", "b", "br", "details", "img", "p", "sub", "summary", "sup", "u"}
+    tags = {"a", "b", "br", "details", "img", "p", "sub", "summary", "sup", "u"}
     lost = {}
     for path in [*DOCS.rglob("*.md"), *ROOT.glob("*.md"), ROOT / "experiments" / "README.md"]:
         text = re.sub(
@@ -211,7 +212,7 @@ def test_no_page_loses_a_placeholder_to_html():
             path.read_text(encoding="utf-8"),
             flags=re.DOTALL | re.MULTILINE,
         )
-        names = set(re.findall(r"</?([A-Za-z][\w-]*)[^<>\n]*>", text)) - known
+        names = set(re.findall(r"</?([A-Za-z][\w-]*)[^<>\n]*>", text)) - tags
         lost |= {path.name: names} if names else {}
     assert not lost
 
@@ -247,10 +248,10 @@ def test_the_strict_build_gives_no_warning(tmp_path):
     done = subprocess.run(
         words, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
     )
-    said = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     assert done.returncode == 0 and not re.search(
-        "warning|error", said.replace("NO_MKDOCS_2_WARNING=1", ""), re.IGNORECASE
-    ), said
+        "warning|error", output.replace("NO_MKDOCS_2_WARNING=1", ""), re.IGNORECASE
+    ), output
     assert not list(tmp_path.glob("*.py"))
     pages = {
         path.relative_to(tmp_path).as_posix(): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")
@@ -259,7 +260,7 @@ def test_the_strict_build_gives_no_warning(tmp_path):
         r'<(?:img|script|iframe)[^>]* src="((?:https?:)?//[^"]*)"|<link(?![^>]*canonical)[^>]* '
         r'href="((?:https?:)?//[^"]*)"'
     )
-    assert not {name: found for name, text in pages.items() if (found := re.findall(loading, text))}, (
+    assert not {name: addresses for name, text in pages.items() if (addresses := re.findall(loading, text))}, (
         "pages load nothing from elsewhere"
     )
     lacking = [name for name in criteria.REGISTRY.names() if f'id="{name}"' not in pages["methods/losses.html"]]

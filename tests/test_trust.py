@@ -84,18 +84,18 @@ def test_the_command_line_alone_executes_code(code, folder_data, tmp_path, capsy
     main.main(parameters.resolve(["--evaluate", *resume, "--eval_relevance", str(file)]))
     assert marker.exists()
     flags = [json.loads(path.read_text())["flags"] for path in sorted(run.folder.glob("evaluation_*.json"))]
-    assert [one.get("eval_relevance_sha256") for one in flags] == [None, sha256]
+    assert [recorded.get("eval_relevance_sha256") for recorded in flags] == [None, sha256]
 
-    more = [*resume, "--n_epochs", "2", "--eval_relevance"]
+    words = [*resume, "--n_epochs", "2", "--eval_relevance"]
     with refused("flags differ", "--eval_relevance None"):
-        parameters.resolve([*more, "none"])
+        parameters.resolve([*words, "none"])
     moved = tmp_path / "moved.py"
     file.rename(moved)
     moved.write_text(moved.read_text() + "# another content\n")
     with refused("is not the file", str(moved), "--resume_allow_changes"):
-        main.main(parameters.resolve([*more, str(moved)]))
+        main.main(parameters.resolve([*words, str(moved)]))
     moved.write_text(moved.read_text().removesuffix("# another content\n"))
-    assert main.main(parameters.resolve([*more, str(moved)])).epoch == 2, "the same content at another place"
+    assert main.main(parameters.resolve([*words, str(moved)])).epoch == 2, "the same content at another place"
     moved.write_text(moved.read_text() + "# another content\n")
     capsys.readouterr()
     main.main(

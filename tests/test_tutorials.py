@@ -64,8 +64,8 @@ def commands(page):
 
 def program(page, name=""):
     """The Python block of a page that has this name behind its language."""
-    (found,) = [content for kind, named, content in blocks(page) if (kind, named) == ("python", name)]
-    return found
+    (content,) = [content for kind, named, content in blocks(page) if (kind, named) == ("python", name)]
+    return content
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def smaller(words, place):
 
 
 def follow(page, place):
-    """Do what a page says with main.py. Returns what each command returned."""
+    """Run a page's commands of main.py. Returns the result of each."""
     return [
         main.main(parameters.read(smaller(words[2:], place)))
         for words in commands(page)
@@ -115,12 +115,12 @@ def test_first_steps(place, capsys):
 
 
 def test_own_photographs(place, capsys):
-    dry, run, again = follow("own_photographs", place)
-    said = capsys.readouterr().out
-    assert dry is None and "dry run: one batch of" in said
+    dry, run, measured = follow("own_photographs", place)
+    output = capsys.readouterr().out
+    assert dry is None and "dry run: one batch of" in output
     summary = RunFolder(run.folder).selected
     assert run.folder.name == "Photos_s0" and "on val" in summary["rule"] and "test" in summary["values"]
-    assert 0 <= again["test"]["e_recall@1"] <= 1
+    assert 0 <= measured["test"]["e_recall@1"] <= 1
 
 
 def test_the_searches_of_a_comparison_have_one_budget(place):
@@ -134,8 +134,8 @@ def test_the_searches_of_a_comparison_have_one_budget(place):
 @pytest.mark.long
 def test_run_to_search(place, capsys):
     (run,) = follow("run_to_search", place)
-    asked = [words[3:] for words in commands("run_to_search") if words[:3] == ["python", "-m", "retrieval"]]
-    for words in asked:
+    programs = [words[3:] for words in commands("run_to_search") if words[:3] == ["python", "-m", "retrieval"]]
+    for words in programs:
         if words[0] == "explore":
             words = [*words, "--map", "pca"]  # t-SNE of so few takes longer than all the rest
         if "--help" not in words:
@@ -150,10 +150,10 @@ def test_run_to_search(place, capsys):
 # program
 def clone_of(page, place):
     """A copy of the program in which the files of a page are written."""
-    kept = shutil.ignore_patterns(
+    ignored = shutil.ignore_patterns(
         ".git", ".venv", "build", "__pycache__", "Training_Results", "Result_Tables", "Datasets", ".*_cache", "wandb"
     )
-    clone = shutil.copytree(ROOT, place / "clone", ignore=kept)
+    clone = shutil.copytree(ROOT, place / "clone", ignore=ignored)
     shutil.copy(place / "configs" / "demo_glyphs.yaml", clone / "configs")
     for kind, name, content in blocks(page):
         if "." in name:
@@ -162,7 +162,7 @@ def clone_of(page, place):
     return clone
 
 
-def shell(words, clone, **more):
+def shell(words, clone, **options):
     """Run a command of a page as a reader would, with this Python."""
     of_python = {"python": [sys.executable], "torchrun": [sys.executable, "-m", "torch.distributed.run"]}
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "CUDA_VISIBLE_DEVICES": ""}
@@ -173,7 +173,7 @@ def shell(words, clone, **more):
         capture_output=True,
         text=True,
         timeout=600,
-        **more,
+        **options,
     )
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
     return done.stdout
@@ -196,12 +196,12 @@ def test_the_loss_of_the_tutorial_is_its_formula(monkeypatch):
 @pytest.mark.long
 def test_add_a_loss(place):
     clone = clone_of("add_a_loss", place)
-    said = []
+    outputs = []
     for words in commands("add_a_loss"):
-        said.append(shell(words, clone))
-    assert "mine " in said[0] and "Soft margin loss on cosines" in said[0]
+        outputs.append(shell(words, clone))
+    assert "mine " in outputs[0] and "Soft margin loss on cosines" in outputs[0]
     assert (clone / "Training_Results" / "folder" / "Mine_s1" / "summary.json").is_file()
-    assert re.search(r"\d+ passed", said[2]) and "failed" not in said[2]
+    assert re.search(r"\d+ passed", outputs[2]) and "failed" not in outputs[2]
 
 
 @pytest.mark.long
@@ -209,11 +209,11 @@ def test_several_gpus(place):
     clone = clone_of("several_gpus", place)
     for words in commands("several_gpus"):
         shell([word.replace("Training_Results/glyphs", "Training_Results/folder") for word in words], clone)
-    one, two = (RunFolder(clone / "Training_Results" / "folder" / name).metrics for name in ("One_s1", "Two_s1"))
-    assert two.epoch.max() == 3, "the last line went on"
-    one, two = (of[(of.metric == "map_r") & (of.epoch <= 2)].value for of in (one, two))
-    assert len(one) == len(two) >= 2
-    torch.testing.assert_close(torch.tensor(two.to_numpy()), torch.tensor(one.to_numpy()), rtol=1e-4, atol=1e-4)
+    single, double = (RunFolder(clone / "Training_Results" / "folder" / name).metrics for name in ("One_s1", "Two_s1"))
+    assert double.epoch.max() == 3, "the last line went on"
+    single, double = (of[(of.metric == "map_r") & (of.epoch <= 2)].value for of in (single, double))
+    assert len(single) == len(double) >= 2
+    torch.testing.assert_close(torch.tensor(double.to_numpy()), torch.tensor(single.to_numpy()), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.long

@@ -26,6 +26,7 @@ from tqdm import tqdm
 
 import metrics
 from pictures import toys
+from utilities.counts import count_of
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.numbers import whole
 
@@ -129,9 +130,9 @@ def contrastive(embeddings: torch.Tensor, labels: torch.Tensor, loss: Loss, draw
     """
     differences = embeddings[:, :, None] - embeddings[:, None, :]
     distances = differences.square().sum(-1).clamp(min=1e-12).sqrt()  # (S, B, B)
-    same = labels[:, :, None] == labels[:, None, :]
+    same_class = labels[:, :, None] == labels[:, None, :]
     other_than_itself = ~torch.eye(labels.shape[1], dtype=torch.bool)
-    triplets = (same & other_than_itself)[:, :, :, None] & ~same[:, :, None, :]  # (S, a, p, n)
+    triplets = (same_class & other_than_itself)[:, :, :, None] & ~same_class[:, :, None, :]  # (S, a, p, n)
     count = triplets.sum((1, 2, 3)).clamp(min=1)
     positive_distances = distances[:, :, :, None].expand(triplets.shape)
     negative_distances = torch.where(draws < loss.flip, positive_distances, distances[:, :, None, :])
@@ -196,36 +197,31 @@ def measured(training: np.ndarray, test: np.ndarray, test_labels: np.ndarray) ->
 
 def table(results: dict[Loss, Result]) -> str:
     """Markdown table of all runs: mean +- standard deviation (ddof 1) over seeds; of one seed its value alone."""
-    rows = ["| run | " + " | ".join(MEASURES.values()) + " |", "|-" * (len(MEASURES) + 1) + "|"]
-    rows += [
-        f"| {loss.name} | " + " | ".join(_cell(getattr(result, name), "") for name in MEASURES) + " |"
-        for loss, result in results.items()
-    ]
+    rows = [f"| run | {' | '.join(MEASURES.values())} |", "|-" * (len(MEASURES) + 1) + "|"]
+    for loss, result in results.items():
+        cells = [loss.name, *(_cell(getattr(result, name), "") for name in MEASURES)]
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
 def _cell(values: np.ndarray, sign: str) -> str:
-    """The mean of `(S,)` values, with their deviation for two or more; `sign`: `+` to show the sign of a positive
-    mean.
-    """
-    return f"{values.mean():{sign}.3f}" + (f" ± {values.std(ddof=1):.3f}" if len(values) > 1 else "")
+    """The mean of `(S,)` values, with their deviation for two or more; `sign`: `+` for the sign of a positive mean."""
+    mean = f"{values.mean():{sign}.3f}"
+    return f"{mean} ± {values.std(ddof=1):.3f}" if len(values) > 1 else mean
 
 
 def contributions(results: dict[Loss, Result]) -> str:
-    """The contributions of dropping the pull term and of flipping, as differences of runs of the same seed, in
-    Markdown.
-    """
+    """The contributions of dropping the pull term and of flipping, as Markdown: differences of runs of one seed."""
     base = results[BASE]
     published = results[PUBLISHED]
     no_flips = results[NO_FLIPS]
-    whole = (published.sigma_2 - base.sigma_2).mean()
+    change = (published.sigma_2 - base.sigma_2).mean()
+    cells = ", mean ± standard\ndeviation" if len(base.sigma_2) > 1 else ""
     lines = [
-        (
-            "The published regularised run differs from the base run in two ways at once: it flips negatives, and it "
-            "has no pull term."
-        ),
-        f"Together they change the second singular value by {whole:+.3f}. Differences between runs of the same seed"
-        + (", mean ± standard\ndeviation:" if len(base.sigma_2) > 1 else ":"),
+        "The published regularised run differs from the base run in two ways at once: it flips negatives, and it has "
+        "no pull term.",
+        f"Together they change the second singular value by {change:+.3f}. Differences between runs of the same seed"
+        f"{cells}:",
         "",
         "| change | second singular value | P | share of the published change | spread | test R@1 | P |",
         "|-|-|-|-|-|-|-|",
@@ -233,57 +229,46 @@ def contributions(results: dict[Loss, Result]) -> str:
     changes = {
         "the pull term is dropped, no flips": (BASE, NO_FLIPS),
         f"then negatives are flipped, p = {PUBLISHED_FLIP:g}": (NO_FLIPS, PUBLISHED),
-        **{
-            f"negatives are flipped, p = {p:g}, the pull term stays": (BASE, Loss(True, p))
-            for p in (PUBLISHED_FLIP, *FLIPS)
-        },
     }
-    of_recall = {}
+    flip_losses = [Loss(True, p) for p in (PUBLISHED_FLIP, *FLIPS)]
+    for loss in flip_losses:
+        changes[f"negatives are flipped, p = {loss.flip:g}, the pull term stays"] = BASE, loss
+    recall_chances = {}
     for words, (before, after) in changes.items():
         differences = {name: getattr(results[after], name) - getattr(results[before], name) for name in MEASURES}
         sigma_2, spread, recall = (_cell(values, "+") for values in differences.values())
         p_sigma_2, p_recall = (_p(differences[name]) for name in ("sigma_2", "recall"))
-        share = _percent(differences["sigma_2"].mean(), whole)
+        share = _percent(differences["sigma_2"].mean(), change)
         lines.append(f"| {words} | {sigma_2} | {p_sigma_2} | {share} | {spread} | {recall} | {p_recall} |")
-        of_recall[words] = chance(differences["recall"])
+        recall_chances[words] = chance(differences["recall"])
     dropped = (no_flips.sigma_2 - base.sigma_2).mean()
-    kept = max((Loss(True, flip) for flip in (PUBLISHED_FLIP, *FLIPS)), key=lambda loss: results[loss].sigma_2.mean())
-    by_flips = results[kept].sigma_2 - base.sigma_2
+    best_flips = max(flip_losses, key=lambda loss: results[loss].sigma_2.mean())
+    by_flips = results[best_flips].sigma_2 - base.sigma_2
     spread = f", where the deviation between seeds is {by_flips.std(ddof=1):.3f}" if len(by_flips) > 1 else ""
     lines += [
         "",
-        (
-            f"So **dropping the pull term** contributes {dropped:+.3f} of {whole:+.3f} ({_percent(dropped, whole)}), "
-            "and **the published flips** the"
-        ),
-        (
-            f"rest, {whole - dropped:+.3f} ({_percent(whole - dropped, whole)}). With the pull term kept, flips alone "
-            f"reach {by_flips.mean():+.3f} at best"
-        ),
-        f"({_percent(by_flips.mean(), whole)}, at p = {kept.flip:g}){spread}.",
+        f"So **dropping the pull term** contributes {dropped:+.3f} of {change:+.3f} ({_percent(dropped, change)}), and "
+        "**the published flips** the",
+        f"rest, {change - dropped:+.3f} ({_percent(change - dropped, change)}). With the pull term kept, flips alone "
+        f"reach {by_flips.mean():+.3f} at best",
+        f"({_percent(by_flips.mean(), change)}, at p = {best_flips.flip:g}){spread}.",
     ]
     if len(base.sigma_2) > 1:
-        lines += ["", *_told_apart(chance(published.sigma_2 - no_flips.sigma_2), of_recall)]
+        lines += ["", *_significance(chance(published.sigma_2 - no_flips.sigma_2), recall_chances)]
     return "\n".join(lines)
 
 
-def _told_apart(of_flips: float, of_recall: dict[str, float]) -> list[str]:
-    """Sentences on whether the published flips, and any change of test R@1, differ from chance, by the p of the
-    changes.
-    """
-    smallest = min(of_recall, key=of_recall.get)
-    flips = "is told from chance" if of_flips < LEVEL else "is not told from chance"
-    changed = "That any change moves test R@1 is not shown" if of_recall[smallest] >= LEVEL else "Test R@1 moves"
+def _significance(flip_chance: float, recall_chances: dict[str, float]) -> list[str]:
+    """Sentences on whether the published flips, and any change of test R@1, differ from chance, by the changes' p."""
+    smallest = min(recall_chances, key=recall_chances.get)
+    flips = "is told from chance" if flip_chance < LEVEL else "is not told from chance"
+    recall = "Test R@1 moves" if recall_chances[smallest] < LEVEL else "That any change moves test R@1 is not shown"
     return [
-        (
-            "P: chance of so large a mean difference where there is none, by a paired t-test over the seeds, "
-            "two-sided, not corrected for the number of"
-        ),
-        (
-            f"changes. What the published flips add to the second singular value {flips} ({_p_value(of_flips)}). "
-            f"{changed}: the smallest P of"
-        ),
-        f"{len(of_recall)} is {_rounded(of_recall[smallest])} ({smallest}).",
+        "P: chance of so large a mean difference where there is none, by a paired t-test over the seeds, two-sided, "
+        "not corrected for the number of",
+        f"changes. What the published flips add to the second singular value {flips} ({_p_value(flip_chance)}). "
+        f"{recall}: the smallest P of",
+        f"{len(recall_chances)} is {_rounded(recall_chances[smallest])} ({smallest}).",
     ]
 
 
@@ -308,29 +293,27 @@ def _rounded(p: float) -> str:
     return "< .001" if p < 0.001 else f"{p:.2g}"
 
 
-def _percent(part: float, whole: float) -> str:
-    return f"{round(100 * part / whole)} %" if whole else "–"
+def _percent(part: float, total: float) -> str:
+    return f"{round(100 * part / total)} %" if total else "–"
 
 
 def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
-    """Save data, base and regularised embedding of the first seed, and singular values over all seeds; the suffix is
-    the format.
+    """Save data, base and regularised embedding of the first seed, and singular values over all seeds.
+
+    The suffix is the format.
     """
     generator = torch.Generator().manual_seed(seeds[0])
-    (training, labels), (test, test_labels) = (
-        (points.numpy(), their.numpy()) for points, their in (training_points(generator), test_points(generator))
-    )
-    panels = [
-        ("Data", training, labels, test, test_labels),
-        ("Base: pull and push", results[BASE].training[0], labels, results[BASE].test[0], test_labels),
-        (
-            f"As published: push only, p = {PUBLISHED_FLIP:g}",
+    training, labels = (tensor.numpy() for tensor in training_points(generator))
+    test, test_labels = (tensor.numpy() for tensor in test_points(generator))
+    spaces = {
+        "Data": (training, test),
+        "Base: pull and push": (results[BASE].training[0], results[BASE].test[0]),
+        f"As published: push only, p = {PUBLISHED_FLIP:g}": (
             results[PUBLISHED].training[0],
-            labels,
             results[PUBLISHED].test[0],
-            test_labels,
         ),
-    ]
+    }
+    panels = [(title, points, labels, new_points, test_labels) for title, (points, new_points) in spaces.items()]
     largest_flip = Loss(True, FLIPS[-2])
     bars = {
         "base": BASE,
@@ -344,16 +327,16 @@ def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
 
 def report(results: dict[Loss, Result], seeds: list[int], figure: str, command: str) -> str:
     """The whole report as Markdown."""
+    introduction = " ".join(__doc__.split("\n\n", 2)[2].split())
+    values = "Mean ± standard deviation over" if len(seeds) > 1 else "The values of"
     return "\n".join(
         [
             "# The toy experiment on diagonal lines\n",
             f"Generated by `{command}`.\n",
-            " ".join(__doc__.split("\n\n", 2)[2].split()) + "\n",
+            f"{introduction}\n",
             f"![Data, embeddings, singular values]({figure})\n",
-            (
-                f"{'Mean ± standard deviation over' if len(seeds) > 1 else 'The values of'} {_counted(seeds)}. Second "
-                "singular value: of the training embeddings, the two sum to 1. Spread: mean distance"
-            ),
+            f"{values} {_counted(seeds)}. Second singular value: of the training embeddings, the two sum to 1. Spread: "
+            "mean distance",
             "between the centres of the test classes. R@1: on the 60 test points.\n",
             table(results) + "\n",
             "## What the flips contribute, and what dropping the pull term contributes\n",
@@ -363,15 +346,16 @@ def report(results: dict[Loss, Result], seeds: list[int], figure: str, command: 
 
 
 def _counted(seeds: list[int]) -> str:
-    return f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
+    return count_of(len(seeds), "seed")
 
 
 def read_options(argv: list[str] | None) -> argparse.Namespace:
-    """Parse the command line, and make the folders of its files. Raises UserError for impossible values, before
-    anything is trained.
+    """Parse the command line, and make the folders of its files.
+
+    Raises UserError for impossible values, before anything is trained.
     """
-    about = {"description": __doc__.partition("\n\n")[0], "formatter_class": argparse.ArgumentDefaultsHelpFormatter}
-    parser = OneLineParser(allow_abbrev=False, **about)
+    texts = {"description": __doc__.partition("\n\n")[0], "formatter_class": argparse.ArgumentDefaultsHelpFormatter}
+    parser = OneLineParser(allow_abbrev=False, **texts)
     parser.add_argument(
         "--seeds", type=whole(0), nargs="+", default=list(range(20)), help="one network each; the first is drawn"
     )
@@ -399,11 +383,11 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     """Train all runs, print the report, draw."""
     options = read_options(argv)
-    results = {
-        loss: train(loss, options.seeds, options.iterations)
-        for loss in tqdm(RUNS, desc="runs", leave=False, disable=None)
-    }
-    command = "python toy_experiments/diagonal_lines.py " + " ".join(sys.argv[1:] if argv is None else argv)
+    results = {}
+    for loss in tqdm(RUNS, desc="runs", leave=False, disable=None):
+        results[loss] = train(loss, options.seeds, options.iterations)
+    words = sys.argv[1:] if argv is None else argv
+    command = f"python toy_experiments/diagonal_lines.py {' '.join(words)}"
     text = report(results, options.seeds, options.out[0].name, command.strip())
     print(text)
     if options.report is not None:

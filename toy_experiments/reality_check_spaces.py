@@ -1,5 +1,4 @@
-"""Three spaces that R@1 and NMI take for equal and MAP@R does not (the toy comparison of A Metric Learning Reality
-Check).
+"""Three spaces that are equal by R@1 and NMI but not by MAP@R: the toy comparison of A Metric Learning Reality Check.
 
     python toy_experiments/reality_check_spaces.py --out reality_check_spaces.png
 
@@ -31,9 +30,7 @@ SHOWN = {"e_recall@1": "R@1", "nmi": "NMI", "f1": "F1", "r_precision": "R-precis
 
 
 def space(gap: float, per_class: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Features `(4 * per_class, 2)` of four square classes in two rows, and labels; the same points whatever the
-    gap.
-    """
+    """Features `(4 * per_class, 2)` of four square classes in two rows, and labels; the same points for each gap."""
     corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]) * (1.0 + gap)
     labels = np.repeat(np.arange(4), per_class)
     return corners[labels] + np.random.default_rng(seed).random((len(labels), 2)), labels
@@ -46,17 +43,17 @@ def measure(per_class: int = 150, seed: int = 1) -> dict[str, dict[str, float]]:
 
 def draw(results: dict, path: Path, per_class: int, seed: int) -> None:
     """Save the spaces side by side, their values below them, as PNG."""
-    shown = [
-        (name, *space(SPACES[name], per_class, seed), {SHOWN[key]: 100 * value for key, value in values.items()})
-        for name, values in results.items()
-    ]
-    toys.spaces(path, shown, {"MAP@R", "R-precision"}, "The same to R@1, NMI and F1, not to R-precision and MAP@R (%)")
+    panels = []
+    for name, values in results.items():
+        percents = {SHOWN[metric]: 100 * value for metric, value in values.items()}
+        panels.append((name, *space(SPACES[name], per_class, seed), percents))
+    toys.spaces(path, panels, {"MAP@R", "R-precision"}, "The same to R@1, NMI and F1, not to R-precision and MAP@R (%)")
 
 
 def main(argv=None) -> None:
     """Measure, print, draw."""
-    about = {"description": __doc__.partition("\n\n")[0], "formatter_class": argparse.ArgumentDefaultsHelpFormatter}
-    parser = OneLineParser(allow_abbrev=False, **about)
+    texts = {"description": __doc__.partition("\n\n")[0], "formatter_class": argparse.ArgumentDefaultsHelpFormatter}
+    parser = OneLineParser(allow_abbrev=False, **texts)
     parser.add_argument("--out", type=Path, default=Path("reality_check_spaces.png"), help="the figure")
     parser.add_argument("--per_class", type=whole(2, 10**5), default=150, help="samples a class")
     parser.add_argument("--seed", type=whole(0), default=1, help="of the points and of k-means")

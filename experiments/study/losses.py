@@ -195,13 +195,13 @@ def pilot(runs: list, data: Data) -> list[str]:
     if len(pilot_runs) < n_expected:
         return [f"The pilot has not been run to its end: {len(pilot_runs)} of {n_expected} runs are finished."]
     r_at_1 = {split: columns.column(split, "e_recall@1") for split in ("train", "val")}
-    shown = [*r_at_1.values(), columns.column("val", "map_r"), columns.column("train", RHO.metric)]
-    table = Table(f"{data.name}_pilot", f"{data.name}: the pilot", ["epoch", *map(head, shown)])
+    shown_columns = [*r_at_1.values(), columns.column("val", "map_r"), columns.column("train", RHO.metric)]
+    table = Table(f"{data.name}_pilot", f"{data.name}: the pilot", ["epoch", *map(head, shown_columns)])
     series = pilot_runs[0].series
     epochs = series.epochs[np.isfinite(series.get("val", "e_recall@1"))]
-    values = {c: np.array([[_at(run, c, epoch) for epoch in epochs] for run in pilot_runs]) for c in shown}
+    values = {c: np.array([[_at(run, c, epoch) for epoch in epochs] for run in pilot_runs]) for c in shown_columns}
     for place, epoch in enumerate(epochs):
-        cells = [Cell(values[c][:, place].mean(), digits=c.digits) for c in shown]
+        cells = [Cell(values[c][:, place].mean(), digits=c.digits) for c in shown_columns]
         table.add([text(f"{epoch:g}"), *cells])
     # (runs, epochs) of each split: the best R@1 so far; on validation, what would be selected
     best = {split: np.maximum.accumulate(values[c], axis=1) for split, c in r_at_1.items()}

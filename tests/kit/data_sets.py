@@ -95,7 +95,8 @@ def make_cars196(path, layout="icml", n_classes=8, n_images=6, size=(40, 30)):
                 "kaggle": f"car_data/car_data/{half}/{name}/{i:05d}.jpg",
             }[layout]
             write_image(root / file, (c, i), size)
-            rows[half].append((file if layout == "official" else Path(file).name, 1, 1, *size, c + 1))
+            name_in_list = file if layout == "official" else Path(file).name
+            rows[half].append((name_in_list, 1, 1, *size, c + 1))
     if layout == "official":
         _annotate_cars(root / "cars_annos.mat", "relative_im_path", rows["train"] + rows["test"], names)
     elif layout == "torchvision":

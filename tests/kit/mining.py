@@ -25,17 +25,17 @@ def as_lists(*columns):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def assert_drawn_with(probabilities, drawn):
+def assert_drawn_with(probabilities, outcomes_drawn):
     """Chi-square: do the `drawn` outcomes (hashable) occur with `probabilities` (outcome -> probability), and no other
     ones?
     """
     outcomes = [outcome for outcome, probability in probabilities.items() if probability > 0]
     counts = {outcome: 0 for outcome in outcomes}
-    for outcome in drawn:
+    for outcome in outcomes_drawn:
         assert outcome in counts, f"{outcome} has probability 0"
         counts[outcome] += 1
     expected = np.array([probabilities[outcome] for outcome in outcomes], dtype=float)
-    expected *= len(drawn) / expected.sum()
+    expected *= len(outcomes_drawn) / expected.sum()
     observed = np.array([counts[outcome] for outcome in outcomes], dtype=float)
     rare = expected < 5  # too few for the statistic: taken together
     if rare.any():

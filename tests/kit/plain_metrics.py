@@ -23,10 +23,10 @@ def ranked(query, reference, left_out):
 
 def precision_sum(relevance, depth):
     total = 0.0
-    found = 0
+    hits = 0
     for i, hit in enumerate(relevance[: int(min(depth, len(relevance)))], start=1):
-        found += hit
-        total += hit * found / i
+        hits += hit
+        total += hit * hits / i
     return total
 
 
@@ -63,24 +63,26 @@ def orders(features, reference=None, exclude=None, query_sequences=None, referen
         reference = features
         exclude = range(len(features))
         reference_sequences = query_sequences
-    exclude = [-1] * len(features) if exclude is None else exclude
-    query_sequences, reference_sequences = (
-        [-1] * len(x) if g is None else g for x, g in ((features, query_sequences), (reference, reference_sequences))
-    )
-    for query, own, group in zip(features, exclude, query_sequences, strict=True):
-        hidden = (
-            set() if group in (-1, None, "") else {j for j, other in enumerate(reference_sequences) if other == group}
-        )
-        yield own, [j for j in ranked(query, reference, own) if j not in hidden]
+    if exclude is None:
+        exclude = [-1] * len(features)
+    if query_sequences is None:
+        query_sequences = [-1] * len(features)
+    if reference_sequences is None:
+        reference_sequences = [-1] * len(reference)
+    for query, own_row, group in zip(features, exclude, query_sequences, strict=True):
+        hidden = set()
+        if group not in (-1, None, ""):
+            hidden = {j for j, sequence in enumerate(reference_sequences) if sequence == group}
+        yield own_row, [j for j in ranked(query, reference, own_row) if j not in hidden]
 
 
-def plain_per_query(names, features, labels, reference=None, reference_labels=None, **given):
+def plain_per_query(names, features, labels, reference=None, reference_labels=None, **options):
     """Name -> a value for each query, NaN where it is left out."""
     reference_labels = labels if reference is None else reference_labels
     values = {name: [] for name in names}
-    for label, (own, order) in zip(labels, orders(features, reference, **given), strict=True):
+    for label, (own_row, order) in zip(labels, orders(features, reference, **options), strict=True):
         relevance = [bool(reference_labels[j] == label) for j in order]
-        size = sum(relevance) + bool(own >= 0 and reference_labels[own] == label)
+        size = sum(relevance) + bool(own_row >= 0 and reference_labels[own_row] == label)
         for name in names:
             values[name].append(plain_value(name, relevance, sum(relevance), size))
     return values
@@ -90,10 +92,13 @@ def plain(names, features, labels, **options):
     """Name -> mean over the queries that count, name_macro -> mean over the classes' means; NaN where none counts."""
     results = {}
     for name, values in plain_per_query(names, features, labels, **options).items():
-        kept = [(label, value) for label, value in zip(labels, values, strict=True) if not np.isnan(value)]
-        results[name] = float(np.mean([value for _, value in kept])) if kept else np.nan
-        means = [np.mean([value for other, value in kept if other == label]) for label in {label for label, _ in kept}]
-        results[f"{name}_macro"] = float(np.mean(means)) if kept else np.nan
+        of_class = {}
+        for label, value in zip(labels, values, strict=True):
+            if not np.isnan(value):
+                of_class.setdefault(label, []).append(value)
+        counted = [value for value in values if not np.isnan(value)]
+        results[name] = float(np.mean(counted)) if counted else np.nan
+        results[f"{name}_macro"] = float(np.mean([np.mean(v) for v in of_class.values()])) if counted else np.nan
     return results
 
 
@@ -125,22 +130,20 @@ def values_of(names, found, of_queries, of_reference):
         relevance = [bool(of_reference[j] == label) for j in row]
         for name in names:
             values[name].append(plain_value(name, relevance, sum(relevance), int((of_reference == label).sum())))
-    return {name: float(np.nanmean(those)) for name, those in values.items()}
+    return {name: float(np.nanmean(query_values)) for name, query_values in values.items()}
 
 
 def random_lists(seed, reference_size, queries, own=None):
-    """Positives and junk: some queries without positives, some with junk alone, and all of the reference as junk for
-    one.
-    """
+    """Positives and junk: some queries without positives, some with junk alone, one with all of the reference as junk."""
     rng = np.random.default_rng(seed)
     positives = []
     junk = []
     for query in range(queries):
         order = rng.permutation([j for j in range(reference_size) if own is None or j != own[query]])
-        taken = rng.integers(0, 8)
-        left = rng.integers(0, 10)
-        positives.append(order[:taken].tolist() if query % 5 else [])
-        junk.append(order[taken : taken + left].tolist() if query != 3 else order[taken:].tolist())
+        n_positive = rng.integers(0, 8)
+        n_junk = rng.integers(0, 10)
+        positives.append(order[:n_positive].tolist() if query % 5 else [])
+        junk.append(order[n_positive : n_positive + n_junk].tolist() if query != 3 else order[n_positive:].tolist())
     return positives, junk
 
 

@@ -80,9 +80,9 @@ def mining():
 
 
 def same_steps(rank, cases):
-    """Each case, (chunk size, flags, options), of `test_chunks.trained`: parameters and tuples are those of one process.
+    """Parameters and mined tuples are those of one process, for each case: what `test_chunks.trained` takes.
 
-    What one process gives is computed by one of the processes, a case each in turn. All failures are reported at the
+    A case is (chunk size, flags, options). What one process gives is computed by one of the processes, a case each in turn. All failures are reported at the
     end.
     """
     expected = {}

@@ -15,11 +15,8 @@ SEEDS = [3, 4]
 
 def test_points_lie_where_the_classes_are():
     points, labels = toy.training_points(torch.Generator().manual_seed(0))
-    assert (
-        points.shape == (60, 2)
-        and torch.equal(points[:, 0], points[:, 1])
-        and torch.bincount(labels).tolist() == [15] * 4
-    )
+    assert points.shape == (60, 2) and torch.equal(points[:, 0], points[:, 1])
+    assert torch.bincount(labels).tolist() == [15] * 4
     for label, (start, end) in enumerate([(0.1, 0.3), (0.35, 0.55), (0.6, 0.8), (0.85, 1.05)]):
         xs = points[labels == label, 0]
         places = (xs - start) / (end - start) * 99
@@ -30,9 +27,9 @@ def test_points_lie_where_the_classes_are():
     for label, (fixed, free, start, end) in enumerate(
         [(0, 1, 0.2, 0.4), (0, 1, 0.55, 0.85), (1, 0, 0.4, 0.6), (1, 0, 0.7, 0.9)]
     ):
-        own = points[labels == label]
-        assert (own[:, fixed] == 0.2).all() and len(own[:, free].unique()) == 15
-        assert own[:, free].min() >= start and own[:, free].max() <= end + 1e-6
+        class_points = points[labels == label]
+        assert (class_points[:, fixed] == 0.2).all() and len(class_points[:, free].unique()) == 15
+        assert class_points[:, free].min() >= start and class_points[:, free].max() <= end + 1e-6
 
 
 @pytest.mark.parametrize("loss", [toy.BASE, toy.PUBLISHED, toy.Loss(True, 0.3), toy.Loss(False, 1.0)])
@@ -47,10 +44,11 @@ def test_the_loss_is_that_of_the_loops(loss):
         pushes = []
         for a, p, n in itertools.product(range(7), repeat=3):
             if a != p and labels[s, a] == labels[s, p] and labels[s, a] != labels[s, n]:
-                other = p if draws[s, a, p, n] < loss.flip else n
+                pushed = p if draws[s, a, p, n] < loss.flip else n
                 pulls.append((embeddings[s, a] - embeddings[s, p]).norm().item())
-                pushes.append(max(0.0, 0.1 - (embeddings[s, a] - embeddings[s, other]).norm().item()))
-        assert values[s].item() == pytest.approx(np.mean(pushes) + (np.mean(pulls) if loss.pull else 0), abs=1e-9)
+                pushes.append(max(0.0, 0.1 - (embeddings[s, a] - embeddings[s, pushed]).norm().item()))
+        expected = np.mean(pushes) + np.mean(pulls) if loss.pull else np.mean(pushes)
+        assert values[s].item() == pytest.approx(expected, abs=1e-9)
     equal = torch.ones(1, 4, 2, requires_grad=True)
     for labels in ([[0, 0, 0, 0]], [[0, 0, 1, 1]]):  # one class; equal points
         value = toy.contrastive(equal, torch.tensor(labels), loss, torch.ones(1, 4, 4, 4))
@@ -59,9 +57,9 @@ def test_the_loss_is_that_of_the_loops(loss):
 
 def test_a_seed_is_the_same_alone_as_among_others():
     together = toy.train(toy.PUBLISHED, SEEDS, iterations=12)
-    alone = toy.train(toy.PUBLISHED, SEEDS[1:], iterations=12)
-    np.testing.assert_allclose(together.training[1], alone.training[0], atol=1e-5)
-    assert together.recall[1] == alone.recall[0]
+    single = toy.train(toy.PUBLISHED, SEEDS[1:], iterations=12)
+    np.testing.assert_allclose(together.training[1], single.training[0], atol=1e-5)
+    assert together.recall[1] == single.recall[0]
     first, second = (toy.train(loss, SEEDS, iterations=0) for loss in (toy.BASE, toy.PUBLISHED))
     np.testing.assert_array_equal(first.training, second.training)
     assert not np.allclose(together.training[0], together.training[1], atol=1e-2)
@@ -75,8 +73,8 @@ def test_what_is_measured():
     values = np.linalg.svd(space[0].astype(np.float64), compute_uv=False)
     assert result.sigma_2[0] == pytest.approx(values[1] / values.sum(), abs=1e-6)
     centres = [space[0][labels == c].mean(0) for c in range(4)]
-    apart = [np.linalg.norm(centres[i] - centres[j]) for i in range(4) for j in range(i)]
-    assert result.spread[0] == pytest.approx(np.mean(apart), abs=1e-6)
+    distances_of_centres = [np.linalg.norm(centres[i] - centres[j]) for i in range(4) for j in range(i)]
+    assert result.spread[0] == pytest.approx(np.mean(distances_of_centres), abs=1e-6)
     hits = []
     for i in range(60):
         distances = np.linalg.norm(space[0] - space[0, i], axis=1)
@@ -96,13 +94,8 @@ def test_most_of_the_published_effect_is_the_dropped_pull_term():
 
 
 def fake(sigma_2):
-    return toy.Result(
-        np.array([sigma_2, sigma_2]),
-        np.array([0.1, 0.3]),
-        np.array([0.5, 0.5]),
-        np.ones((2, 60, 2)),
-        np.ones((2, 60, 2)),
-    )
+    points = np.ones((2, 60, 2))
+    return toy.Result(np.array([sigma_2, sigma_2]), np.array([0.1, 0.3]), np.array([0.5, 0.5]), points, points)
 
 
 def test_the_report_says_what_the_numbers_say():
@@ -145,9 +138,8 @@ def test_what_is_told_from_chance():
 @pytest.mark.long
 def test_the_command_line(tmp_path, capsys):
     figures = [tmp_path / "figure.png", tmp_path / "figure.pdf"]
-    toy.main(
-        ["--seeds", "0", "1", "--iterations", "3", "--out", *map(str, figures), "--report", str(tmp_path / "report.md")]
-    )
+    words = ["--seeds", "0", "1", "--iterations", "3", "--out", *map(str, figures)]
+    toy.main([*words, "--report", str(tmp_path / "report.md")])
     assert all(path.stat().st_size > 5000 for path in figures)
     report = (tmp_path / "report.md").read_text()
     assert report in capsys.readouterr().out and "over 2 seeds" in report and "figure.png" in report
