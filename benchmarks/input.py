@@ -17,13 +17,13 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 
 import datasets
+import parameters
 from engine import loading, memory
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
@@ -38,6 +38,7 @@ ADDITIONS = {  # beside crop and flip; the recipes' values
     "auto_augment .1": {"auto_augment": 0.1},
     "random_erasing .5": {"random_erasing": 0.5},
 }
+LOADER_FLAGS = "--dataset glyphs --kernels 1 --seed 0".split()
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
@@ -201,12 +202,12 @@ def steps(split: str, splits: dict) -> None:
 
 def additions(root: Path, options) -> None:
     """Print images a second of the training loader with each of ADDITIONS, and the ratio to crop and flip alone."""
-    loader_options = SimpleNamespace(kernels=1, iterations_per_epoch=None, seed=0)
+    opt = parameters.read(LOADER_FLAGS)
     loaders = {}
     for name, flags in ADDITIONS.items():
         images = datasets.select("folder", dataset_folder_path=str(root), input_size=224, **flags)["training"]
         batches = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(images), options.bs, drop_last=True)
-        loaders[name] = loading.training_loader(images, batches, loader_options)
+        loaders[name] = loading.training_loader(images, batches, opt)
     rounds = [
         {name: images_per_second(loader, options.bs) for name, loader in loaders.items()}
         for _ in range(options.repeats)
@@ -243,7 +244,7 @@ def copied(images, batches):
 def decoded_once(root: Path, options) -> None:
     """Print images a second of --decode_once, of the loader with a worker and of a bare copy, and their ratios."""
     memory.keep_freed()  # as a run does on a CPU
-    loader_options = {"kernels": 1, "iterations_per_epoch": None, "seed": 0}
+    opt = parameters.read(LOADER_FLAGS)
     cached = {"image_cache": str(root.parent / "cache"), "image_cache_side": options.side}
     loaders = {}
     images = None
@@ -254,9 +255,7 @@ def decoded_once(root: Path, options) -> None:
     }.items():
         images = datasets.select("folder", dataset_folder_path=str(root), input_size=224, **flags)["training"]
         batches = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(images), options.bs, drop_last=True)
-        loaders[name] = loading.training_loader(
-            images, batches, SimpleNamespace(**loader_options, decode_once="decode_once" in flags)
-        )
+        loaders[name] = loading.training_loader(images, batches, opt.but(decode_once="decode_once" in flags))
     cuts = loaders.pop("decode_once")
     rounds = []
     generator = torch.Generator().manual_seed(0)
