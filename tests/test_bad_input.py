@@ -21,19 +21,9 @@ from utilities.errors import UserError, one_line_errors
 ROOT = Path(__file__).resolve().parent.parent
 
 
-SHORT = [
-    "--arch",
-    "conv4_normalize",
-    "--kernels",
-    "0",
-    "--n_epochs",
-    "1",
-    "--bs",
-    "8",
-    "--evaluation_metrics",
-    "e_recall@1",
-    "--no_train_metrics",
-]
+SHORT = (
+    "--arch conv4_normalize --kernels 0 --n_epochs 1 --bs 8 --evaluation_metrics e_recall@1 --no_train_metrics"
+).split()
 
 
 def of_data(data, *words):

@@ -209,12 +209,7 @@ def test_classes_become_plug_ins_on_the_command_line_in_files_and_in_a_search(tm
     (tmp_path / "a.yaml").write_text("loss: MultiSimilarityLoss\n")
     opt = parameters.resolve(
         [
-            "--dataset",
-            "GLYPHS",
-            "--batch_mining",
-            "MultiSimilarityMiner",
-            "--mine_pairs",
-            "--config",
+            *"--dataset GLYPHS --batch_mining MultiSimilarityMiner --mine_pairs --config".split(),
             str(tmp_path / "a.yaml"),
         ]
     )
@@ -233,13 +228,7 @@ def test_classes_become_plug_ins_on_the_command_line_in_files_and_in_a_search(tm
 def test_values_in_brackets_are_read(brackets):
     opt = parameters.resolve(
         [
-            "--dataset",
-            "glyphs",
-            "--use_tv_split",
-            "--evaluation_metrics",
-            "[e_recall@1,",
-            "map_r]",
-            "--splits_to_eval",
+            *"--dataset glyphs --use_tv_split --evaluation_metrics [e_recall@1, map_r] --splits_to_eval".split(),
             *brackets.split(),
             "--evaluate_only",
         ]

@@ -70,18 +70,9 @@ def test_a_run_trains_and_is_measured_by_levels(tmp_path):
         tmp_path / "things", names=[f"{a}/{b}/{c}" for a in "xy" for b in "st" for c in "123"], size=(20, 20)
     )
     words = [
-        "--loss",
-        "happier",
-        "--arch",
-        "conv4_normalize",
-        "--kernels",
-        "0",
-        "--save_path",
+        *"--loss happier --arch conv4_normalize --kernels 0 --save_path".split(),
         str(tmp_path),
-        "--bs",
-        "8",
-        "--samples_per_class",
-        "2",
+        *"--bs 8 --samples_per_class 2".split(),
     ]
     metrics = ["e_recall@1", "h_ap", "asi_level0", "map_r_level1", "ndcg"]
     things = [
@@ -89,12 +80,7 @@ def test_a_run_trains_and_is_measured_by_levels(tmp_path):
         "folder",
         "--dataset_folder_path",
         str(root),
-        "--resize_size",
-        "18",
-        "--crop_size",
-        "16",
-        "--data_sampler",
-        "hierarchical",
+        *"--resize_size 18 --crop_size 16 --data_sampler hierarchical".split(),
     ]
     run = main.main(
         parameters.read(

@@ -185,16 +185,5 @@ def test_what_cannot_work_is_refused_in_one_line():
 @pytest.mark.long
 def test_a_run_resumes_to_the_bit(data, tmp_path):
     """What is drawn goes on where it stopped; evaluated in the ball."""
-    flags = [
-        "--loss",
-        "hier",
-        "--loss_hier_n_proxies",
-        "16",
-        "--loss_hier_topk",
-        "4",
-        "--arch",
-        "conv4",
-        "--eval_space",
-        "hyperbolic",
-    ]
+    flags = "--loss hier --loss_hier_n_proxies 16 --loss_hier_topk 4 --arch conv4 --eval_space hyperbolic".split()
     tiny.assert_resumes(data, tmp_path, *flags)

@@ -234,16 +234,10 @@ def test_a_training_trains_what_is_chosen_and_stores_what_it_embeds(data, tmp_pa
                 "--save_path",
                 str(tmp_path),
                 *SHORT_RUN,
-                "--loss",
-                "margin",
-                "--data_sampler",
-                "greedy_coreset",
-                "--n_epochs",
-                "2",
-                "--data_batchmatch_bigbs",
-                "20",
-                "--iterations_per_epoch",
-                "3",
+                *(
+                    "--loss margin --data_sampler greedy_coreset --n_epochs 2 --data_batchmatch_bigbs 20 "
+                    "--iterations_per_epoch 3"
+                ).split(),
             ]
         )
     )

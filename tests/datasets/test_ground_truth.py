@@ -301,10 +301,7 @@ def test_a_run_whose_test_has_lists(tmp_path, capsys):
                 [
                     *words.split(),
                     *measured,
-                    "--storage_metrics",
-                    "ap",
-                    "--dump_embeddings",
-                    "--group",
+                    *"--storage_metrics ap --dump_embeddings --group".split(),
                     group,
                     *relevance,
                 ]

@@ -42,14 +42,7 @@ def test_training_goes_by_the_super_classes_and_nothing_else_changes(tmp_path, d
     run = tiny.run(
         root,
         tmp_path,
-        "--trainer",
-        "metric_only",
-        "--loss",
-        "proxyanchor",
-        "--label_level_train",
-        "1",
-        "--n_epochs",
-        "1",
+        *"--trainer metric_only --loss proxyanchor --label_level_train 1 --n_epochs 1".split(),
     )
     assert (
         checkpoint.read(run.folder / checkpoint.LAST)["criterion"]["proxies"].shape == (2, 8) and run.opt.n_classes == 2

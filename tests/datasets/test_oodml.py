@@ -239,15 +239,7 @@ def test_a_progression_is_made_read_and_recorded(tmp_path, capsys):
     of_data = ["--dataset", "folder", "--dataset_folder_path", str(data)]
     making = [
         *of_data,
-        "--arch",
-        "conv4_normalize",
-        "--resize_size",
-        "18",
-        "--crop_size",
-        "16",
-        "--eval_kernels",
-        "0",
-        "--out",
+        *"--arch conv4_normalize --resize_size 18 --crop_size 16 --eval_kernels 0 --out".split(),
         str(path),
     ]
     assert oodml.main([*making, "--easier", "--splits", "3"]) == path

@@ -57,14 +57,7 @@ def words(root, cache, *flags):
         "folder",
         "--dataset_folder_path",
         str(root),
-        "--not_pretrained",
-        "--kernels",
-        "0",
-        "--crop_size",
-        "36",
-        "28",
-        "--decode_once",
-        "--image_cache",
+        *"--not_pretrained --kernels 0 --crop_size 36 28 --decode_once --image_cache".split(),
         str(cache),
         "--image_cache_side",
         "48",
@@ -431,20 +424,9 @@ def test_a_gpus_steps_are_timed_by_its_own_clock_and_waited_for_at_the_end(monke
 def test_a_run_resumed_is_the_run_and_says_its_pace(root, tmp_path, capsys):
     argv = [*run_words(root, tmp_path / "runs"), *words(root, tmp_path / "cache", *ALL)]
     del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
-    argv += [
-        "--bs",
-        "4",
-        "--loss",
-        "triplet",
-        "--batch_mining",
-        "semihard",
-        "--arch",
-        "conv4_frozen_normalize",
-        "--chunk_size",
-        "3",
-        "--n_epochs",
-        "2",
-    ]
+    argv += (
+        "--bs 4 --loss triplet --batch_mining semihard --arch conv4_frozen_normalize --chunk_size 3 --n_epochs 2"
+    ).split()
     whole_run = main.main(parameters.read([*argv, "--savename", "whole"])).folder
     assert capsys.readouterr().out.count("images a second a process: the input") == 1
     cut = main.main(parameters.read([*argv, "--savename", "cut", "--n_epochs", "1"])).folder

@@ -102,32 +102,15 @@ def test_erased_pixels_have_the_value_after_normalisation(name, value):
 
 
 def test_parts_and_workers_get_the_same_rectangles(folder_data):
-    flags = [
-        "--random_erasing",
-        "0.7",
-        "--color_jitter",
-        ".3",
-        ".3",
-        ".3",
-        ".1",
-        "--color_jitter_p",
-        ".5",
-        "--randaugment",
-        "2",
-        "9",
-        "--auto_augment",
-        ".5",
-    ]
+    flags = (
+        "--random_erasing 0.7 --color_jitter .3 .3 .3 .1 --color_jitter_p .5 --randaugment 2 9 --auto_augment .5"
+    ).split()
     folder = [
         "--dataset",
         "folder",
         "--dataset_folder_path",
         str(folder_data),
-        "--not_pretrained",
-        "--resize_size",
-        "40",
-        "--crop_size",
-        "36",
+        *"--not_pretrained --resize_size 40 --crop_size 36".split(),
     ]
     chosen = [[0, 1, 2, 3, 1], [3, 2, 1, 0, 0]]
 

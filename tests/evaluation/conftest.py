@@ -21,35 +21,11 @@ def finished(folder_data, tmp_path_factory, drawing):
         str(folder_data),
         "--save_path",
         str(tmp_path_factory.mktemp("runs")),
-        "--arch",
-        "conv4_normalize",
-        "--embed_dim",
-        "16",
-        "--loss",
-        "subcenter_arcface",
-        "--loss_subcenter_arcface_n_centers",
-        "2",
-        "--bs",
-        "8",
-        "--n_epochs",
-        "1",
-        "--kernels",
-        "0",
-        "--evaluation_metrics",
-        "e_recall@1",
-        "map_r",
-        "nmi",
-        "rho_spectrum@0",
-        "--lr",
-        "0.001",
-        "--group",
-        "Again",
-        "--seed",
-        "3",
-        "--dump_embeddings",
-        "--dump_query_results",
-        "--eval_size_of_tsne",
-        "12",
+        *(
+            "--arch conv4_normalize --embed_dim 16 --loss subcenter_arcface --loss_subcenter_arcface_n_centers 2 "
+            "--bs 8 --n_epochs 1 --kernels 0 --evaluation_metrics e_recall@1 map_r nmi rho_spectrum@0 --lr 0.001 "
+            "--group Again --seed 3 --dump_embeddings --dump_query_results --eval_size_of_tsne 12"
+        ).split(),
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outputs, "draw_pictures", drawing[outputs, "draw_pictures"])

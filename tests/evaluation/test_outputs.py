@@ -241,10 +241,7 @@ def test_a_dump_holds_what_was_measured_after_principal_components(tmp_path, ref
         "2",
         "--eval_reference_set",
         reference,
-        "--splits_to_eval",
-        "train",
-        "val",
-        "--evaluation_metrics",
+        *"--splits_to_eval train val --evaluation_metrics".split(),
         *names,
     )
     scores, embedded = evaluation.evaluate(

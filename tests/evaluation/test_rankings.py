@@ -167,17 +167,9 @@ def test_a_run_is_measured_in_the_ball_and_again(folder_data, tmp_path):
         "conv4",
     ]
     words += [
-        "--loss",
-        "hyperbolic",
-        "--loss_hyperbolic_c",
-        ".3",
-        "--n_epochs",
-        "1",
+        *"--loss hyperbolic --loss_hyperbolic_c .3 --n_epochs 1".split(),
         *HYPERBOLIC,
-        "--rerank",
-        "k_reciprocal",
-        "--rerank_k1",
-        "5",
+        *"--rerank k_reciprocal --rerank_k1 5".split(),
     ]
     run = main.main(parameters.read([*words, "--dump_embeddings"]))
     recorded = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]

@@ -171,14 +171,7 @@ def test_a_run_is_refused_before_it_writes(tmp_path):
     root = make_folder(tmp_path / "things", n_classes=10, n_images=4, size=(16, 16))
     argv = ["--dataset", "folder", "--dataset_folder_path", str(root), *SMALL_IMAGES, *SHORT_RUN]
     argv += [
-        "--loss",
-        "softmax",
-        "--bs",
-        "4",
-        "--storage_metrics",
-        "e_recall@1",
-        "--use_tv_split",
-        "--save_path",
+        *"--loss softmax --bs 4 --storage_metrics e_recall@1 --use_tv_split --save_path".split(),
         str(tmp_path / "runs"),
     ]
     for flags, words in (

@@ -134,7 +134,7 @@ def values_of(names, found, of_queries, of_reference):
 
 
 def random_lists(seed, reference_size, queries, own=None):
-    """Positives and junk: some queries without positives, some with junk alone, one with all of the reference as junk."""
+    """Positives and junk: some queries have no positives, some junk alone, one all of the reference as junk."""
     rng = np.random.default_rng(seed)
     positives = []
     junk = []

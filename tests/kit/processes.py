@@ -82,8 +82,8 @@ def mining():
 def same_steps(rank, cases):
     """Parameters and mined tuples are those of one process, for each case: what `test_chunks.trained` takes.
 
-    A case is (chunk size, flags, options). What one process gives is computed by one of the processes, a case each in turn. All failures are reported at the
-    end.
+    A case is (chunk size, flags, options). What one process gives is computed by one of the processes, a case each in
+    turn. All failures are reported at the end.
     """
     expected = {}
     failures = []

@@ -69,17 +69,12 @@ def opened(address, width=1280, height=900):
         os.dup2(writes, 4)
 
     flags = [
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--remote-debugging-pipe",
+        *"--headless=new --no-sandbox --disable-gpu --remote-debugging-pipe".split(),
         f"--user-data-dir={profile}",
-        "--hide-scrollbars",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-dev-shm-usage",
-        "about:blank",
+        *(
+            "--hide-scrollbars --no-first-run --disable-background-networking --disable-component-update "
+            "--disable-dev-shm-usage about:blank"
+        ).split(),
     ]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen([program(), *flags], preexec_fn=pipes, pass_fds=(3, 4), **quiet)  # noqa: PLW1509

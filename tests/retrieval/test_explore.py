@@ -378,21 +378,13 @@ def test_boxes_are_embedded_as_in_the_runs_own_evaluation(tmp_path):
         "--dataset_csv",
         str(tmp_path / "df.csv"),
         *SHORT_RUN,
-        "--resize_size",
-        "40",
-        "--crop_size",
-        "36",
+        *"--resize_size 40 --crop_size 36".split(),
     ]
     run = main.main(
         parameters.read(
             [
                 *words,
-                "--image_cache_side",
-                "44",
-                "--n_epochs",
-                "1",
-                "--dump_embeddings",
-                "--save_path",
+                *"--image_cache_side 44 --n_epochs 1 --dump_embeddings --save_path".split(),
                 str(tmp_path / "runs"),
             ]
         )

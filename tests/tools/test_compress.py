@@ -122,12 +122,7 @@ def test_float32_has_the_numbers_of_an_evaluation_roles_sequences_lists_and_maps
 def test_the_folder_holds_the_table_and_what_it_was_measured_with(files, capsys):
     given = [
         files / "features.npz",
-        "--codes",
-        "int8",
-        "binary",
-        "--prefixes",
-        "4",
-        "--calibration",
+        *"--codes int8 binary --prefixes 4 --calibration".split(),
         files / "training.npz",
     ]
     rows = compressed(*given, "--threads", "1", "--out", files / "out")

@@ -146,12 +146,7 @@ def test_the_table_by_hand(shared, tmp_path, capsys):
         parameters.read(
             [
                 *asked,
-                "--not_pretrained",
-                "--no_train_metrics",
-                "--evaluate_only",
-                "--arch",
-                "conv4",
-                "--crop_size",
+                *"--not_pretrained --no_train_metrics --evaluate_only --arch conv4 --crop_size".split(),
                 size,
             ]
         )
@@ -216,15 +211,7 @@ def test_adapters_and_components_by_hand(shared, tmp_path):
     asked = flags(
         shared,
         tmp_path,
-        "--evaluation_metrics",
-        "e_recall@1",
-        "map_r",
-        "--bs",
-        "20",
-        "--n_epochs",
-        "7",
-        "--embed_dim",
-        "6",
+        *"--evaluation_metrics e_recall@1 map_r --bs 20 --n_epochs 7 --embed_dim 6".split(),
     )
     table = models.main(["--archs", CONV, "--adapters", "linear", "mlp", "--pca", "3", *asked])
     opt = parameters.read([*asked, "--not_pretrained", "--no_train_metrics", "--evaluate_only", "--arch", "conv4"])
@@ -267,30 +254,8 @@ def test_an_adapter_takes_any_flags_of_training(shared, tmp_path):
     """Prefixes, a miner, a sampler of classes; the backbone is not built again, and other networks' data stay
     images.
     """
-    more = [
-        "--loss",
-        "margin",
-        "--batch_mining",
-        "semihard",
-        "--data_sampler",
-        "class_random",
-        "--bs",
-        "8",
-        "--samples_per_class",
-        "2",
-    ]
-    more += [
-        "--dump_embeddings",
-        "--embed_dim",
-        "4",
-        "--matryoshka",
-        "2",
-        "4",
-        "--n_epochs",
-        "1",
-        "--evaluation_metrics",
-        "map_r",
-    ]
+    more = "--loss margin --batch_mining semihard --data_sampler class_random --bs 8 --samples_per_class 2".split()
+    more += "--dump_embeddings --embed_dim 4 --matryoshka 2 4 --n_epochs 1 --evaluation_metrics map_r".split()
     table = models.main(
         [
             "--archs",

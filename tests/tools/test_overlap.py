@@ -104,18 +104,10 @@ def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, capsys):
                 "--save_path",
                 str(tmp_path),
                 *SHORT_RUN,
-                "--n_epochs",
-                "1",
-                "--resize_size",
-                "72",
-                "--crop_size",
-                "64",
-                "--loss",
-                "triplet",
-                "--batch_mining",
-                "semihard",
-                "--dump_embeddings",
-                "--no_train_metrics",
+                *(
+                    "--n_epochs 1 --resize_size 72 --crop_size 64 --loss triplet --batch_mining semihard "
+                    "--dump_embeddings --no_train_metrics"
+                ).split(),
             ]
         )
     )

@@ -89,17 +89,10 @@ def test_the_authors_functions_give_the_same():
 
 
 def test_a_step_minimises_both_cross_entropies():
-    flags = [
-        "--intrabatch_heads",
-        "2",
-        "--intrabatch_layers",
-        "2",
-        "--intrabatch_join",
-        "--intrabatch_temperature",
-        ".5",
-        "--intrabatch_smoothing",
-        ".3",
-    ]
+    flags = (
+        "--intrabatch_heads 2 --intrabatch_layers 2 --intrabatch_join --intrabatch_temperature .5 "
+        "--intrabatch_smoothing .3"
+    ).split()
     trainer, opt = tiny.trainer("intrabatch", *flags)
     resting(trainer)
     batch = tiny.batch()
