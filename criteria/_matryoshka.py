@@ -6,6 +6,7 @@ weights are cut as the embedding is (`prefix`). Here every loss may be nested, a
 again where the network normalises, as in sentence-transformers' MatryoshkaLoss; the paper compares it as it is.
 """
 
+import itertools
 from typing import NamedTuple
 
 import torch
@@ -51,17 +52,17 @@ def check(opt) -> None:
             if getattr(opt, name) != default:
                 raise UserError(f"--{name} has no effect: add --matryoshka")
         return
-    shown = f"--matryoshka {' '.join(map(str, opt.matryoshka))}"
-    if any(one >= other for one, other in zip(opt.matryoshka, opt.matryoshka[1:], strict=False)):
-        raise UserError(f"{shown}: the prefixes must ascend")
+    flag = f"--matryoshka {' '.join(map(str, opt.matryoshka))}"
+    if any(width >= next_width for width, next_width in itertools.pairwise(opt.matryoshka)):
+        raise UserError(f"{flag}: the prefixes must ascend")
     if opt.matryoshka_weights is not None and len(opt.matryoshka_weights) != len(opt.matryoshka):
         raise UserError(
-            f"{shown} has {len(opt.matryoshka)} prefixes, --matryoshka_weights {len(opt.matryoshka_weights)} "
+            f"{flag} has {len(opt.matryoshka)} prefixes, --matryoshka_weights {len(opt.matryoshka_weights)} "
             "weights: give one each"
         )
     if opt.trainer == "cascaded":
         raise UserError(
-            f"{shown}: --trainer cascaded compares embeddings of several stages, none of which has prefixes: "
+            f"{flag}: --trainer cascaded compares embeddings of several stages, none of which has prefixes: "
             "leave one of them out"
         )
     if opt.embed_dim:
@@ -70,13 +71,13 @@ def check(opt) -> None:
 
 def check_width(opt) -> None:
     """Raise UserError where the last prefix is not the whole embedding."""
-    shown = f"--matryoshka {' '.join(map(str, opt.matryoshka))}"
+    flag = f"--matryoshka {' '.join(map(str, opt.matryoshka))}"
     last = opt.matryoshka[-1]
-    if above := [one for one in opt.matryoshka if one > opt.embed_dim]:
-        raise UserError(f"{shown}: the embedding has {opt.embed_dim} dimensions, {above[0]} are more: leave it out")
+    if too_wide := [width for width in opt.matryoshka if width > opt.embed_dim]:
+        raise UserError(f"{flag}: the embedding has {opt.embed_dim} dimensions, {too_wide[0]} are more: leave it out")
     if last < opt.embed_dim:
         raise UserError(
-            f"{shown}: the dimensions above {last} would not be trained: add {opt.embed_dim}, the whole embedding"
+            f"{flag}: the dimensions above {last} would not be trained: add {opt.embed_dim}, the whole embedding"
         )
 
 
@@ -89,81 +90,104 @@ class Nesting(NamedTuple):
     weights: tuple[float, ...]
     rescales: bool
 
-
-class Nested:
-    """A criterion's class stands behind this one: sum_d w_d L(x_d, y), x_d the first d dimensions of the embeddings x.
-
-    In the loss of a prefix, trained matrices of as many columns as the embedding, such as class vectors, are cut as it
-    is; or a criterion of its own takes it. So are the rows of a `reference`. The whole embedding comes last: statistics
-    are its own, with the loss of each prefix beside them.
-    """
-
-    def __call__(
-        self, batch: torch.Tensor, labels: torch.Tensor, reference: torch.Tensor | None = None, **kwargs
-    ) -> torch.Tensor:
-        """See the criterion. A batch that is a prefix itself gets the criterion's loss."""
-        (*prefixes, whole_width), (*weights, last), _ = self.nesting
-        given = kwargs if reference is None else {"reference": reference, **kwargs}
-        if batch.shape[1] != whole_width:
-            return super().__call__(batch, labels, **given)
-        values = []
-        for place, width in enumerate(prefixes):
-            cut = kwargs if reference is None else {"reference": self.cut(reference, width), **kwargs}
-            if self.of_prefixes is not None:
-                values.append(self.of_prefixes[place](self.cut(batch, width), labels, **cut))
-            else:
-                matrices = {
-                    name: p[:, :width]
-                    for name, p in self.named_parameters()
-                    if p.ndim == 2 and p.shape[1] == whole_width
-                }
-                values.append(torch.func.functional_call(self, matrices, (self.cut(batch, width), labels), cut))
-        total = last * super().__call__(batch, labels, **given)
-        self.stats = {
-            **getattr(self, "stats", {}),
-            **{f"loss@d{width}": value.detach() for width, value in zip(prefixes, values, strict=True)},
-        }
-        return total + sum(weight * value for weight, value in zip(weights, values, strict=True))
-
     def cut(self, rows: torch.Tensor, width: int) -> torch.Tensor:
         """The first dimensions `(N, width)` of rows `(N, D)`."""
-        return normalize(raise_half(rows[:, :width])) if self.nesting.rescales else rows[:, :width]
+        return normalize(raise_half(rows[:, :width])) if self.rescales else rows[:, :width]
+
+
+def compute_prefixes(criterion: torch.nn.Module, args: tuple, kwargs: dict) -> None:
+    """Forward pre-hook of a nested criterion, before its other hooks: the losses of the prefixes.
+
+    A prefix's loss is the criterion itself, called with embeddings, reference and all trained matrices of as many
+    columns (such as class vectors) cut; or, under `--matryoshka_heads own`, another criterion. A batch that is a prefix
+    itself is left alone.
+    """
+    named = {**dict(zip(("batch", "labels", "reference", "reference_labels", "own"), args, strict=False)), **kwargs}
+    batch = named.pop("batch")
+    labels = named.pop("labels")
+    *prefixes, whole_width = criterion.nesting.prefixes
+    if batch.shape[1] != whole_width:
+        return
+    matrices = {
+        name: parameter
+        for name, parameter in criterion.named_parameters()
+        if parameter.ndim == 2 and parameter.shape[1] == whole_width
+    }
+    losses = []
+    for head, width in enumerate(prefixes):
+        cut_batch = criterion.nesting.cut(batch, width)
+        others = dict(named)
+        if others.get("reference") is not None:
+            others["reference"] = criterion.nesting.cut(others["reference"], width)
+        if criterion.of_prefixes is not None:
+            losses.append(criterion.of_prefixes[head](cut_batch, labels, **others))
+        else:
+            cut_matrices = {name: matrix[:, :width] for name, matrix in matrices.items()}
+            losses.append(torch.func.functional_call(criterion, cut_matrices, (cut_batch, labels), others))
+    criterion.prefix_losses = losses
+
+
+def add_prefixes(criterion: torch.nn.Module, args: tuple, loss: torch.Tensor) -> torch.Tensor | None:
+    """Forward hook of a nested criterion: the weighted sum of its loss and those that `compute_prefixes` left.
+
+    Statistics are those of the whole embedding, with the loss of each prefix beside them.
+    """
+    losses = vars(criterion).pop("prefix_losses", None)
+    if losses is None:  # the batch was a prefix
+        return None
+    *prefixes, _ = criterion.nesting.prefixes
+    *weights, whole_weight = criterion.nesting.weights
+    of_prefixes = {f"loss@d{width}": value.detach() for width, value in zip(prefixes, losses, strict=True)}
+    criterion.stats = {**getattr(criterion, "stats", {}), **of_prefixes}
+    return whole_weight * loss + sum(weight * value for weight, value in zip(weights, losses, strict=True))
 
 
 def nest(criterion: torch.nn.Module, opt, rescales: bool, make) -> torch.nn.Module:
-    """Turn a criterion into the sum of `--matryoshka`. Returns it.
+    """Turn a criterion into sum_d w_d L(x_d, y), x_d the first d dimensions of the embeddings x. Returns it.
 
     Args:
-        opt: with `embed_dim` as the criterion was made with. rescales: the network normalises. make: width -> a
-        criterion of its own.
+        opt: with `embed_dim` as the criterion was made with.
+        rescales: the network normalises.
+        make: width -> a criterion of its own.
 
     Raises UserError where the last prefix is not the whole embedding, or the criterion keeps a state that prefixes
     cannot share.
     """
     check_width(opt)
-    own = opt.matryoshka_heads == "own"
-    if not own and any(buffer.is_floating_point() for buffer in criterion.buffers()):
+    has_own_heads = opt.matryoshka_heads == "own"
+    if not has_own_heads:
+        check_shared(criterion, opt)
+    weights = opt.matryoshka_weights or [1.0] * len(opt.matryoshka)
+    criterion.nesting = Nesting(tuple(opt.matryoshka), tuple(weights), rescales)
+    criterion.of_prefixes = None
+    if has_own_heads:
+        add_heads(criterion, opt, {width: make(width) for width in opt.matryoshka[:-1]})
+    criterion.register_forward_pre_hook(compute_prefixes, prepend=True, with_kwargs=True)
+    criterion.register_forward_hook(add_prefixes)
+    return criterion
+
+
+def check_shared(criterion: torch.nn.Module, opt) -> None:
+    """Raise UserError where prefixes cannot share a criterion's state."""
+    if any(buffer.is_floating_point() for buffer in criterion.buffers()):
         raise UserError(
             f"--matryoshka: --loss {opt.loss} keeps statistics of one embedding, which prefixes cannot share: add "
             "--matryoshka_heads own"
         )
-    if not own and opt.loss == "pml" and any(p.ndim == 2 for p in criterion.parameters()):
+    if opt.loss == "pml" and any(parameter.ndim == 2 for parameter in criterion.parameters()):
         raise UserError(
             "--matryoshka: class vectors of --loss pml stand in columns, which prefixes cannot cut: add "
             "--matryoshka_heads own"
         )
-    criterion.nesting = Nesting(
-        tuple(opt.matryoshka), tuple(opt.matryoshka_weights or [1.0] * len(opt.matryoshka)), rescales
-    )
-    others = {width: make(width) for width in opt.matryoshka[:-1]} if own else {}
-    of_others = [
+
+
+def add_heads(criterion: torch.nn.Module, opt, heads: dict[int, torch.nn.Module]) -> None:
+    """Give a criterion those of its prefixes, width -> criterion, and their optimiser groups."""
+    head_groups = [
         {**group, "name": f"{group['name']}_d{width}"}
-        for width, other in others.items()
-        for group in criterion_groups(other, opt)
+        for width, head in heads.items()
+        for group in criterion_groups(head, opt)
     ]
-    if of_others:
-        criterion.optim_dict_list = [*criterion_groups(criterion, opt), *of_others]
-    criterion.of_prefixes = torch.nn.ModuleList(others.values()) if own else None
-    kind = type(criterion)
-    criterion.__class__ = type(kind.__name__, (Nested, kind), {"__module__": kind.__module__})
-    return criterion
+    if head_groups:
+        criterion.optim_dict_list = [*criterion_groups(criterion, opt), *head_groups]
+    criterion.of_prefixes = torch.nn.ModuleList(heads.values())

@@ -21,11 +21,8 @@ from utilities.plug_ins import Flag
 
 REQUIRES_OPTIM = True
 INNER_LOSS = "loss_hier_base"
-FIXED = (
-    "tau",
-    "c",
-    "clip_r",
-)  # they shape the random draws, where the straight-through gradient is not a true derivative
+# They shape the random draws, where the straight-through gradient is not a true derivative.
+FIXED = ("tau", "c", "clip_r")
 
 CHUNK = 1 << 18  # entries of a matrix (triplets, proxies) computed at once
 
@@ -53,11 +50,13 @@ def derived(opt) -> dict:
 class Criterion(MetricCriterion):
     """base + weight * (R of the embeddings + R of the proxies themselves).
 
-    R is the mean over triplets (i, j, k), j a reciprocal neighbour of i and k not, of [d(i, r_ij) - d(i, r_ijk) +
-    margin]+
-    + [d(j, r_ij) - d(j, r_ijk) + margin]+ + [d(k, r_ijk) - d(k, r_ij) + margin]+, 0 where r_ij is r_ijk. The lowest
-    common ancestor r_ij is drawn from the proxies r by straight-through Gumbel softmax of -max(d(i, r), d(j, r)) / tau;
-    r_ijk likewise, of the maximum of three.
+    R is the mean over triplets (i, j, k), j a reciprocal neighbour of i and k not, of
+
+        [d(i, r_ij) - d(i, r_ijk) + margin]+ + [d(j, r_ij) - d(j, r_ijk) + margin]+
+        + [d(k, r_ijk) - d(k, r_ij) + margin]+,
+
+    0 where r_ij is r_ijk. The lowest common ancestor r_ij is drawn from the proxies r by straight-through Gumbel
+    softmax of -max(d(i, r), d(j, r)) / tau; r_ijk likewise, of the maximum of three.
     """
 
     def __init__(self, opt):
@@ -69,8 +68,10 @@ class Criterion(MetricCriterion):
         self.base = criteria.select(self.base, opt, loss_learn=[])
         start = torch.randn(self.n_proxies, opt.embed_dim) / math.sqrt(opt.embed_dim) * self.clip_r * 0.9
         self.ancestors = torch.nn.Parameter(start)
-        base = {"params": list(self.base.parameters()), "lr": getattr(self.base, "lr", opt.lr)}
-        groups = getattr(self.base, "optim_dict_list", None) or ([base] if base["params"] else [])
+        groups = getattr(self.base, "optim_dict_list", None) or []
+        base_parameters = list(self.base.parameters())
+        if base_parameters and not groups:
+            groups = [{"params": base_parameters, "lr": getattr(self.base, "lr", opt.lr)}]
         self.optim_dict_list = [*groups, {"params": [self.ancestors], "lr": opt.lr * self.lrmulti}]
         warn_of_normalized("hier", opt)
 
@@ -81,13 +82,13 @@ class Criterion(MetricCriterion):
         ancestors = self.ancestors.to(batch)
         _check_width(batch, ancestors)
         with torch.no_grad():
-            distances = ball.distances(
-                batch, batch
-            )  # those of one class are the closest; a larger number would round distances away
-            closeness = torch.where(labels[:, None] == labels[None, :], distances.amax() + 1, 0.0) - distances
+            distances = ball.distances(batch, batch)
+            # Samples of one class are the closest; a larger number than this would round distances away.
+            bonus = torch.where(labels[:, None] == labels[None, :], distances.amax() + 1, 0.0)
+            closeness = bonus - distances
         of_samples = self.regulariser(ball.distances(batch, ancestors), closeness)
-        among_ancestors = ball.distances(ancestors, ancestors)
-        of_proxies = self.regulariser(among_ancestors, -among_ancestors.detach())
+        ancestor_distances = ball.distances(ancestors, ancestors)
+        of_proxies = self.regulariser(ancestor_distances, -ancestor_distances.detach())
         self.stats = {
             **getattr(self.base, "stats", {}),
             "hierarchy": of_samples.detach(),
@@ -99,12 +100,11 @@ class Criterion(MetricCriterion):
         """R of N points, given their `distances` `(N, P)` to the proxies and their `closeness` `(N, N)` to each
         other.
         """
-        margin = (
-            self.margin.to(distances) if isinstance(self.margin, torch.Tensor) else distances.new_full((), self.margin)
-        )
-        return _Hierarchy.apply(
-            distances, *reciprocal_triplets(closeness, self.topk, self.n_per_anchor), margin, self.tau
-        )
+        i, j, k = reciprocal_triplets(closeness, self.topk, self.n_per_anchor)
+        margin = self.margin
+        if not isinstance(margin, torch.Tensor):  # a number: it is not learned
+            margin = distances.new_full((), margin)
+        return _Hierarchy.apply(distances, i, j, k, margin.to(distances), self.tau)
 
 
 def _check_width(batch: torch.Tensor, ancestors: torch.Tensor) -> None:
@@ -122,41 +122,42 @@ def reciprocal_triplets(
     drawn uniformly.
     """
     nearest = closeness.topk(min(topk, len(closeness)), dim=1).indices
-    near = torch.zeros_like(closeness, dtype=torch.bool).scatter_(1, nearest, True)
-    own = torch.eye(len(closeness), dtype=torch.bool, device=closeness.device)
-    reciprocal = near & near.T
-    j, have_j = _drawn(reciprocal & ~own, per_anchor)
-    k, have_k = _drawn(~reciprocal & ~own, per_anchor)
+    is_near = torch.zeros_like(closeness, dtype=torch.bool).scatter_(1, nearest, True)
+    is_itself = torch.eye(len(closeness), dtype=torch.bool, device=closeness.device)
+    is_reciprocal = is_near & is_near.T
+    j, have_j = _draw_columns(is_reciprocal & ~is_itself, per_anchor)
+    k, have_k = _draw_columns(~is_reciprocal & ~is_itself, per_anchor)
     anchors = (have_j & have_k).nonzero().squeeze(1)  # waits for the device, for its size
     i = anchors[:, None].expand(-1, per_anchor).reshape(-1)
     return i, j.index_select(0, anchors).reshape(-1), k.index_select(0, anchors).reshape(-1)
 
 
-def _drawn(mask: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _draw_columns(mask: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """For each row of `mask` `(N, N)` `count` True columns `(N, count)`, drawn uniformly with replacement; whether it
     has any `(N,)`.
     """
-    places = mask.cumsum(1)
-    sizes = places[:, -1:]
+    counts = mask.cumsum(1)
+    sizes = counts[:, -1:]
     draws = torch.rand(len(mask), count, dtype=torch.float32, device=mask.device)
-    wanted = (draws * sizes).long().minimum(sizes - 1) + 1  # the first, the second … True of the row
-    return torch.searchsorted(places, wanted).clamp(max=len(mask) - 1), sizes.squeeze(1) > 0
+    ordinals = (draws * sizes).long().minimum(sizes - 1) + 1  # the first, the second … True of the row
+    return torch.searchsorted(counts, ordinals).clamp(max=len(mask) - 1), sizes.squeeze(1) > 0
 
 
 def gumbel(size: tuple, like: torch.Tensor) -> torch.Tensor:
     """Standard Gumbel noise in the precision of `like`, drawn in float32, so that every precision gets the same."""
     draws = torch.rand(size, dtype=torch.float32, device=like.device).clamp_(min=torch.finfo(torch.float32).tiny)
-    return (
-        draws.log_().neg_().log_().neg_().to(like.dtype)
-    )  # from rand, as exponential_ takes five times as long on a CPU
+    # From rand, as exponential_ takes five times as long on a CPU.
+    return draws.log_().neg_().log_().neg_().to(like.dtype)
 
 
 class _Hierarchy(torch.autograd.Function):
-    """R, a few triplets at a time. The forward pass computes the gradient too, so that no matrix (triplets, proxies) is
-    kept.
+    """R and its gradient, a few triplets at a time.
 
-    `apply(distances (N, P), i (T,), j (T,), k (T,), margin, tau)`. The gradient is straight-through: a drawn ancestor
-    is a one-hot vector in the value, and the softmax with the same noise in the derivative.
+    `apply(distances (N, P), i (T,), j (T,), k (T,), margin, tau)`. The idea: in the value, a drawn ancestor is a
+    one-hot vector; in the derivative it is the softmax of the same logits (straight-through). Both are known as soon as
+    the ancestors are drawn. So the forward pass adds up the gradient by the `distances` too, which the backward pass
+    only scales: of the matrices (triplets, proxies) those of one chunk exist at a time, and none is kept.
+    tests/criteria/test_hier.py has the same by torch's autograd, in 25 lines.
     """
 
     @staticmethod
@@ -164,65 +165,73 @@ class _Hierarchy(torch.autograd.Function):
         """See the class."""
         total = distances.new_zeros(())
         gradient = torch.zeros_like(distances)
-        of_margin = torch.zeros_like(margin)
+        margin_gradient = torch.zeros_like(margin)
         size = max(CHUNK // distances.shape[1], 1)
-        for chunk in zip(i.split(size), j.split(size), k.split(size), strict=True) if len(i) else ():
-            a, b, c = (distances.index_select(0, rows) for rows in chunk)  # (T', P) each
-            of_two = torch.maximum(a, b)
-            of_three = torch.maximum(of_two, c)
-            # logits
-            two = gumbel(a.shape, a) - of_two / tau
-            three = gumbel(a.shape, a) - of_three / tau
-            near = two.argmax(1, keepdim=True)
-            far = three.argmax(1, keepdim=True)
-            steps = torch.cat(
-                [
-                    x.gather(1, one) - x.gather(1, other)
-                    for x, one, other in ((a, near, far), (b, near, far), (c, far, near))
-                ],
-                1,
-            )
-            terms = steps + margin  # (T', 3)
-            active = (near != far) & (terms > 0)
-            total += torch.where(near != far, terms.relu(), 0.0).sum()
-            pulls = active.to(a.dtype)
-            pulls = torch.cat([pulls[:, :2], -pulls[:, 2:]], 1)  # d loss / d (x at near - x at far)
-            up = (
-                pulls[:, :1] * a + pulls[:, 1:2] * b + pulls[:, 2:] * c
-            )  # gradient of each proxy's share in r_ij; in r_ijk its negative
-            slope_two = _through_softmax(two, up)
-            slope_three = -_through_softmax(three, up)
-            of_margin += active.sum()
-            by_three = _share(c, of_two) * slope_three
-            slope_two = (
-                slope_two + slope_three - by_three
-            )  # gradient of the maximum of two, directly and through that of three
-            by_one = _share(a, b) * slope_two
-            chosen = (
-                torch.zeros_like(a)
-                .scatter_(1, near, 1.0)
-                .scatter_add_(1, far, torch.full_like(near, -1, dtype=a.dtype))
-            )
-            for rows, pull, slope in zip(chunk, pulls.unbind(1), (by_one, slope_two - by_one, by_three), strict=True):
-                gradient.index_add_(0, rows, pull[:, None] * chosen - slope / tau)
+        for first in range(0, len(i), size):
+            rows = [corner[first : first + size] for corner in (i, j, k)]  # (T',) each
+            chunk_total, n_active, slopes = _chunk(*(distances.index_select(0, corner) for corner in rows), margin, tau)
+            total += chunk_total
+            margin_gradient += n_active
+            for corner, slope in zip(rows, slopes, strict=True):
+                gradient.index_add_(0, corner, slope)
         count = max(len(i), 1)
-        ctx.save_for_backward(gradient / count, of_margin / count)
+        ctx.save_for_backward(gradient / count, margin_gradient / count)
         return total / count
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient):
         """Gradients of the distances and the margin."""
-        of_distances, of_margin = ctx.saved_tensors
-        return gradient * of_distances, None, None, None, gradient * of_margin, None
+        distances_gradient, margin_gradient = ctx.saved_tensors
+        return gradient * distances_gradient, None, None, None, gradient * margin_gradient, None
 
 
-def _through_softmax(logits: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """The gradient `(T, P)` of `logits` from that of their softmax, `up`."""
+def _chunk(to_i: torch.Tensor, to_j: torch.Tensor, to_k: torch.Tensor, margin: torch.Tensor, tau: float) -> tuple:
+    """Of some triplets: the sum of their terms, how many terms are active, and the sum's three gradients `(T, P)`.
+
+    Args:
+        to_i, to_j, to_k: distances `(T, P)` from the three samples of each triplet to the proxies.
+    """
+    # The lowest common ancestors r_ij of two samples and r_ijk of three.
+    farther_of_two = torch.maximum(to_i, to_j)
+    farthest_of_three = torch.maximum(farther_of_two, to_k)
+    two_logits = gumbel(to_i.shape, to_i) - farther_of_two / tau
+    three_logits = gumbel(to_i.shape, to_i) - farthest_of_three / tau
+    r_ij = two_logits.argmax(1, keepdim=True)  # (T, 1)
+    r_ijk = three_logits.argmax(1, keepdim=True)
+    differences = [
+        to_i.gather(1, r_ij) - to_i.gather(1, r_ijk),
+        to_j.gather(1, r_ij) - to_j.gather(1, r_ijk),
+        to_k.gather(1, r_ijk) - to_k.gather(1, r_ij),
+    ]
+    terms = torch.cat(differences, 1) + margin  # (T, 3)
+    active = (r_ij != r_ijk) & (terms > 0)
+    total = torch.where(r_ij != r_ijk, terms.relu(), 0.0).sum()
+
+    # By the distances to the two ancestors, which are one-hot vectors.
+    pulls = active.to(to_i.dtype)
+    pulls = torch.cat([pulls[:, :2], -pulls[:, 2:]], 1)  # d total / d (distance to r_ij - distance to r_ijk)
+    one_hots = torch.zeros_like(to_i).scatter_(1, r_ij, 1.0)
+    one_hots = one_hots.scatter_add_(1, r_ijk, torch.full_like(r_ij, -1, dtype=to_i.dtype))
+
+    # By the choice of the ancestors: through the two softmaxes, then through the maxima that are their logits.
+    share_gradient = pulls[:, :1] * to_i + pulls[:, 1:2] * to_j + pulls[:, 2:] * to_k  # of r_ij; of r_ijk its negative
+    two_slope = _through_softmax(two_logits, share_gradient)
+    three_slope = -_through_softmax(three_logits, share_gradient)
+    k_slope = _maximum_slope(to_k, farther_of_two) * three_slope
+    two_slope = two_slope + three_slope - k_slope  # of the maximum of two, directly and through that of three
+    i_slope = _maximum_slope(to_i, to_j) * two_slope
+    slopes = (i_slope, two_slope - i_slope, k_slope)
+    gradients = [pull[:, None] * one_hots - slope / tau for pull, slope in zip(pulls.unbind(1), slopes, strict=True)]
+    return total, active.sum(), gradients
+
+
+def _through_softmax(logits: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """The gradient `(T, P)` of `logits` from the `gradient` `(T, P)` of their softmax."""
     soft = torch.softmax(logits, 1)
-    return soft * (up - (soft * up).sum(1, keepdim=True))
+    return soft * (gradient - (soft * gradient).sum(1, keepdim=True))
 
 
-def _share(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def _maximum_slope(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The derivative of max(x, y) by x: 1 where it is larger, one half where they are equal."""
     return (torch.sign(x - y) + 1) / 2
