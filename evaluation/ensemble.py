@@ -41,7 +41,8 @@ def options(opt):
     """
     if opt.eval_reference_set == from_splits.TRAINING:
         raise UserError(
-            f"--eval_reference_set {from_splits.TRAINING}: the folds train on different images; an ensemble has no such set"
+            f"--eval_reference_set {from_splits.TRAINING}: the folds train on different images; an ensemble has no "
+            "such set"
         )
     return opt.but(splits_to_eval=[SPLIT])
 

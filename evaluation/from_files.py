@@ -170,8 +170,8 @@ def _checked(path: str, arrays: dict, listed: bool = False) -> EmbeddingFile:
         asking = distractor & arrays.get("is_query", ~distractor).astype(bool)
         if asking.any() and not listed:
             raise UserError(
-                f"{path}: row {int(asking.argmax())} is_distractor and is_query: an image of no class finds none of its "
-                "own"
+                f"{path}: row {int(asking.argmax())} is_distractor and is_query: an image of no class finds none of "
+                "its own"
             )
     draws = arrays.get("role_draws")
     if draws is not None and (draws.dtype != bool or draws.ndim != 2 or draws.shape[1] != size or not len(draws)):
@@ -298,8 +298,8 @@ def _rows_in(gallery: EmbeddingFile, queries: EmbeddingFile) -> np.ndarray:
     is_ambiguous = is_there & (counts[places] > 1)
     if is_ambiguous.any():
         raise UserError(
-            f"--gallery {gallery.path}: {paths[is_ambiguous.argmax()]} stands there several times: give exclude, the row of "
-            f"each query there, in {queries.path}"
+            f"--gallery {gallery.path}: {paths[is_ambiguous.argmax()]} stands there several times: give exclude, the "
+            f"row of each query there, in {queries.path}"
         )
     return np.where(is_there, rows[places], -1)
 
