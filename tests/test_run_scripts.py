@@ -92,12 +92,9 @@ def test_every_line_of_the_icml_runs_means_its_row(defaults):
     published = {row["group"]: row for row in rows_of("ledger.csv") if row["group"]}
     assert len(REVISIT) == 5 * len(rows) == 335
     assert {name: sum(row["dataset"] == name for row in rows) for name in COUNTS} == COUNTS
-    again = {
-        "CUBreg_Margin_b12_Distance_3",
-        "CUBreg_Triplet_Distance_3",
-        "CUBreg_SNR_Distance_3",
-    }  # the published script's names
-    assert again == {row["group"] for row in rows if row["group"].endswith("_3")}
+    # the published script's names
+    renamed = {"CUBreg_Margin_b12_Distance_3", "CUBreg_Triplet_Distance_3", "CUBreg_SNR_Distance_3"}
+    assert renamed == {row["group"] for row in rows if row["group"].endswith("_3")}
     runs = iter(REVISIT)
     for row in rows:
         fact = published[row["group"]]
@@ -138,7 +135,7 @@ OF_MS = {
     "pos_weight": "alpha",
     "neg_weight": "beta",
     "thresh": "base",
-    "margin": lambda of: of.get("epsilon", math.inf),
+    "margin": lambda values: values.get("epsilon", math.inf),
 }
 # method -> loss; flags that are the same everywhere; flags of the loss, each with its published parameter or a function
 # of all
@@ -157,7 +154,7 @@ METHODS = {
     "ProxyNCA": (
         "proxynca_pp",
         {},
-        {"lrmulti": lambda of: of["proxy lr"] * 1e6, "scale": lambda of: of["softmax_scale"] ** 0.5},
+        {"lrmulti": lambda values: values["proxy lr"] * 1e6, "scale": lambda values: values["softmax_scale"] ** 0.5},
     ),
     "Margin": ("margin", {"batch_mining": "all", "loss_margin_beta_shared": True}, OF_MARGIN),
     "Margin / class": ("margin", {"batch_mining": "all", "loss_margin_beta_shared": False}, OF_MARGIN),
@@ -166,7 +163,11 @@ METHODS = {
     "ArcFace": (
         "arcface",
         {},
-        {"lr": "weights lr", "angular_margin": lambda of: of["margin"] * math.pi / 180, "feature_scale": "scale"},
+        {
+            "lr": "weights lr",
+            "angular_margin": lambda values: values["margin"] * math.pi / 180,
+            "feature_scale": "scale",
+        },
     ),
     "FastAP": ("fastap", {}, {"num_bins": "num_bins"}),
     "SNR Contrastive": (
@@ -180,11 +181,11 @@ METHODS = {
         "softtriplet",
         {"loss_softtriplet_n_centroids": 10},
         {
-            "lrmulti": lambda of: of["weights lr"] * 1e6,
+            "lrmulti": lambda values: values["weights lr"] * 1e6,
             "lambda": "la",
             "gamma": "gamma",
             "margin_delta": "margin",
-            "reg_weight": lambda of: of["reg_weight"] or 0,
+            "reg_weight": lambda values: values["reg_weight"] or 0,
         },
     ),
 }
@@ -193,10 +194,10 @@ METHODS = {
 def expected_method(method, value):
     """The flags of a Reality Check method. `value`: published parameter -> number, None where it was not searched."""
     loss, constants, published = METHODS[method]
-    return {"loss": loss, **constants} | {
-        f"loss_{loss}_{flag}": source(value) if callable(source) else value[source]
-        for flag, source in published.items()
-    }
+    flags = {"loss": loss, **constants}
+    for flag, source in published.items():
+        flags[f"loss_{loss}_{flag}"] = source(value) if callable(source) else value[source]
+    return flags
 
 
 def test_every_line_of_the_reality_check_means_its_column(defaults):
