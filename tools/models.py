@@ -32,8 +32,9 @@ from evaluation import adapters, ensemble, feature_store, from_splits, knn, outp
 from results import frozen_networks
 from results.formats import Table, file_name, to_text
 from results.frozen_networks import Measured, Row
+from tools._command import parser_of_page, refuse_torchrun
 from utilities.console import propose, wrapped
-from utilities.errors import NotFinite, OneLineParser, UserError
+from utilities.errors import NotFinite, UserError
 from utilities.evaltypes import BARE
 from utilities.files import expanded, refuse_unwritable, write_json
 from utilities.numbers import whole
@@ -69,11 +70,11 @@ class Part:
         self.dataset = range(rows.start, rows.stop)
 
     def __iter__(self):
-        there = 0
-        while there < len(self.dataset):
+        count = 0
+        while count < len(self.dataset):
             batch = next(self.batches)
             if batch.indices[0] >= self.dataset.start:  # else of a part that another process has written meanwhile
-                there += len(batch.labels)
+                count += len(batch.labels)
                 yield batch
 
 
@@ -99,12 +100,11 @@ class Facts(NamedTuple):
 
 def facts_of(network, opt) -> Facts:
     """The facts of a network that has been built."""
-    places = (network.backbone, getattr(network.backbone, "head", None))
-    own = next((pool for place in places if (pool := getattr(place, "global_pool", None))), None)
-    own = getattr(own, "pool_type", own)
     prepared = [list(network.mean), list(network.std), network.input_space, network.input_range]
     is_published = network.weights_name != "random" and not opt.weights
-    licence = getattr(network, "data_config", {}).get("license", NO_LICENCE) if is_published else NO_LICENCE
+    licence = NO_LICENCE
+    if is_published:
+        licence = getattr(network, "data_config", {}).get("license", NO_LICENCE)
     return Facts(
         feature_store.hash_of(network.backbone.state_dict()),
         str(network.weights_name),
@@ -113,9 +113,19 @@ def facts_of(network, opt) -> Facts:
         prepared,
         network.feature_dim,
         sum(parameter.numel() for parameter in network.backbone.parameters()),
-        opt.pool or (own if isinstance(own, str) else "its own"),
+        opt.pool or _pooling_of(network.backbone),
         licence,
     )
+
+
+def _pooling_of(backbone) -> str:
+    """The name of a backbone's pooling, as timm gives it; "its own" if it has no name."""
+    for module in (backbone, getattr(backbone, "head", None)):
+        pooling = getattr(module, "global_pool", None)
+        if pooling:
+            name = getattr(pooling, "pool_type", pooling)
+            return name if isinstance(name, str) else "its own"
+    return "its own"
 
 
 class Model:
@@ -244,9 +254,7 @@ class Model:
 
 def parser() -> argparse.ArgumentParser:
     """The command's own flags; all others are main.py's."""
-    parser = OneLineParser(
-        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = parser_of_page(PROGRAM, __doc__)
     add = parser.add_argument
     add(
         "--archs",
@@ -392,43 +400,49 @@ def scored(name: str, embedded: dict, opt, runtime) -> dict:
 def _row(model: Model, embedded: dict, runtime) -> Row:
     facts = model.facts
     size = next(iter(embedded.values())).dataset.transform.size
-    about = (
+    return Row(
+        model.label,
         facts.pooling,
         " x ".join(map(str, size)),
         facts.width,
         facts.parameters,
         model.images / model.seconds,
         facts.licence,
+        model.remarks(),
+        scored(model.label, embedded, model.opt, runtime),
+        model.source,
     )
-    return Row(model.label, *about, model.remarks(), scored(model.label, embedded, model.opt, runtime), model.source)
 
 
 def _projected(name: str, row: Row, embedded: dict, dims: int, whitens: bool, opt, runtime) -> Row:
     by = whitening.pca(embedded["train"].features[evaluation.MAIN_EVALTYPE], dims, whitens)
-    found = {
-        split: one._replace(features={evaluation.MAIN_EVALTYPE: by(one.features[evaluation.MAIN_EVALTYPE])})
-        for split, one in embedded.items()
-    }
-    return row._replace(name=name, width=dims, scores=scored(name, found, opt, runtime))
+    projected = {}
+    for split, images in embedded.items():
+        features = by(images.features[evaluation.MAIN_EVALTYPE])
+        projected[split] = images._replace(features={evaluation.MAIN_EVALTYPE: features})
+    return row._replace(name=name, width=dims, scores=scored(name, projected, opt, runtime))
 
 
 def _adapted(name: str, row: Row, kind: str, embedded: dict, model: Model, runtime) -> Row:
-    found = adapters.adapted(kind, embedded, model.training)
-    width = next(iter(found.embedded["train"].features.values())).shape[1]
-    scores = scored(name, found.embedded, model.opt.but(evaltypes=model.training.evaltypes), runtime)
+    adapted = adapters.adapted(kind, embedded, model.training)
+    width = next(iter(adapted.embedded["train"].features.values())).shape[1]
+    scores = scored(name, adapted.embedded, model.opt.but(evaltypes=model.training.evaltypes), runtime)
     source = feature_store.digest({"features": row.source, "training": model.training.saved()})
     return row._replace(
         name=name,
         width=width,
-        parameters=row.parameters + found.parameters,
-        remarks=[*row.remarks, found.remark],
+        parameters=row.parameters + adapted.parameters,
+        remarks=[*row.remarks, adapted.remark],
         scores=scores,
         source=source,
     )
 
 
 def _joined(name: str, rows: list[Row], members: list[dict], opt, runtime) -> Row:
-    embedded = {split: ensemble.join([one[split] for one in members])[ensemble.SPLIT] for split in members[0]}
+    embedded = {}
+    for split in members[0]:
+        parts = [member[split] for member in members]
+        embedded[split] = ensemble.join(parts)[ensemble.SPLIT]
     texts = [", ".join(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("pooling", "size", "licence")]
     numbers = (
         sum(row.width for row in rows),
@@ -449,89 +463,111 @@ def _ensemble_pairs(measured: list[tuple]) -> list[tuple]:
     return pairs
 
 
-def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str], dict]:
-    """The rows, a line for each network or further row that cannot be had, and split -> data set of the images."""
-    rows = []
-    missing = []
-    measured = []
-    known = {}
+class Measurements:
+    """The rows of the table as they are measured.
 
-    def images(model: Model) -> dict:
-        key = tuple(
-            map(
-                str,
-                (
-                    model.facts.input_size,
-                    model.facts.interpolation,
-                    *(getattr(model.opt, flag) for flag in sorted(OF_ONE)),
-                ),
-            )
-        )
-        if key not in known:
-            known[key] = splits_for(model.opt, model.facts, bool(own.pca or own.whitened or own.adapters))
-        return known[key]
+    Attributes:
+        rows: so far. missing: a line for each network or further row that cannot be had. networks: the networks that
+        were measured, each with its row.
+    """
 
-    def add_further(name: str, make: Callable, *arguments) -> None:
+    def __init__(self, commands, runtime):
+        self.commands = commands
+        self.runtime = runtime
+        self.rows = []
+        self.missing = []
+        self.networks = []
+        self._images = {}
+
+    def images(self, model: Model) -> dict:
+        """Split -> data set of the images as a network takes them; networks that take them alike share it."""
+        settings = [model.facts.input_size, model.facts.interpolation]
+        settings += [getattr(model.opt, flag) for flag in sorted(OF_ONE)]
+        key = tuple(map(str, settings))
+        if key not in self._images:
+            fits = bool(self.commands.pca or self.commands.whitened or self.commands.adapters)
+            self._images[key] = splits_for(model.opt, model.facts, fits)
+        return self._images[key]
+
+    @property
+    def first_images(self) -> dict:
+        """The images of the first network that was measured."""
+        return next(iter(self._images.values()))
+
+    def add(self, model: Model) -> None:
+        """The row of a network, and its further rows."""
         try:
-            rows.append(make(name, *arguments))
-        except UserError as error:
-            missing.append(f"{name}: {error}")
-
-    for model in tqdm(models, desc="models", unit="model", leave=False, disable=None):
-        try:
-            embedded = model.embedded(images(model))
+            embedded = model.embedded(self.images(model))
         except (Unavailable, NotFinite) as error:
-            missing.append(f"{model.label}: {error}")
-            tqdm.write(wrapped(f"left out  {missing[-1]}", 10))
-            continue
+            self.missing.append(f"{model.label}: {error}")
+            tqdm.write(wrapped(f"left out  {self.missing[-1]}", 10))
+            return
         finally:
             model.release()
-        row = _row(model, embedded, runtime)
-        rows.append(row)
-        measured.append((model, row))
-        if own.pca is not None:
-            name = f"{model.label}, PCA to {own.pca}"
-            add_further(name, _projected, row, embedded, own.pca, False, model.opt, runtime)
-        if own.whitened is not None:
-            name = f"{model.label}, whitened to {own.whitened}"
-            add_further(name, _projected, row, embedded, own.whitened, True, model.opt, runtime)
-        for kind in own.adapters:
-            add_further(f"{model.label}, {kind} adapter", _adapted, row, kind, embedded, model, runtime)
-    if own.ensembles:
-        for (first, first_row), (second, second_row) in _ensemble_pairs(measured):
-            members = [first.embedded(images(first)), second.embedded(images(second))]
+        row = _row(model, embedded, self.runtime)
+        self.rows.append(row)
+        self.networks.append((model, row))
+        for title, dims, whitens in (("PCA", self.commands.pca, False), ("whitened", self.commands.whitened, True)):
+            if dims is not None:
+                name = f"{model.label}, {title} to {dims}"
+                self._add_further(name, _projected, row, embedded, dims, whitens, model.opt, self.runtime)
+        for kind in self.commands.adapters:
+            self._add_further(f"{model.label}, {kind} adapter", _adapted, row, kind, embedded, model, self.runtime)
+
+    def add_ensembles(self) -> None:
+        """A row for each two networks, side by side."""
+        for (first, first_row), (second, second_row) in _ensemble_pairs(self.networks):
+            members = [first.embedded(self.images(first)), second.embedded(self.images(second))]
             name = f"{first_row.name} + {second_row.name}"
-            add_further(name, _joined, [first_row, second_row], members, first.opt, runtime)
-    if not rows:
-        raise UserError("no network could be had: " + "; ".join(missing))
-    return rows, missing, next(iter(known.values()))
+            self._add_further(name, _joined, [first_row, second_row], members, first.opt, self.runtime)
+
+    def _add_further(self, name: str, make: Callable, *arguments) -> None:
+        try:
+            self.rows.append(make(name, *arguments))
+        except UserError as error:
+            self.missing.append(f"{name}: {error}")
+
+
+def measure(models: list[Model], commands, runtime) -> Measurements:
+    """The rows of all networks. `commands`: the command's own flags. Raises UserError if there is no row."""
+    measurements = Measurements(commands, runtime)
+    for model in tqdm(models, desc="models", unit="model", leave=False, disable=None):
+        measurements.add(model)
+    if commands.ensembles:
+        measurements.add_ensembles()
+    if not measurements.rows:
+        raise UserError("no network could be had: " + "; ".join(measurements.missing))
+    return measurements
 
 
 def main(argv: list[str]) -> Table:
     """Embed what is not there yet, measure, write and print the table. Returns it. Raises UserError."""
-    own, asked = read(argv)
-    opt = next(iter(asked.values()))
+    commands, options = read(argv)
+    opt = next(iter(options.values()))
     runtime = Runtime(opt).begin()
-    if runtime.ranks.size > 1:
-        raise UserError(f"{PROGRAM} runs in one process: leave out torchrun")
+    refuse_torchrun(PROGRAM, runtime.ranks)
     datasets.locate(opt)
     folder = Path(opt.save_path)
     refuse_unwritable(folder)
-    trains = {label: training_options(own.rest, one) if own.adapters else None for label, one in asked.items()}
-    models = [
-        Model(label, one, folder / "features", own.feature_type, Runtime(one), trains[label])
-        for label, one in asked.items()
-    ]
-    rows, missing, data = rows_of(models, own, runtime)
+    training = dict.fromkeys(options)
+    if commands.adapters:
+        training = {label: training_options(commands.rest, flags) for label, flags in options.items()}
+    models = []
+    for label, flags in options.items():
+        model = Model(label, flags, folder / "features", commands.feature_type, Runtime(flags), training[label])
+        models.append(model)
+    measurements = measure(models, commands, runtime)
+    rows = measurements.rows
     devices = sorted(set().union(*(model.devices for model in models)))
-    measured = Measured(frozen_networks.conditions(data, opt, list(rows[0].scores)), rows, devices)
+    conditions = frozen_networks.conditions(measurements.first_images, opt, list(rows[0].scores))
+    measured = Measured(conditions, rows, devices)
     target = folder / opt.dataset
     target.mkdir(parents=True, exist_ok=True)
     name, measured = frozen_networks.joined(target, f"models_{opt.dataset}", measured)
-    table = frozen_networks.table_of(name, measured, missing, opt)
+    table = frozen_networks.table_of(name, measured, measurements.missing, opt)
     frozen_networks.write(target, table, measured)
     print(f"{to_text(table)}\nwritten  {target / name}.md, .tex, .csv, .json")
-    propose("python", "main.py", *_training_words(best_of(models, rows), own.rest))
+    propose("python", "main.py", *_training_words(best_of(models, rows), commands.rest))
     return table
 
 
