@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import parameters
-from options import composition
+from options import derived
 from results import (
     collect,
     columns,
@@ -157,8 +157,8 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     declared = vars(parameters.get_parser().parse_args([]))
     runs, notes = collect.collect(opt.runs, opt.project, flag_roles, api)
     for run in runs:
-        run.flags = composition.completed(declared, run.flags)  # older runs recorded derived flags as unset
-        run.derived = composition.followers(declared, run.flags)
+        run.flags = derived.completed(declared, run.flags)  # older runs recorded derived flags as unset
+        run.derived = derived.followers(declared, run.flags)
     available = columns.recorded(runs)
     requested = [columns.parse(name, available) for name in opt.metrics]
     relations = [(columns.parse(x, available), columns.parse(y, available)) for x, y in opt.relation]
@@ -231,7 +231,7 @@ def _group(
         requested: the columns of --metrics.
         notes: those made so far.
     """
-    unknown = dict.fromkeys(composition.derived_flags(declared), "unknown")
+    unknown = dict.fromkeys(derived.derived_flags(declared), "unknown")
     defaults = {**declared, **unknown}
     all_groups = groups.build(runs, defaults)
     _name_methods(all_groups)

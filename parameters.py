@@ -16,6 +16,7 @@ import argparse
 import difflib
 import re
 import sys
+from collections.abc import Collection
 
 import yaml
 
@@ -29,6 +30,7 @@ import trainers
 from evaluation import whitening
 from options import composition
 from options import help as help_pages
+from options.derived import DEFAULT_METRICS
 from utilities import flags as shared_flags
 from utilities import migration, roles
 from utilities.errors import OneLineParser, UserError
@@ -176,32 +178,32 @@ def basic_training_parameters(parser) -> None:
             "where cosine, flat_cosine and onecycle end: the network's rate; all other rates fall in the same "
             "proportion"
         ),
-    )
+    ).only_with = {"scheduler": ["cosine", "flat_cosine", "onecycle"]}
     group.add_argument(
         "--flat_share",
         type=number(0, below=1),
         default=0.5,
         help="share of the epochs in which flat_cosine keeps the full rate",
-    )
+    ).only_with = {"scheduler": ["flat_cosine"]}
     group.add_argument(
         "--onecycle_rise", type=number(0, below=1), default=0.3, help="share of the steps in which onecycle rises"
-    )
+    ).only_with = {"scheduler": ["onecycle"]}
     group.add_argument(
         "--gamma", type=number(above=0, most=1), default=0.3, help="factor of the learning-rate schedule"
-    )
+    ).only_with = {"scheduler": ["step", "plateau"]}
     group.add_argument(
         "--tau",
         type=whole(1),
         nargs="+",
         default=[1000],
         help="epochs after which `step` multiplies the rate by --gamma",
-    )
+    ).only_with = {"scheduler": ["step"]}
     group.add_argument(
         "--plateau_patience",
         type=whole(0),
         default=4,
         help="evaluations without improvement before `plateau` lowers the rate",
-    )
+    ).only_with = {"scheduler": ["plateau"]}
     group.add_argument(
         "--patience", type=whole(1), help="stop when validation has not improved for this many epochs (unset: never)"
     )
@@ -220,8 +222,12 @@ def basic_training_parameters(parser) -> None:
     group.add_argument(
         "--loss_decay", type=number(0), default=0.0, help="weight decay of the criterion's own parameters"
     )
-    group.add_argument("--momentum", type=number(0, below=1), default=0.9, help="momentum of sgd and rmsprop")
-    group.add_argument("--nesterov", action="store_true", help="Nesterov's momentum, of --optim sgd")
+    group.add_argument(
+        "--momentum", type=number(0, below=1), default=0.9, help="momentum of sgd and rmsprop"
+    ).only_with = {"optim": ["sgd", "rmsprop"]}
+    group.add_argument("--nesterov", action="store_true", help="Nesterov's momentum, of --optim sgd").only_with = {
+        "optim": ["sgd"]
+    }
     group.add_argument(
         "--clip_grad_norm",
         type=number(above=0),
@@ -231,12 +237,12 @@ def basic_training_parameters(parser) -> None:
         "--clip_grad_each",
         type=number(above=0),
         help="largest norm of the gradient of each parameter by itself (unset: no limit)",
-    )
+    ).excludes = "clip_grad_norm"
     group.add_argument(
         "--clip_grad_value",
         type=number(above=0),
         help="largest absolute value of an entry of the gradient (unset: no limit)",
-    )
+    ).excludes = "clip_grad_norm", "clip_grad_each"
     group = roles.group(parser, "machine", roles.PLACE)
     group.add_argument(
         "--gpu",
@@ -291,10 +297,10 @@ def step_parameters(parser) -> None:
     )
     group.add_argument(
         "--warmup_steps", type=whole(0, 10**9), default=0, metavar="N", help="as --warmup_epochs, in the first N steps"
-    )
+    ).excludes = "warmup_epochs"
     group.add_argument(
         "--warmup_start", type=number(0, below=1), default=0.0, metavar="F", help="factor from which the warm-up rises"
-    )
+    ).needs = "warmup_epochs", "warmup_steps"
     group.add_argument(
         "--warmup_head_epochs",
         type=whole(0, 10**5),
@@ -304,14 +310,14 @@ def step_parameters(parser) -> None:
             "in the first N epochs the backbone rests, in evaluation mode (BatchNorm's statistics, dropout): only the "
             "layers after it are trained"
         ),
-    )
+    ).excludes = "freeze_backbone"
     group.add_argument(
         "--freeze_backbone_steps",
         type=whole(0, 10**9),
         default=0,
         metavar="N",
         help="as --warmup_head_epochs, in the first N steps",
-    )
+    ).excludes = "freeze_backbone", "warmup_head_epochs"
     group.add_argument(
         "--no_decay_on_bias_and_norm",
         action="store_true",
@@ -357,7 +363,7 @@ def evaluation_parameters(parser) -> None:
         metavar="METRIC",
         help=(
             "metrics to compute, --list metrics (unset: those published for the data set where it names some, else "
-            f"{' '.join(composition.DEFAULT_METRICS)})"
+            f"{' '.join(DEFAULT_METRICS)})"
         ),
     ).role = roles.EXTENT
     group.add_argument(
@@ -441,7 +447,7 @@ def evaluation_parameters(parser) -> None:
         type=whole(1),
         metavar="N",
         help="evaluate the first N principal components, fitted on the reference (unset: all dimensions as they are)",
-    )
+    ).excludes = "eval_whiten"
     group.add_argument(
         "--eval_no_normalize", action="store_true", help="evaluate embeddings before they are brought to unit length"
     )
@@ -469,7 +475,7 @@ def evaluation_parameters(parser) -> None:
             "how --eval_scales joins: the mean, or the mean of the power of --pool gem or gem_learned, for "
             "--embed_dim 0"
         ),
-    )
+    ).needs = "eval_scales"
     group.add_argument(
         "--eval_relevance",
         metavar="FILE",
@@ -562,7 +568,7 @@ def logging_parameters(parser) -> None:
     )
     group.add_argument(
         "--online_backend", default="wandb", choices=["wandb", "comet_ml", "comet"], help="service of --log_online"
-    )
+    ).needs = "log_online"
     group.add_argument(
         "--online_names",
         default="both",
@@ -574,14 +580,14 @@ def logging_parameters(parser) -> None:
         "a split, and batch/ and pictures/; both: W&B keeps each value under the two, draws panels of the plain names "
         "alone; Comet, which hides "
         "nothing, takes icml",
-    )
+    ).needs = "log_online"
     group.add_argument(
         "--log_artifacts",
         action="store_true",
         help="with --log_online: at the end of the run its selected checkpoint goes to the service too, as an artifact of "
         "type `model` from "
         "which `load_run` reads (W&B) or as the model `selected` (Comet)",
-    )
+    ).needs = "log_online"
     group.add_argument(
         "--wandb_key", help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better"
     ).role = roles.SECRET
@@ -763,11 +769,16 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
         get_parser().error(str(error))
 
 
-def resolve(argv: list[str] | None = None) -> argparse.Namespace:
-    """As `read`; a mistake raises UserError."""
+def resolve(argv: list[str] | None = None, searched: Collection[str] = ()) -> argparse.Namespace:
+    """As `read`; a mistake raises UserError.
+
+    Args:
+        searched: flags whose values a search varies: what has no effect with one of them, and would with another, is
+            not refused.
+    """
     parser = get_parser()
     parser.exits = False
-    return composition.compose(parser, argv)
+    return composition.compose(parser, argv, searched)
 
 
 def listing(kind: str) -> list[tuple[str, str]]:

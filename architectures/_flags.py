@@ -29,7 +29,7 @@ def add_arguments(group) -> None:
         metavar="D",
         help="the backbone's rate falls with depth: --lr times D^k in the k-th block from the end, and once more "
         "before the first; ViTs, ResNets and other networks of blocks",
-    )
+    ).only_with = {"freeze_backbone": [False]}
     group.add_argument(
         "--grad_checkpointing",
         action="store_true",
@@ -59,7 +59,7 @@ def _weights(group) -> None:
             "where in --weights the backbone's keys lie, such as teacher.backbone or module.encoder_q (unset: where "
             "exactly they lie)"
         ),
-    )
+    ).needs = "weights"
     group.add_argument(
         "--weights_cache",
         "--pytorch_home",
@@ -111,7 +111,7 @@ def _partial_training(group) -> None:
         default=8.0,
         metavar="A",
         help="the updates of --lora_rank are multiplied by A / R",
-    )
+    ).noted_without = "lora_rank"
     group.add_argument(
         "--prompts",
         type=whole(0, WIDEST),
@@ -128,14 +128,14 @@ def _partial_training(group) -> None:
         default=None,
         metavar="D",
         help="--prompts in the first D blocks (unset: in all)",
-    )
+    ).noted_without = "prompts"
     group.add_argument(
         "--prompt_step",
         type=whole(0, WIDEST),
         default=0,
         metavar="S",
         help="block b, counted from 0, has S b fewer --prompts",
-    )
+    ).noted_without = "prompts"
     group.add_argument(
         "--train_biases",
         action="store_true",
@@ -180,4 +180,4 @@ def _pooling_and_embedding(group) -> None:
         choices=["before", "after"],
         default="after",
         help="whether the metric loss sees the input (before) or the output (after) of --neck",
-    )
+    ).needs = "neck"

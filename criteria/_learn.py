@@ -26,10 +26,10 @@ def add_arguments(group) -> None:
     )
     group.add_argument(
         "--loss_learn_lr", type=number(0), default=0.0005, help="their learning rate; they have no weight decay"
-    )
+    ).noted_without = "loss_learn"
     group.add_argument(
         "--loss_learn_per_class", action="store_true", help="learn one value a class, that of the anchor's class counts"
-    )
+    ).noted_without = "loss_learn"
 
 
 class Positive(torch.nn.Module):

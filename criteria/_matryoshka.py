@@ -36,21 +36,18 @@ def add_arguments(group) -> None:
         default=None,
         metavar="W",
         help="weights of the losses of --matryoshka, one each (unset: 1 each)",
-    )
+    ).needs = "matryoshka"
     group.add_argument(
         "--matryoshka_heads",
         default="prefix",
         choices=["prefix", "own"],
         help="the class vectors of a prefix of --matryoshka: their own prefix (MRL-E), or others of its own (MRL)",
-    )
+    ).needs = "matryoshka"
 
 
 def check(opt) -> None:
     """Raise UserError for flags that do not fit each other."""
     if opt.matryoshka is None:
-        for name, default in (("matryoshka_weights", None), ("matryoshka_heads", "prefix")):
-            if getattr(opt, name) != default:
-                raise UserError(f"--{name} has no effect: add --matryoshka")
         return
     flag = f"--matryoshka {' '.join(map(str, opt.matryoshka))}"
     if any(width >= next_width for width, next_width in itertools.pairwise(opt.matryoshka)):

@@ -32,7 +32,7 @@ def add_arguments(group) -> None:
         help="of --loss_reduction class_weighted: a text file with one number of at least 0 a class, in the order of the "
         "labels (default: the "
         "classes that have terms in a batch count alike)",
-    )
+    ).only_with = {"loss_reduction": ["class_weighted"]}
 
 
 class Reduction:

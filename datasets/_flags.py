@@ -7,6 +7,8 @@ the images. The flags of one data set are in its own module.
 from utilities.numbers import OneOrTwo, number, whole
 from utilities.roles import DATA, EVALUATION, METHOD, PLACE
 
+FOLDS = {"split_scheme": ["class_disjoint", "mlrc", "closed_set", "index"]}  # the schemes that cut folds
+
 
 def add_arguments(group) -> None:
     """Declare the flags that the data sets share."""
@@ -63,13 +65,13 @@ def _split(group) -> None:
         "--tv_split_by_samples",
         action="store_true",
         help="cut validation from each class's images, not from the classes",
-    )
+    ).noted_without = "use_tv_split"
     group.add_argument(
         "--tv_split_perc",
         type=number(above=0, below=1),
         default=0.8,
         help="share of the training classes (or of each class's images) that stays in training",
-    )
+    ).noted_without = "use_tv_split"
     group.add_argument(
         "--split_scheme",
         default="half",
@@ -93,19 +95,19 @@ def _split(group) -> None:
         type=number(above=0, below=1),
         default=0.5,
         help="share of the classes (or images) in test, the same in every fold",
-    )
+    ).noted_without = FOLDS
     group.add_argument(
         "--split_test_start",
         type=number(0, below=1),
         default=0.5,
         help="position in the order of the classes at which test begins, as a share; it wraps around the end",
-    )
+    ).noted_without = FOLDS
     group.add_argument(
         "--split_partitions",
         type=whole(2, 1000),
         default=4,
         help="parts into which the data outside test are split: one validates while the others train",
-    )
+    ).noted_without = FOLDS
     group.add_argument(
         "--split_sets",
         type=whole(1, 1000),
@@ -114,7 +116,7 @@ def _split(group) -> None:
             "number of folds: how many of the parts serve as validation, one in each fold (unset: all of "
             "--split_partitions)"
         ),
-    )
+    ).noted_without = FOLDS
     group.add_argument(
         "--split_file",
         default=None,
@@ -224,13 +226,15 @@ def _added(group) -> None:
             "under adv)"
         ),
     ).role = METHOD
-    group.add_argument(
+    share = group.add_argument(
         "--color_jitter_p",
         type=number(0, 1),
         default=None,
         metavar="P",
         help="share of the images that it changes (unset: 1)",
-    ).role = METHOD
+    )
+    share.role = METHOD
+    share.needs = "color_jitter"
     group.add_argument(
         "--auto_augment",
         type=number(0, 1),
@@ -253,20 +257,24 @@ def _added(group) -> None:
         metavar="P",
         help="Random Erasing: share of the training images that lose a rectangle, after normalisation, on the device",
     ).role = METHOD
-    group.add_argument(
+    area = group.add_argument(
         "--random_erasing_area",
         type=number(above=0, most=1),
         nargs=2,
         default=None,
         help="its least and greatest share of the image (unset: .02 .4)",
-    ).role = METHOD
-    group.add_argument(
+    )
+    area.role = METHOD
+    area.needs = "random_erasing"
+    ratio = group.add_argument(
         "--random_erasing_ratio",
         type=number(0.1, 10),
         nargs=2,
         default=None,
         help="its least and greatest height by width (unset: .3 3.333)",
-    ).role = METHOD
+    )
+    ratio.role = METHOD
+    ratio.needs = "random_erasing"
     aspect = group.add_argument(
         "--random_erasing_aspect",
         choices=["uniform", "log"],
@@ -275,8 +283,9 @@ def _added(group) -> None:
         "(torchvision, FastReID, timm) (unset: uniform)",
     )
     aspect.role = METHOD
+    aspect.needs = "random_erasing"
     aspect.before = lambda saved: "log" if saved.get("random_erasing") else None
-    group.add_argument(
+    value = group.add_argument(
         "--random_erasing_value",
         type=number(),
         nargs="+",
@@ -286,4 +295,6 @@ def _added(group) -> None:
             "its value after normalisation, one number or three (RGB): 0 is the mean colour, that of FastReID; BoT "
             "has .485 .456 .406 (unset: 0)"
         ),
-    ).role = METHOD
+    )
+    value.role = METHOD
+    value.needs = "random_erasing"

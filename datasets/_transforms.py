@@ -57,8 +57,6 @@ OF_PHOTOGRAPHS = (
 # Zhong et al. and BoT; torchvision has .02 to .33 and .3 to 3.3
 ERASED_AREA = (0.02, 0.4)
 ERASED_RATIO = (0.3, 1 / 0.3)
-OF_ERASING = ("random_erasing_area", "random_erasing_ratio", "random_erasing_value", "random_erasing_aspect")
-NEEDS = {"color_jitter_p": "color_jitter", **dict.fromkeys(OF_ERASING, "random_erasing")}
 # to the training transform of any preset but none
 ADDED = ("color_jitter", "randaugment", "auto_augment", "random_erasing")
 # flags of two numbers -> the limit of the greater one
@@ -152,9 +150,6 @@ def _check_added(opt, preset: Preset) -> None:
                 f"--{flag} {words_of(getattr(opt, flag))}: --augmentation none is the test transform alone. Take "
                 "another, or leave it out"
             )
-    for flag, needed in NEEDS.items():
-        if getattr(opt, flag) is not None and not getattr(opt, needed):
-            raise UserError(f"--{flag} {words_of(getattr(opt, flag))} has no effect without --{needed}: add it")
 
 
 def _check_decode_once(opt, preset: Preset) -> None:

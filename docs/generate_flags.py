@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import parameters
 from options import help as help_pages
-from utilities import numbers
+from utilities import rules
 from utilities.markdown import prose
 
 TARGET = Path(__file__).with_name("flags.md")
@@ -34,7 +34,7 @@ def text() -> str:
 
 def table(actions) -> list[str]:
     """The lines of a table of flags."""
-    rows = [f"| {_names(action)} | {_default(action)} | {_cell(numbers.help_of(action))} |" for action in actions]
+    rows = [f"| {_names(action)} | {_default(action)} | {_cell(rules.help_of(action))} |" for action in actions]
     return ["| flag | default | meaning |\n|-|-|-|", *rows]
 
 

@@ -110,13 +110,15 @@ def add_arguments(group) -> None:
         "of the training images; fit_learned: learned from pairs of their classes; fit_gallery: by the components of "
         "the images that are searched, which no published protocol does",
     ).role = EVALUATION
-    group.add_argument(
+    dims = group.add_argument(
         "--eval_whiten_dims",
         type=whole(1),
         default=None,
         metavar="N",
         help="keep the first N dimensions of --eval_whiten (unset: all)",
-    ).role = EVALUATION
+    )
+    dims.role = EVALUATION
+    dims.needs = "eval_whiten"
 
 
 def mark(opt) -> list[str]:

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from metrics._flags import add_arguments, ball, derived, measured_by, reranking
-from metrics._flags import check as check_flags
 from metrics._hidden import as_numpy
 from metrics._hyperbolic import space_of
 from metrics._mapped import Stacked, is_mapped, prefix
@@ -41,7 +40,6 @@ __all__ = [
     "at_prefixes",
     "ball",
     "check",
-    "check_flags",
     "check_levels",
     "check_width",
     "column_of",

@@ -3,7 +3,6 @@ re-ranked.
 """
 
 from metrics.neighbours.rerank import AlphaExpansion, KReciprocal
-from utilities.errors import UserError
 from utilities.hyperbolic import Ball
 from utilities.numbers import number, whole
 
@@ -12,9 +11,6 @@ LOSSES = ("hyperbolic", "hier")  # their flags define the ball in which their em
 # their defaults
 C = 0.1
 CLIP_R = 2.3
-# the flags of --rerank
-RERANK = {"rerank_k1": 20, "rerank_k2": 6, "rerank_lambda": 0.3, "rerank_n": 50, "rerank_alpha": 3.0}
-ALPHA_QE = ("rerank_n", "rerank_alpha")  # those of them that belong to alpha_qe
 
 
 def add_arguments(group) -> None:
@@ -36,7 +32,7 @@ def add_arguments(group) -> None:
             "the ball of --eval_space hyperbolic has the curvature -C (unset: as --loss hyperbolic or hier says, "
             f"with another loss {C})"
         ),
-    )
+    ).only_with = {"eval_space": [HYPERBOLIC]}
     group.add_argument(
         "--eval_space_clip_r",
         type=number(above=0),
@@ -46,7 +42,7 @@ def add_arguments(group) -> None:
             "length to which --eval_space hyperbolic clips embeddings (unset: as --loss hyperbolic or hier says, "
             f"with another loss {CLIP_R})"
         ),
-    )
+    ).only_with = {"eval_space": [HYPERBOLIC]}
     group.add_argument(
         "--eval_skip_unmatched",
         nargs="?",
@@ -69,33 +65,33 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--rerank_k1",
         type=whole(1, 10**4),
-        default=RERANK["rerank_k1"],
+        default=20,
         help="nearest samples among which k_reciprocal looks for reciprocal ones",
-    )
+    ).only_with = {"rerank": ["k_reciprocal"]}
     group.add_argument(
         "--rerank_k2",
         type=whole(1, 10**4),
-        default=RERANK["rerank_k2"],
+        default=6,
         help="nearest samples, itself counted in, whose encodings k_reciprocal averages",
-    )
+    ).only_with = {"rerank": ["k_reciprocal"]}
     group.add_argument(
         "--rerank_lambda",
         type=number(0, 1),
-        default=RERANK["rerank_lambda"],
+        default=0.3,
         help="weight of the original distance in k_reciprocal",
-    )
+    ).only_with = {"rerank": ["k_reciprocal"]}
     group.add_argument(
         "--rerank_n",
         type=whole(1, 10**4),
-        default=RERANK["rerank_n"],
+        default=50,
         help="nearest samples with which alpha_qe expands a query",
-    )
+    ).only_with = {"rerank": ["alpha_qe"]}
     group.add_argument(
         "--rerank_alpha",
         type=number(0, 100),
-        default=RERANK["rerank_alpha"],
+        default=3.0,
         help="power of the cosine that is a sample's weight in alpha_qe",
-    )
+    ).only_with = {"rerank": ["alpha_qe"]}
 
 
 def ball(opt) -> Ball | None:
@@ -133,20 +129,3 @@ def measured_by(opt) -> dict:
         "rerank": reranking(opt),
         "skip_unmatched": bool(getattr(opt, "eval_skip_unmatched", None)),
     }
-
-
-def check(opt) -> None:
-    """Refuse, in one line, flags that would do nothing. Raises UserError."""
-    if getattr(opt, "eval_space", "euclidean") != HYPERBOLIC:
-        for name in ("eval_space_c", "eval_space_clip_r"):
-            if getattr(opt, name, None) is not None:
-                raise UserError(f"--{name} {getattr(opt, name):g} has no effect: add --eval_space hyperbolic")
-    if (
-        getattr(opt, "rerank", None) is None
-    ):  # a run's flags may be of its own re-ranking, where it is measured by another
-        for name, default in RERANK.items():
-            if getattr(opt, name, default) != default:
-                raise UserError(
-                    f"--{name} {getattr(opt, name):g} has no effect: add --rerank "
-                    f"{'alpha_qe' if name in ALPHA_QE else 'k_reciprocal'}"
-                )

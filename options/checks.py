@@ -28,7 +28,6 @@ def _wrong(opt):
     yield from _rates(opt)
     architectures.check(opt.arch)
     datasets.check(opt)
-    yield from _weights(opt)
     yield from _features(opt)
     loss = criteria.REGISTRY.module(opt.loss)
     sampler = datasampler.REGISTRY.module(opt.data_sampler)
@@ -57,42 +56,19 @@ def _wrong(opt):
     yield from _jobs(opt)
     yield from _folds(opt)
     yield from _selection(opt)
-    if opt.log_artifacts and not opt.log_online:
-        yield "--log_artifacts hands the checkpoint to the service of --log_online: add --log_online, or leave it out"
     if opt.log_online and opt.online_backend == "comet_ml" and importlib.util.find_spec("comet_ml") is None:
         yield "--online_backend comet_ml needs the package: pip install comet_ml"
 
 
 def _rates(opt):
     """Flags of optimiser and schedule that others leave without effect, or that say the same twice."""
-    if opt.nesterov and (opt.optim != "sgd" or not opt.momentum):
-        yield (
-            f"--nesterov is a form of the momentum of --optim sgd (here --optim {opt.optim} --momentum "
-            f"{opt.momentum:g})"
-        )
-    if opt.min_lr and opt.scheduler not in ("cosine", "flat_cosine", "onecycle"):
-        yield (
-            f"--min_lr {opt.min_lr:g} has no effect with --scheduler {opt.scheduler}: it is where cosine, flat_cosine "
-            "and onecycle end"
-        )
+    if opt.nesterov and opt.optim == "sgd" and not opt.momentum:
+        yield "--nesterov --momentum 0: there is no momentum that it could be a form of: leave one out"
     if opt.min_lr > opt.lr:
         yield f"--min_lr {opt.min_lr:g} is above --lr {opt.lr:g}"
     warm = [f"--{name} {getattr(opt, name)}" for name in ("warmup_epochs", "warmup_steps") if getattr(opt, name)]
     if warm and opt.scheduler == "onecycle":
         yield f"{warm[0]} with --scheduler onecycle, which has a rise of its own (--onecycle_rise): leave one out"
-    if opt.warmup_start and not warm:
-        yield f"--warmup_start {opt.warmup_start:g} has no effect without --warmup_epochs or --warmup_steps"
-    resting = [
-        f"--{name}" for name in ("freeze_backbone", "warmup_head_epochs", "freeze_backbone_steps") if getattr(opt, name)
-    ]
-    clips = [
-        f"--{name}"
-        for name in ("clip_grad_norm", "clip_grad_each", "clip_grad_value")
-        if getattr(opt, name) is not None
-    ]
-    for those, what in ((warm, "warm up"), (resting, "let the backbone rest"), (clips, "limit the gradient")):
-        if len(those) > 1:
-            yield f"{' and '.join(those)} both {what}: leave one out"
 
 
 def _selection(opt):
@@ -156,8 +132,6 @@ def _subset(opt, inner, loss, sampler):
     size = opt.subset_size
     subset = f"--subset_size {opt.subset_size}"
     if opt.subset_mining is None:
-        if size is not None:
-            yield f"{subset} has no effect: add --subset_mining maximum_loss"
         return
     if size is None:
         yield (
@@ -184,15 +158,6 @@ def _subset(opt, inner, loss, sampler):
             )
 
 
-def _weights(opt):
-    """A prefix is that of a file's keys."""
-    if opt.weights_prefix is not None and opt.weights is None:
-        yield (
-            f"--weights_prefix {opt.weights_prefix}: says where in the file of --weights the keys lie: add --weights, "
-            "or leave it out"
-        )
-
-
 def _features(opt):
     """Features can be computed once only if they stay the same; what a flag lets learn does not rest."""
     rests = next(
@@ -216,7 +181,6 @@ def _evaluation(opt):
     """The splits to evaluate exist, with the one that chooses the best epoch; the flags of distances and result lists
     have an effect.
     """
-    metrics.check_flags(opt)
     if opt.evaluate_all or datasets.is_test_only(opt):
         flag = "--evaluate_all" if opt.evaluate_all else f"--dataset {opt.dataset}"
         if opt.job not in ("evaluate", "evaluate_only"):
@@ -225,13 +189,6 @@ def _evaluation(opt):
             yield (
                 f"{flag} makes one split, test: there is no training set to compare with, and no other --splits_to_eval"
             )
-    if opt.eval_whiten_dims is not None and opt.eval_whiten is None:
-        yield f"--eval_whiten_dims {opt.eval_whiten_dims} has no effect without --eval_whiten: add it"
-    if opt.eval_whiten is not None and opt.eval_pca is not None:
-        yield (
-            f"--eval_pca {opt.eval_pca} with --eval_whiten {opt.eval_whiten}: take one of them, --eval_whiten_dims "
-            "keeps the first dimensions"
-        )
     if opt.feature_cache and (opt.eval_scales != [1] or opt.eval_long_side):
         yield "--feature_cache keeps the features of images of one size: leave out --eval_scales and --eval_long_side"
     if not opt.splits_to_eval:
@@ -363,8 +320,6 @@ def _reduction(opt, loss):
             f"--loss_reduction {opt.loss_reduction}: --loss {opt.loss} is no mean over tuples that it could change; "
             f"these are: {able}"
         )
-    if opt.loss_class_weights is not None and opt.loss_reduction != "class_weighted":
-        yield f"--loss_class_weights {opt.loss_class_weights} is read under --loss_reduction class_weighted: add it"
 
 
 def shown(value) -> str:

@@ -5,7 +5,7 @@ import difflib
 import itertools
 import textwrap
 
-from utilities import migration, numbers
+from utilities import migration, rules
 from utilities.errors import UserError
 
 WIDTH = 120
@@ -53,7 +53,7 @@ class Formatter(argparse.HelpFormatter):
         return {"int": "N", "float": "X"}.get(getattr(action.type, "__name__", None), "NAME")
 
     def _get_help_string(self, action):
-        text = numbers.help_of(action)
+        text = rules.help_of(action)
         if (
             isinstance(action, argparse._StoreTrueAction)
             or action.default in (None, argparse.SUPPRESS)
@@ -126,7 +126,7 @@ def find(parser, word: str) -> str:
     sought = word.lstrip("-").lower()
     found = {}
     for title, actions in groups(parser).items():
-        texts = [(action, f"{' '.join(action.option_strings)} {numbers.help_of(action)}".lower()) for action in actions]
+        texts = [(action, f"{' '.join(action.option_strings)} {rules.help_of(action)}".lower()) for action in actions]
         found[title] = [action for action, text in texts if sought in text]
     if not any(found.values()):
         here = migration.answer(word)

@@ -19,6 +19,8 @@ class Options(Namespace):
         later: the options of the stages after this one.
         typed: the flags that the command line sets.
         set_by: flag -> where a value that is not the default was set, in words.
+        without_effect: flag -> why it has no effect, in a line, of the flags of the command line, of files and of a saved
+        run.
         overruled: flag -> the --config file that asks for another value than the saved run, whose value stands.
         command: how the run is continued, as a shell takes it; None: by main.py with --resume_from.
         repeats: whether the flags are those of a saved run, which may be of an older version.
@@ -27,7 +29,10 @@ class Options(Namespace):
     """
 
     # Not in `vars(opt)`, which are the flags.
-    __slots__ = ("roles", "fold", "until", "later", "set_by", "overruled", "other_data", "command", "typed", "repeats")
+    __slots__ = (
+        *("roles", "fold", "until", "later", "set_by", "without_effect", "overruled", "other_data"),
+        *("command", "typed", "repeats"),
+    )
 
     def __init__(self, flags: dict, roles: Roles):
         super().__init__(**flags)
@@ -36,23 +41,23 @@ class Options(Namespace):
         self.until = None
         self.later = []
         self.set_by = {}
+        self.without_effect = {}
         self.overruled = {}
         self.other_data = {}
         self.command = None
         self.typed = frozenset()
         self.repeats = False
 
-    def but(self, **flags) -> "Options":
-        """The same options with some flags changed."""
-        other = copy.copy(self)
-        vars(other).update(flags)
-        return other
+    def but(self, **changes) -> "Options":
+        """The same options with some flags, or attributes of the above, changed."""
+        options = copy.copy(self)
+        for name, value in changes.items():
+            setattr(options, name, value)
+        return options
 
     def of_fold(self, fold: int) -> "Options":
         """The options of one fold of a cross-validation."""
-        other = copy.copy(self)
-        other.fold = fold
-        return other
+        return self.but(fold=fold)
 
     def saved(self) -> dict:
         """Flag -> resolved value, as parameters.yaml holds them: every flag of the run, nothing else, no API key."""
@@ -81,14 +86,13 @@ class Options(Namespace):
         `aggregate_only`.
         """
         opt = self
-        asked = {
+        is_requested = {
             "evaluate": opt.evaluate,
             "evaluate_only": opt.evaluate_only,
             "evaluate_ensemble": opt.evaluate_ensemble,
             "aggregate_only": opt.aggregate_only,
-            "train": True,
         }
-        return next(name for name, given in asked.items() if given)
+        return next((job for job, requested in is_requested.items() if requested), "train")
 
     @property
     def last_epoch(self) -> float:

@@ -26,20 +26,6 @@ FLAG_OF = {  # package of plug-ins -> flag that names one
 }
 _PACKAGES = (datasets, criteria, batch_mining, datasampler, trainers, architectures)
 REGISTRIES = {module.REGISTRY.package: module.REGISTRY for module in _PACKAGES}
-DEPENDENT = {  # flag -> those that have no effect without it
-    "lora_rank": ("lora_alpha",),
-    "prompts": ("prompt_depth", "prompt_step"),
-    "memory_size": ("memory_ema", "memory_start"),
-    "subset_mining": ("subset_trials",),
-    "metrix": ("metrix_level",),
-    "loss_learn": ("loss_learn_per_class", "loss_learn_lr"),
-    "embed_regularizer": ("embed_regularizer_p", "embed_regularizer_power"),
-    "language_vectors": ("language_shift", "language_T", "language_direction", "language_delay"),
-    "s2sd_features": ("s2sd_features_after",),
-    "use_tv_split": ("tv_split_perc", "tv_split_by_samples"),
-}
-NEEDS = {flag: needed for needed, flags in DEPENDENT.items() for flag in flags}
-FOLDS = ("split_partitions", "split_sets", "split_test_size", "split_test_start")  # flags of the other split schemes
 # Folders without plug-ins whose files read flags.
 ROOMS = ("engine", "evaluation", "metrics", "options", "pictures", "runs", "utilities")
 _SELECTED = re.compile(r"(?:(\w+)\.)?\bselect\(\s*[\"'](\w+)[\"']")
@@ -47,13 +33,8 @@ _SELECTED = re.compile(r"(?:(\w+)\.)?\bselect\(\s*[\"'](\w+)[\"']")
 
 def idle(opt) -> list[str]:
     """What to say of flags that were given and have no effect."""
-    needing = [flag for flag, needed in NEEDS.items() if flag in opt.set_by and not getattr(opt, needed)]
-    lines = [f"--{flag} has no effect without --{NEEDS[flag]}" for flag in needing]
-    lines += overruled(opt)
-    flags = asked_for(opt)
-    if not opt.is_cross_validation:
-        lines += [f"--{flag} has no effect with --split_scheme half" for flag in FOLDS if flag in flags]
-    return lines + of_schedule(opt, flags) + of_plug_ins(opt, flags - set(needing))
+    flags = asked_for(opt) - opt.without_effect.keys()
+    return [*opt.without_effect.values(), *overruled(opt), *of_schedule(opt, flags), *of_plug_ins(opt, flags)]
 
 
 def asked_for(opt) -> set[str]:
@@ -76,8 +57,6 @@ def of_schedule(opt, flags: set[str]) -> list[str]:
     """What to say of the epochs of --tau that change no rate."""
     if "tau" not in flags or not opt.n_epochs:
         return []
-    if opt.scheduler != "step":
-        return [f"--tau has no effect with --scheduler {opt.scheduler}"]
     late = [str(epoch) for epoch in opt.tau if epoch >= opt.n_epochs]
     return [f"--tau {' '.join(late)} has no effect: --n_epochs {opt.n_epochs} is the last epoch"] if late else []
 

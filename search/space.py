@@ -251,7 +251,7 @@ class Flags:
 
     Args:
         command: the search's.
-        read: the main program's `resolve(argv)`.
+        read: the main program's `resolve(argv, searched)`.
         folder: gets copies of those files that held more than a trial's flags, without the rest.
     """
 
@@ -274,7 +274,7 @@ class Flags:
         """The flags of these values of the searched flags. Raises UserError where the parser refuses them."""
         searched = [word for flag, value in values.items() for word in self.ranges[flag].arguments(value)]
         try:
-            return self._read([*self._arguments, *searched, *flags])
+            return self._read([*self._arguments, *searched, *flags], searched=self.ranges.keys())
         except UserError as error:
             message = str(error)
             for path, name in self._originals.items():

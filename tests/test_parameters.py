@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import parameters
-from options import composition
+from options import derived
 from options import help as help_pages
 from runs import idle
 from tests.kit.refusals import refused
@@ -156,7 +156,7 @@ MISTAKES = {  # a command line -> what its one line says
     "--scheduler plateau": ["validation", "--use_tv_split"],
     "--evaluate_only --aggregate_only": ["--evaluate_only and --aggregate_only are jobs of their own"],
     "--evaluate_only --dry_run": ["--dry_run tries a training, and --evaluate_only trains nothing"],
-    "--freeze_backbone --warmup_head_epochs 2": ["both let the backbone rest"],
+    "--freeze_backbone --warmup_head_epochs 2": ["--warmup_head_epochs 2 excludes --freeze_backbone: leave one out"],
     "--n_epochs 0": ["--check_untrained_accuracy"],
     "--evaltypes discriminative discriminative": ["each one once"],
     "--resume_from /nowhere": ["/nowhere", "no run"],
@@ -342,7 +342,7 @@ def test_derived_flags_are_resolved_and_follow_their_source(tmp_path):
     )
     assert inside.miner_semihard_margin == 0.5, "of the loss that mines"
     old = {**opt.saved(), "loss_rankedlist_alpha": None, "eval_space_c": None}  # as older versions recorded it
-    assert composition.completed(vars(parameters.get_parser().parse_args([])), old) == opt.saved()
+    assert derived.completed(vars(parameters.get_parser().parse_args([])), old) == opt.saved()
     for inner in (
         ["--loss", "hier", "--loss_hier_base", "rankedlist"],
         ["--trainer", "s2sd", "--s2sd_target", "rankedlist"],

@@ -48,6 +48,7 @@ from evaluation.judgements import has_lists
 from evaluation.task import Task, taken
 from tools import COMMANDS, outliers
 from tools._command import new_parser, words_of
+from utilities import rules
 from utilities.console import propose, say
 from utilities.counts import count_of
 from utilities.errors import UserError
@@ -192,11 +193,10 @@ def check(flags) -> None:
         )
     if flags.gallery_keep is not None and flags.gallery is None:
         raise UserError(f"--gallery_keep {flags.gallery_keep}: there is no --gallery: name it or leave this out")
-    if flags.eval_whiten_dims is not None and flags.eval_whiten is None:
-        raise UserError(f"--eval_whiten_dims {flags.eval_whiten_dims} has no effect: add --eval_whiten")
     for name in flags.evaluation_metrics:
         metrics.check(name)
-    metrics.check_flags(flags)
+    actions = parser()._actions
+    rules.refuse(actions, flags, typed=rules.changed(actions, flags))
 
 
 def task_of(flags) -> tuple[dict, Task, str]:

@@ -62,7 +62,7 @@ def add_arguments(group) -> None:
             "all: EPS / C to each of the C classes, the own one too (torch; Szegedy et al., arXiv 1512.00567); "
             "others: EPS / (C - 1) to each other class (FastReID, dml_cross_entropy)"
         ),
-    )
+    ).needs = "classifier_smoothing"
     group.add_argument(
         "--classifier_start",
         default="torch",

@@ -22,10 +22,10 @@ def add_arguments(group) -> None:
     )
     group.add_argument(
         "--subset_size", type=whole(2), default=None, metavar="N", help="images in such a subset, fewer than --bs"
-    )
+    ).only_with = {"subset_mining": ["maximum_loss"]}
     group.add_argument(
         "--subset_trials", type=whole(1, 1000), default=5, metavar="N", help="random subsets compared for each batch"
-    )
+    ).noted_without = {"subset_mining": ["maximum_loss"]}
 
 
 class MaximumLoss:

@@ -127,14 +127,6 @@ class OneOrTwo(argparse.Action):
         setattr(namespace, self.dest, values if len(values) == 2 else values[0])
 
 
-def help_of(action: argparse.Action) -> str:
-    """A flag's help with the range that its type declares."""
-    rule = getattr(action.type, "rule", "")
-    if not rule:
-        return action.help
-    return f"{action.help[:-1]}; {rule})" if action.help.endswith(")") else f"{action.help} ({rule})"
-
-
 def share_of(share: float, number: int) -> int:
     """`share * number`, rounded up, without the rounding error of binary floats: .07 of 100 is 7."""
     return math.ceil(share * number * (1 - 1e-12))

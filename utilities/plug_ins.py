@@ -37,6 +37,7 @@ class Flag:
         aliases: further names, written out: `("--simix",)`.
         attribute: the attribute that holds its value, where that is not called as the flag.
         role: another role than that of all flags of the folder (`utilities.roles`).
+        rules: with which other flags it acts, such as `{"needs": "lora_rank"}` (`utilities.rules`).
     """
 
     type: Callable
@@ -48,6 +49,7 @@ class Flag:
     aliases: tuple[str, ...] = ()
     attribute: str | None = None
     role: Role | None = None
+    rules: dict = dataclasses.field(default_factory=dict)
 
     def add_to(self, group, name: str) -> None:
         """Declare the flag as `--name` in an argument group."""
@@ -60,6 +62,8 @@ class Flag:
         action = group.add_argument(f"--{name}", *self.aliases, help=self.help, **words)
         if self.role is not None:
             action.role = self.role
+        for rule, value in self.rules.items():
+            setattr(action, rule, value)
 
 
 def flag_name(module_name: str, name: str) -> str:

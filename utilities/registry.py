@@ -23,7 +23,7 @@ import traceback
 from pathlib import Path
 
 from utilities import flags as shared_flags
-from utilities import migration, plug_ins, roles
+from utilities import migration, plug_ins, roles, rules
 from utilities.errors import UnknownName, UserError
 from utilities.numbers import OutOfRange, Range
 
@@ -179,35 +179,30 @@ class Registry:
         """The namespace that the plug-in `plug_in` reads: declared defaults, over them `opt`, over them `flags`.
 
         Another program, which has no command line, can thus say `select("triplet", loss_triplet_margin=.1)`. The
-        options of `parameters.read` are complete. Raises UserError for an undeclared flag, and for a value that is not
-        among its flag's choices or out of its range.
+        options of `parameters.read` are complete. Raises UserError for an undeclared flag, for a value that is not
+        among its flag's choices or out of its range, and for `flags` that break a rule of `utilities.rules`.
         """
         if hasattr(opt, "roles") and not flags:
             return opt
-        defaults, choices, ranges = _declared(self.package, self.kind, tuple(self.names()))
-        known = set(defaults) | set(vars(opt) if opt is not None else ()) | shared_flags.DERIVED
+        actions = _declared(self.package, self.kind, tuple(self.names()))
+        defaults = {action.dest: action.default for action in actions}
+        known_flags = set(defaults) | set(vars(opt) if opt is not None else ()) | shared_flags.DERIVED
         for flag in flags:
-            if flag not in known:
-                raise UserError(f"unknown flag {flag!r}.{did_you_mean(flag, known)}")
+            if flag not in known_flags:
+                raise UserError(f"unknown flag {flag!r}.{did_you_mean(flag, known_flags)}")
         complete = opt
         if opt is None or flags or not all(hasattr(opt, flag) for flag in defaults):
             complete = argparse.Namespace() if opt is None else copy.copy(opt)
             vars(complete).update({**defaults, **vars(complete), **flags})
-        for flag, allowed in choices.items():
-            if (value := getattr(complete, flag)) != defaults[flag] and value not in allowed:
-                raise UserError(f"{flag} {value!r}: one of {', '.join(map(str, allowed))}")
-        for flag, a_range in ranges.items():
-            value = getattr(complete, flag)
-            for item in value if isinstance(value, list | tuple) else [value]:
-                try:
-                    if value is not None and value != defaults[flag]:
-                        a_range.check(item)
-                except OutOfRange as error:
-                    raise UserError(f"--{flag} {item!r} {error}") from None
-        found = {} if plug_in is None else self.derived(plug_in, complete)
-        if unset := {flag: value for flag, value in found.items() if getattr(complete, flag) is None}:
-            complete = argparse.Namespace(**{**vars(complete), **unset})
-        return complete
+        for action in actions:
+            _refuse_value(action, getattr(complete, action.dest))
+        if flags:
+            rules.refuse(actions, complete, typed=rules.changed(actions, complete) & flags.keys())
+        if plug_in is None:
+            return complete
+        derived_values = self.derived(plug_in, complete)
+        unset = {flag: value for flag, value in derived_values.items() if getattr(complete, flag) is None}
+        return argparse.Namespace(**{**vars(complete), **unset}) if unset else complete
 
 
 _FAILED = {}  # (path, time of its last change) -> the line of a file that could not be imported
@@ -231,19 +226,29 @@ def _cause(error: BaseException, path: Path) -> str:
     return f"{place}{type(error).__name__}" + (f": {text}" if text else "")
 
 
+def _refuse_value(action: argparse.Action, value) -> None:
+    """Raise UserError for a value that is neither the flag's default nor allowed by its choices and range."""
+    if value == action.default:
+        return
+    if action.choices is not None and action.nargs is None and value not in action.choices:
+        raise UserError(f"{action.dest} {value!r}: one of {', '.join(map(str, action.choices))}")
+    if value is None or not isinstance(action.type, Range):
+        return
+    numbers = value if isinstance(value, list | tuple) else [value]
+    for number in numbers:
+        try:
+            action.type.check(number)
+        except OutOfRange as error:
+            raise UserError(f"--{action.dest} {number!r} {error}") from None
+
+
 @functools.lru_cache(maxsize=32)
-def _declared(package: str, kind: str, names: tuple[str, ...]) -> tuple[dict, dict, dict]:
-    """Flag -> default, flag -> choices and flag -> `Range`, of the shared flags and of one folder's plug-ins.
+def _declared(package: str, kind: str, names: tuple[str, ...]) -> tuple[argparse.Action, ...]:
+    """The shared flags and those of one folder's plug-ins.
 
     `names` is part of the cache's key, so that a new file is seen.
     """
     parser = argparse.ArgumentParser(add_help=False)
     shared_flags.add_arguments(parser)
     Registry(package, kind).add_arguments(parser)
-    choices = {
-        action.dest: tuple(action.choices)
-        for action in parser._actions
-        if action.choices is not None and action.nargs is None
-    }
-    ranges = {action.dest: action.type for action in parser._actions if isinstance(action.type, Range)}
-    return vars(parser.parse_args([])), choices, ranges
+    return tuple(parser._actions)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import parameters
-from options import composition
+from options import derived
 from results import bootstrap, collect, paired
 from results.groups import Group
 from results.recorded import RecordedRun, Series
@@ -128,7 +128,7 @@ def read(path: Path) -> list[RecordedRun]:
         run.flags = flags
         run.environment = json.loads(line["environment"])
         run.series = Series(epochs, keys, values)
-        run.derived = composition.followers(usual, flags)
+        run.derived = derived.followers(usual, flags)
         runs.append(run)
     return runs
 

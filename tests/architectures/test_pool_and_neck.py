@@ -150,7 +150,7 @@ def test_the_metric_loss_sees_the_chosen_side_evaluation_and_classifier_the_side
 def test_what_cannot_be_is_one_line():
     for flags, message in (
         ({"last_stride": 1, "arch": "conv4"}, "no last stage"),
-        ({"neck_feature": "before"}, "there is no neck"),
+        ({"neck_feature": "before"}, "--neck_feature before has no effect without --neck: add it"),
     ):
         with refused(message):
             network(**flags)

@@ -171,8 +171,6 @@ def test_mistakes_end_in_one_line():
         ({"matryoshka": [64, 128, 256]}, "the embedding has 128 dimensions, 256 are more"),
         ({"matryoshka": [32, 64]}, "the dimensions above 64 would not be trained: add 128"),
         ({"matryoshka": [64, 128], "matryoshka_weights": [1.0]}, "2 prefixes, --matryoshka_weights 1 weights"),
-        ({"matryoshka_weights": [1.0]}, "--matryoshka_weights has no effect: add --matryoshka"),
-        ({"matryoshka_heads": "own"}, "--matryoshka_heads has no effect"),
         ({"matryoshka": [64, 128], "trainer": "cascaded"}, "--trainer cascaded"),
     ):
         opt = {

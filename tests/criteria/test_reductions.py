@@ -150,7 +150,7 @@ def test_what_does_not_go_together_is_refused_in_one_line(tmp_path):
         (["arcface", "--loss_reduction", "sum"], "--loss_reduction sum: --loss arcface is no mean over tuples"),
         (
             ["triplet", "--loss_class_weights", "w.txt"],
-            "--loss_class_weights w.txt is read under --loss_reduction class_weighted",
+            "--loss_class_weights w.txt has no effect without --loss_reduction class_weighted",
         ),
     ):
         with refused(told):

@@ -338,7 +338,9 @@ def test_cosines_end_at_a_rate_and_begin_late_and_onecycle_may_only_fall():
 
 @pytest.mark.parametrize("scheduler", ["none", "step", "cosine"])
 def test_the_warm_up_multiplies_the_schedule(scheduler):
-    schedule = ["--scheduler", scheduler, "--tau", "1", "--gamma", ".5"]
+    schedule = ["--scheduler", scheduler]
+    if scheduler == "step":
+        schedule += ["--tau", "1", "--gamma", ".5"]
     plain, by_steps, by_epochs = (
         rates_of(*schedule, *flags, epochs=3, batches=4)
         for flags in ([], ["--warmup_steps", "5", "--warmup_start", "0.1"], ["--warmup_epochs", "2"])
@@ -351,11 +353,14 @@ def test_the_warm_up_multiplies_the_schedule(scheduler):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--nesterov", "--nesterov is a form"),
-        ("--optim sgd --momentum 0 --nesterov", "--nesterov is a form"),
-        ("--min_lr .1 --lr .2", "has no effect"),
+        ("--nesterov", "--nesterov has no effect with --optim adam: take --optim sgd, or leave --nesterov out"),
+        ("--optim sgd --momentum 0 --nesterov", "no momentum that it could be a form of"),
+        (
+            "--min_lr .1 --lr .2",
+            "--min_lr 0.1 has no effect with --scheduler step: take --scheduler cosine, flat_cosine or onecycle",
+        ),
         ("--scheduler cosine --min_lr .1 --lr .01", "above --lr"),
-        ("--warmup_start .1", "has no effect"),
+        ("--warmup_start .1", "has no effect without --warmup_epochs or --warmup_steps"),
         ("--warmup_steps 3 --warmup_epochs 1", "leave one out"),
         ("--scheduler onecycle --warmup_steps 3", "rise of its own"),
         ("--clip_grad_norm 1 --clip_grad_each 1", "leave one out"),

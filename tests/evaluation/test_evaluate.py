@@ -172,7 +172,10 @@ def test_flags_that_cannot_work_are_refused_in_one_line(capsys):
         ("--splits_to_eval train", "chosen on val"),
         ("--splits_to_eval train --no_train_metrics", "leaves nothing"),
         ("--tester same_parent_label --label_hierarchy_level 1", "no parents"),
-        ("--rerank_k1 7", "--rerank_k1 7 has no effect: add --rerank k_reciprocal"),
+        (
+            "--rerank_k1 7",
+            "--rerank_k1 7 has no effect without --rerank k_reciprocal: add it, or leave --rerank_k1 out",
+        ),
     ):
         with pytest.raises(SystemExit):
             options(*flags.split())

@@ -427,7 +427,7 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
         (["--labels", str(tmp_path / "short.npy")], GOOD, "holds its labels itself, leave it out"),
         (["--gallery_keep", "absent.txt"], GOOD, "--gallery_keep absent.txt: there is no --gallery"),
         (["--gallery", good, "--gallery_keep", "absent.txt"], GOOD, "has no is_distractor (N,)"),
-        (["--eval_whiten_dims", "2"], GOOD, "has no effect: add --eval_whiten"),
+        (["--eval_whiten_dims", "2"], GOOD, "--eval_whiten_dims 2 has no effect without --eval_whiten: add it"),
         (["--gallery", good], {**GOOD, "sequence": np.arange(60)}, "sequence is in one of the files alone"),
         (["--gallery", good], {**GOOD, "domains": np.arange(60) % 2}, "domains is in one of the files alone"),
         (["--outliers", "--gallery", good], GOOD, "leave out --gallery"),

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import parameters
-from options import composition
+from options import derived
 from results import collect, columns, folders, formats, groups, inference, settings, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from results.recorded import dataset_of
@@ -333,8 +333,8 @@ def test_a_missing_flag_and_none_are_alike(tmp_path):
     change_flags(runs / "A_s1", removed=("of_yore",))
     make_run(tmp_path, "D", 0, epochs=2, patience=7, eval_pca=None)
     declared = vars(parameters.get_parser().parse_args([]))
-    assert {"fc_lr", "augmentation", "views"} <= composition.derived_flags(declared)
-    for defaults in (None, {**declared, **dict.fromkeys(composition.derived_flags(declared), "unknown")}):
+    assert {"fc_lr", "augmentation", "views"} <= derived.derived_flags(declared)
+    for defaults in (None, {**declared, **dict.fromkeys(derived.derived_flags(declared), "unknown")}):
         by_name = built(tmp_path, defaults)
         assert [by_name[name].differs for name in "ABCD"] == [
             [],

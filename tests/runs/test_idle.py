@@ -50,7 +50,6 @@ def said(*words):
             ],
         ),
         ("--n_epochs 100 --tau 50 100 200", ["--tau 100 200 has no effect: --n_epochs 100 is the last epoch"]),
-        ("--scheduler cosine --tau 5", ["--tau has no effect with --scheduler cosine"]),
         ("--cub_boxes", ["--cub_boxes has no effect: of --dataset cub200, which this run does not use"]),
     ],
 )

@@ -248,7 +248,7 @@ def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_pat
 
 def test_choices_and_a_database(folder_data, tmp_path, trained):
     url = f"sqlite:///{tmp_path / 'study.db'}"
-    ranges = ["--optim~CHOICE~", "[adam,sgd]", "--plateau_patience~INT_BAYESIAN~", "[1,9]"]
+    ranges = ["--optim~CHOICE~", "[adam,sgd]", "--momentum~BAYESIAN~", "[0.1,0.9]"]
     argv = command(
         folder_data,
         tmp_path,
@@ -259,7 +259,7 @@ def test_choices_and_a_database(folder_data, tmp_path, trained):
     folder = searcher.search(argv)
     rows = trials_of(folder)
     assert len(rows) == 2 and {row["optim"] for row in rows} <= {"adam", "sgd"}
-    assert {row["plateau_patience"] for row in rows} <= set("123456789")
+    assert all(0.1 <= float(row["momentum"]) <= 0.9 for row in rows)
     assert not (folder / studies.DATABASE).exists()
     with pytest.raises(UserError, match="--study_storage"):
         searcher.search([*argv[:-1], "nosuch://nowhere"])

@@ -74,7 +74,7 @@ SUBSET = ["--bs", "10", "--subset_mining", "maximum_loss", "--subset_size"]
 TRIPLETS = ["--bs", "12", "--batch_mining", "packaged", "--data_sampler", "fixed_triplets"]
 REFUSED = [
     ("metric_only", ["--subset_mining", "maximum_loss"], "--subset_mining maximum_loss needs --subset_size"),
-    ("metric_only", ["--subset_size", "8"], "--subset_size 8 has no effect: add --subset_mining maximum_loss"),
+    ("metric_only", ["--subset_size", "8"], "--subset_size 8 has no effect without --subset_mining maximum_loss"),
     ("metric_only", [*SUBSET, "10"], "--subset_size 10 is not below --bs 10"),
     ("metric_only", [*SUBSET, "5"], "--subset_size 5 is not a multiple of --samples_per_class 2"),
     (

@@ -184,7 +184,7 @@ def test_the_selected_checkpoint_is_an_artifact_from_which_load_run_reads(record
 def test_artifacts_without_a_service_are_refused(capsys):
     with pytest.raises(SystemExit):
         parameters.read(["--log_artifacts"])
-    assert "add --log_online" in capsys.readouterr().err
+    assert "without --log_online: add it" in capsys.readouterr().err
 
 
 def test_comet_takes_the_checkpoint_as_a_model(tmp_path, comet):

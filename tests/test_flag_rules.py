@@ -1,0 +1,178 @@
+"""No flag is silent: set alone, each is refused, noted at the start of the run, or read by it."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import main
+import parameters
+from options import composition
+from runs import idle
+from tests import builders
+from utilities import roles, rules
+from utilities.errors import UserError
+from utilities.numbers import Range
+
+ROOT = Path(__file__).resolve().parent.parent
+PARSER = parameters.get_parser()
+PARSER.exits = False
+ACTIONS = {action.dest: action for action in PARSER._actions if action.dest != "help"}
+HANDLES_FLAGS = ("options/", "runs/idle.py", "utilities/registry.py", "utilities/rules.py")  # they look at all flags
+READ_BEFORE_A_RUN = {  # by options/ and `parameters.answer`
+    *("print_config", "explain", "find", "list", "check_data", "resume_or_start"),
+    "eval_size_of_tsne",  # by the pictures, which tests leave out
+    "no_train_metrics",  # it changes --splits_to_eval
+    "resume_allow_changes",  # of a run that goes on; a search reads it too
+    *("project", "wandb_key", "comet_api_key"),  # the run's record holds the project; keys may always be there
+}
+
+
+def resolved(*words):
+    return composition.compose(PARSER, ["--dataset", "glyphs", *words])
+
+
+def other_value(action) -> str:
+    """A value that the flag takes and that is not its default."""
+    default = action.default if isinstance(action.default, list) else [action.default]
+    if action.choices is not None:
+        return next(str(choice) for choice in action.choices if choice not in default)
+    if not isinstance(action.type, Range):
+        return "x"
+    for text in ("0.5", "2", "0.25", "3", "1", "1000", "0.001"):
+        try:
+            if action.type(text) not in default:
+                return text
+        except argparse.ArgumentTypeError:
+            continue
+    raise AssertionError(f"--{action.dest}: no value found")
+
+
+def words_of(action) -> list[str]:
+    if action.nargs == 0:
+        return [f"--{action.dest}"]
+    count = action.nargs if isinstance(action.nargs, int) else 1
+    return [f"--{action.dest}", *[other_value(action)] * count]
+
+
+@pytest.fixture(scope="module")
+def read_flags(folder_data, tmp_path_factory):
+    """The command line of a small run, and the flags that it reads."""
+    words = ["--arch", "conv4_normalize", "--kernels", "0", "--n_epochs", "1", "--bs", "8"]
+    words += ["--dataset", "folder", "--dataset_folder_path", str(folder_data)]
+    words += ["--save_path", str(tmp_path_factory.mktemp("rules"))]
+    opt = composition.compose(PARSER, words)
+    names = set()
+
+    def recorded(self, name):
+        file = sys._getframe(1).f_code.co_filename.removeprefix(f"{ROOT}/")
+        if not file.startswith(HANDLES_FLAGS):
+            names.add(name)
+        return object.__getattribute__(self, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(argparse.Namespace, "__getattribute__", recorded, raising=False)
+        main.main(opt)
+    return words, names & ACTIONS.keys()
+
+
+def test_every_flag_alone_acts_or_is_refused_or_noted(read_flags):
+    words, read = read_flags
+    assert {"lr", "scheduler", "tau", "loss_margin_nu"} <= read and len(read) > 100
+    silent = []
+    for flag, action in ACTIONS.items():
+        if action.help is argparse.SUPPRESS or flag in read | READ_BEFORE_A_RUN:
+            continue
+        try:
+            opt = composition.compose(PARSER, [*words, *words_of(action)])
+        except UserError as error:
+            assert "\n" not in str(error), flag
+            continue
+        if not any(f"--{flag}" in line for line in idle.idle(opt)):
+            silent.append(flag)
+    assert not silent, "set alone, nobody reads them, and nobody says so: declare .needs, .only_with or .excludes"
+
+
+def test_rules_name_flags_and_values_that_there_are():
+    for flag, action in ACTIONS.items():
+        assert {*rules._needs(action), *rules._excludes(action)} <= ACTIONS.keys() - {flag}, flag
+        for other, values in rules._only_with(action).items():
+            choices = ACTIONS[other].choices
+            assert values == [False] if choices is None else set(values) <= set(choices), flag
+        if any(hasattr(action, rule) for rule in ("needs", "only_with", "excludes", "noted_without")):
+            assert " with --" in rules.help_of(action), flag
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--scheduler cosine --tau 5",
+            "--tau 5 has no effect with --scheduler cosine: take --scheduler step, or leave",
+        ),
+        ("--scheduler onecycle --gamma .5", "--gamma 0.5 has no effect with --scheduler onecycle"),
+        ("--plateau_patience 3", "--plateau_patience 3 has no effect with --scheduler step: take --scheduler plateau"),
+        ("--momentum .5", "--momentum 0.5 has no effect with --optim adam: take --optim sgd or rmsprop"),
+        ("--rerank alpha_qe --rerank_k1 5", "--rerank_k1 5 has no effect with --rerank alpha_qe"),
+        ("--rerank k_reciprocal --rerank_n 5", "--rerank_n 5 has no effect with --rerank k_reciprocal"),
+        ("--eval_pca 8 --eval_whiten fit", "--eval_pca 8 excludes --eval_whiten fit: leave one out"),
+        ("--log_artifacts", "--log_artifacts has no effect without --log_online: add it"),
+        ("--color_jitter_p .5", "--color_jitter_p 0.5 has no effect without --color_jitter"),
+    ],
+)
+def test_what_was_typed_and_has_no_effect_is_refused(words, message):
+    with builders.refused(message):
+        resolved(*words.split())
+
+
+def test_what_is_only_noted_is_not_refused():
+    words = "--split_sets 2 --lora_alpha 4 --memory_start 5 --tv_split_perc 0.5"
+    assert set(resolved(*words.split()).without_effect) == {"split_sets", "lora_alpha", "memory_start", "tv_split_perc"}
+
+
+def test_a_files_value_without_effect_is_noted_and_so_is_a_typed_default(tmp_path):
+    file = tmp_path / "preset.yaml"
+    file.write_text("scheduler: step\ntau: [5]\ngamma: 0.5\nuse_tv_split: true\ntv_split_perc: 0.5\n")
+    opt = resolved("--config", str(file), "--scheduler", "cosine", "--no-use_tv_split")
+    assert set(opt.without_effect) == {"tau", "gamma", "tv_split_perc"}
+    assert "--tau 5 has no effect with --scheduler cosine: take --scheduler step, or leave --tau out" in idle.idle(opt)
+    assert set(resolved("--scheduler", "cosine", "--tau", "1000").without_effect) == {"tau"}
+    with builders.refused("--gamma 0.2 has no effect"):
+        resolved("--config", str(file), "--scheduler", "cosine", "--gamma", "0.2")
+
+
+def test_an_old_run_goes_on_and_repeats_its_command(tmp_path):
+    flags = resolved("--save_path", str(tmp_path), "--n_epochs", "3").saved()
+    folder = tmp_path / "glyphs" / flags["savename"]
+    folder.mkdir(parents=True)
+    old = {**flags, "momentum": 0.5, "scheduler": "cosine", "gamma": 0.5}  # accepted before there were rules
+    (folder / "parameters.yaml").write_text(yaml.safe_dump(old))
+    for words in (
+        ["--resume_from", str(folder)],
+        ["--resume_from", str(folder), "--momentum", ".5", "--gamma", ".5", "--n_epochs", "9"],
+        ["--resume_or_start", "--save_path", str(tmp_path), "--momentum", ".5", "--scheduler", "cosine"],
+        ["--reproduce_results", str(folder), "--save_path", str(tmp_path / "again")],
+        ["--reproduce_results", str(folder), "--save_path", str(tmp_path / "again"), "--momentum", ".5"],
+        ["--resume_from", str(folder), "--decay", ".1", "--nesterov", "--resume_allow_changes"],
+        ["--config", str(folder / "parameters.yaml"), "--save_path", str(tmp_path / "again")],
+    ):
+        opt = resolved(*words)
+        assert (opt.momentum, opt.gamma) == (0.5, 0.5), words
+        assert set(opt.without_effect) - {"nesterov"} == {"momentum", "gamma"}, words
+    for words in (["--evaluate", "--resume_from", str(folder)], ["--reproduce_results", str(folder)]):
+        with builders.refused("--rerank_k1 7 has no effect without --rerank k_reciprocal"):
+            resolved(*words, "--rerank_k1", "7")
+
+
+def test_what_acts_with_another_value_of_a_searched_flag_is_not_refused():
+    words = ["--dataset", "glyphs", "--momentum", ".5"]
+    assert set(composition.compose(PARSER, words, searched={"optim"}).without_effect) == {"momentum"}
+    with builders.refused("--momentum 0.5 has no effect with --optim adam"):
+        composition.compose(PARSER, words, searched={"momentum", "bs"})
+
+
+def test_every_flag_has_a_role_that_its_rule_leaves_alone():
+    assert roles.declared(PARSER)["eval_whiten_dims"] == roles.EVALUATION
+    assert roles.declared(PARSER)["color_jitter_p"] == roles.METHOD
