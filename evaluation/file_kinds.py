@@ -57,7 +57,8 @@ def refuse_others(path: str, names: tuple[str, ...] = ("features", "labels")) ->
     if kind is None:
         return
     problem = f"{path}: {kind}, not an .npz file of arrays, nor an .npy file"
-    saved = f'numpy.savez("FILE.npz", {", ".join(f"{name}={name}" for name in names)})'
+    arguments = ", ".join(f"{name}={name}" for name in names)
+    saved = f'numpy.savez("FILE.npz", {arguments})'
     if kind == TEXT:
         way_out = f"read its columns into arrays, as with pandas.read_csv, and write {saved}"
     elif kind in (TORCH, PICKLE):

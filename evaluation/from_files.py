@@ -36,8 +36,10 @@ class EmbeddingFile(NamedTuple):
         """`(N,)` class name of each row; None if the file has only numbers."""
         if "labels" not in self.arrays:
             return None
+        if "class_names" in self.arrays:
+            return self.arrays["class_names"]
         labels = finest(self.arrays)
-        return self.arrays.get("class_names", labels if labels.dtype.kind == "U" else None)
+        return labels if labels.dtype.kind == "U" else None
 
     def rows(self, role: str) -> np.ndarray:
         """The rows that are `queries`, or `gallery`. Raises UserError if there are none."""
@@ -57,8 +59,9 @@ def finest(arrays: dict, features: str = "features", name: str = "labels") -> np
 def n_classes(arrays: dict) -> int:
     """The number of classes of the rows with one: without distractors."""
     labels = finest(arrays)
-    distractor = arrays.get("is_distractor")
-    return len(np.unique(labels if distractor is None else labels[~distractor.astype(bool)]))
+    if "is_distractor" in arrays:
+        labels = labels[~arrays["is_distractor"].astype(bool)]
+    return len(np.unique(labels))
 
 
 def rows_of(arrays: dict) -> Rows:

@@ -83,7 +83,10 @@ def roles_of(dataset, size: int) -> Roles:
     if sequences is not None:
         sequences = None if (np.asarray(sequences) < 0).all() else np.asarray(sequences)
     distractors = getattr(dataset, "is_distractor", None)
+    if distractors is not None:
+        distractors = np.flatnonzero(distractors)
     draws = getattr(dataset, "role_draws", None)
+    n_draws = 1 if draws is None else len(draws)
     return Roles(
         size,
         _rows(query),
@@ -91,8 +94,8 @@ def roles_of(dataset, size: int) -> Roles:
         _rows(query | gallery),
         sequences,
         getattr(dataset, "sequence_names", None),
-        draws=1 if draws is None else len(draws),
-        distractors=None if distractors is None else np.flatnonzero(distractors),
+        draws=n_draws,
+        distractors=distractors,
         lists=getattr(dataset, "lists", None),
     )
 

@@ -83,7 +83,8 @@ class Rows:
     def _features_of(self, rows: np.ndarray) -> np.ndarray | metrics.Stacked | None:
         if not metrics.is_mapped(self.features):
             return taken(self.features, rows)
-        return metrics.Stacked((self.features, None if len(rows) == len(self) else rows))
+        chosen = None if len(rows) == len(self) else rows
+        return metrics.Stacked((self.features, chosen))
 
 
 def joined(parts: list[Rows]) -> Rows:
@@ -200,8 +201,7 @@ class Task:
         gallery = None
         exclude = None
         if self.gallery is not None or not np.array_equal(rows, kept):
-            is_whole = len(kept) == len(searched)  # a large gallery is not copied
-            gallery = searched.take(None if is_whole else kept)
+            gallery = searched if len(kept) == len(searched) else searched.take(kept)  # a large one is not copied
             exclude = places_in(kept, len(searched))[self.places[rows]]
         relevance = None
         if self.relevance is not None:
