@@ -131,11 +131,10 @@ class RunFolder:
     @property
     def needs_test(self) -> bool:
         """Whether `--final_test` asks for test values of the selected epoch, and there are none yet."""
-        return (
-            bool(self._flag("final_test"))
-            and self.selected["epoch"] is not None
-            and "test" not in self.selected["values"]
-        )
+        if not self._flag("final_test"):
+            return False
+        selected = self.selected
+        return selected["epoch"] is not None and "test" not in selected["values"]
 
     @property
     def metrics(self):
@@ -182,16 +181,16 @@ class RunFolder:
                 f"{self.path / PARAMETERS} is damaged: its flags make no network ({str(error)[:160]})"
             ) from error
         checkpoint.restore_network(path, content, network)
-        evaltypes = getattr(flags, "evaltypes", []) if evaltypes is None else evaltypes
+        if evaltypes is None:
+            evaltypes = self.flags.get("evaltypes", [])
         flags.n_classes = content.get("n_classes")
         try:
             return trainers.evaluated_network(flags, network, content.get("trainer"), evaltypes).eval()
         except UserError:
             raise
         except Exception as error:
-            raise checkpoint.damaged(
-                path, f"the heads of its trainer do not fit its flags: {checkpoint.line(error)}"
-            ) from error
+            reason = f"the heads of its trainer do not fit its flags: {checkpoint.line(error)}"
+            raise checkpoint.damaged(path, reason) from error
 
 
 def load_run(folder: Path | str, which: str = "best"):
@@ -216,7 +215,9 @@ def run_folder(opt) -> Path:
 def fold_of(folder: Path) -> tuple[Path, list[int]] | None:
     """(cross-validation's folder, [fold]) where `folder` is one fold of a cross-validation, else None."""
     match = re.fullmatch("fold_([0-9]{1,9})", folder.name)
-    return (folder.parent, [int(match[1])]) if match and RunFolder(folder.parent).is_cross_validation else None
+    if match and RunFolder(folder.parent).is_cross_validation:
+        return folder.parent, [int(match[1])]
+    return None
 
 
 def is_leftover(path: Path) -> bool:
@@ -231,8 +232,14 @@ def data_of(folder: Path | str) -> dict:
     """
     folder = Path(folder).resolve()
     fold = fold_of(folder)
-    copy = (folder if fold is None else fold[0]) / SPLIT_FILE
-    return {"fold": None if fold is None else fold[1][0], **({"split_file": str(copy)} if copy.exists() else {})}
+    data = {"fold": None}
+    run_of_folds = folder
+    if fold is not None:
+        run_of_folds, (data["fold"],) = fold
+    copy = run_of_folds / SPLIT_FILE
+    if copy.exists():
+        data["split_file"] = str(copy)
+    return data
 
 
 def read_parameters(folder: Path | str, keys: tuple[str, ...] = ("dataset", "loss", "arch")) -> dict:

@@ -19,8 +19,10 @@ from utilities.processes import kernels
 def report(opt, runtime, data: str, trainer, optimizer, sampler, selection) -> None:
     """Print what is about to run: data, network, optimiser groups, trainer, criterion and miner, selection rule."""
     lines = [("device", runtime.description)]
-    for number, line in enumerate(data.splitlines()):
-        lines.append(("data" if number == 0 else "", line.strip()))
+    name = "data"
+    for line in data.splitlines():
+        lines.append((name, line.strip()))
+        name = ""
     lines += _network_lines(opt, trainer)
     for group in optimizer.param_groups:
         parameters = f"{group.get('name', 'group')}, {_size(group['params']):,} parameters"

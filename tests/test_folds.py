@@ -22,13 +22,13 @@ from utilities import load_run
 from utilities.errors import UserError
 
 
-def flags(data, tmp_path, *more):
+def flags(data, tmp_path, *flags):
     folds = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "2"]
-    about = ["--loss", "triplet", "--batch_mining", "semihard", "--n_epochs", "2", "--group", "Cross", *folds]
-    return parameters.read(run_words(data, tmp_path / "runs", *about, *more))
+    words = ["--loss", "triplet", "--batch_mining", "semihard", "--n_epochs", "2", "--group", "Cross", *folds]
+    return parameters.read(run_words(data, tmp_path / "runs", *words, *flags))
 
 
-def again(folder, *words):
+def resumed(folder, *words):
     return main.main(parameters.read(["--resume_from", str(folder), *words]))
 
 
@@ -51,7 +51,7 @@ def summary(folder):
 
 
 @pytest.fixture(scope="module")
-def whole(data, tmp_path_factory):
+def whole_run(data, tmp_path_factory):
     """A finished cross-validation with its final test."""
     return main.main(flags(data, tmp_path_factory.mktemp("whole"), "--final_test", "--dump_embeddings"))
 
@@ -67,31 +67,33 @@ def short(short_once, tmp_path):
     return shutil.copytree(short_once, tmp_path / "runs" / "folder" / short_once.name)
 
 
-def test_folds_are_complete_runs_and_meta_results_are_theirs(whole):
-    assert sorted(path.name for path in whole.folder.iterdir() if path.is_dir()) == ["fold_0", "fold_1", "meta"]
-    summaries = [summary(whole.folder / f"fold_{fold}") for fold in range(2)]
-    for fold, one in enumerate(summaries):
-        assert "on val" in one["selected"]["rule"]
-        assert set(one["last"]) == set(one["best"]) == {"val"}, "test is not looked at while training"
-        assert set(one["selected"]["values"]) == {"val", "test"}
-        on_test = recorded_values(whole.folder / f"fold_{fold}").xs("test", level="split")
-        assert set(on_test.index.get_level_values("epoch")) == {one["selected"]["epoch"]}
-    separated = meta(whole.folder)["separated"]
-    assert separated["folds"] == [0, 1] and separated["epochs"] == [one["selected"]["epoch"] for one in summaries]
+def test_folds_are_complete_runs_and_meta_results_are_theirs(whole_run):
+    assert sorted(path.name for path in whole_run.folder.iterdir() if path.is_dir()) == ["fold_0", "fold_1", "meta"]
+    summaries = [summary(whole_run.folder / f"fold_{fold}") for fold in range(2)]
+    for fold, fold_summary in enumerate(summaries):
+        assert "on val" in fold_summary["selected"]["rule"]
+        assert set(fold_summary["last"]) == set(fold_summary["best"]) == {"val"}, "test is not looked at while training"
+        assert set(fold_summary["selected"]["values"]) == {"val", "test"}
+        on_test = recorded_values(whole_run.folder / f"fold_{fold}").xs("test", level="split")
+        assert set(on_test.index.get_level_values("epoch")) == {fold_summary["selected"]["epoch"]}
+    separated = meta(whole_run.folder)["separated"]
+    assert separated["folds"] == [0, 1] and separated["epochs"] == [
+        summary["selected"]["epoch"] for summary in summaries
+    ]
     for split in ("val", "test"):
         for metric in ("map_r", "e_recall@1"):
-            of_folds = [one["selected"]["values"][split][metric] for one in summaries]
-            found = separated["values"][split][metric]
+            of_folds = [summary["selected"]["values"][split][metric] for summary in summaries]
+            result = separated["values"][split][metric]
             mean = sum(of_folds) / 2
             error = math.sqrt(sum((v - mean) ** 2 for v in of_folds)) / math.sqrt(2)
             assert (
-                found["values"] == of_folds
-                and found["mean"] == pytest.approx(mean)
-                and found["standard_error"] == pytest.approx(error)
+                result["values"] == of_folds
+                and result["mean"] == pytest.approx(mean)
+                and result["standard_error"] == pytest.approx(error)
             )
             half = 12.706204736432095 * error  # Student's t, 1 degree of freedom, 97.5 %
-            assert found["interval_95"] == pytest.approx([mean - half, mean + half])
-    with open(whole.folder / "meta" / "results.csv", newline="") as file:
+            assert result["interval_95"] == pytest.approx([mean - half, mean + half])
+    with open(whole_run.folder / "meta" / "results.csv", newline="") as file:
         table = {(r["embeddings"], r["split"], r["metric"]): r for r in csv.DictReader(file)}
     assert float(table["separated", "val", "map_r"]["mean"]) == separated["values"]["val"]["map_r"]["mean"]
     assert ("concatenated", "test", "map_r") in table and ("concatenated", "val", "map_r") not in table
@@ -105,11 +107,11 @@ def test_results_over_folds_are_of_what_every_fold_has():
     assert {split: set(table) for split, table in over_folds(folds).items()} == {"val": {"a"}}
 
 
-def test_the_ensemble_equals_a_concatenation_by_hand(whole, data):
+def test_the_ensemble_equals_a_concatenation_by_hand(whole_run, data):
     embeddings = []
     labels = None
     for fold in range(2):
-        network, opt = load_run(whole.folder / f"fold_{fold}")
+        network, opt = load_run(whole_run.folder / f"fold_{fold}")
         assert not network.training
         test = main.datasets.select("folder", opt, input_size=network.input_size, fold=fold)["testing"]
         images = torch.stack([test[i][1] for i in range(len(test))])
@@ -122,26 +124,26 @@ def test_the_ensemble_equals_a_concatenation_by_hand(whole, data):
         length = math.sqrt(sum(value * value for value in joined))
         rows.append([value / length for value in joined])
     by_hand = np.array(rows)
-    dumped = np.load(whole.folder / "meta" / "embeddings_test.npz")
+    dumped = np.load(whole_run.folder / "meta" / "embeddings_test.npz")
     assert dumped["features"].shape == (30, 16) and np.abs(dumped["features"] - by_hand).max() < 1e-6
-    found = meta(whole.folder)["concatenated"]["values"]["test"]
+    results = meta(whole_run.folder)["concatenated"]["values"]["test"]
     for name, value in metrics.compute(["map_r", "e_recall@1"], by_hand, labels).items():
-        assert found[name]["mean"] == pytest.approx(value, abs=1e-6)
+        assert results[name]["mean"] == pytest.approx(value, abs=1e-6)
 
 
-def test_folds_apart_then_aggregated_equal_the_whole(whole, data, tmp_path, capsys):
+def test_folds_apart_then_aggregated_equal_the_whole(whole_run, data, tmp_path, capsys):
     first = main.main(flags(data, tmp_path, "--folds", "1"))
     assert not meta(first.folder) and "not all of 2 folds are finished" in capsys.readouterr().out
     partial = main.main(flags(data, tmp_path, "--aggregate_only"))
     assert partial.results["separated"]["folds"] == [1]
     assert main.main(flags(data, tmp_path, "--folds", "0")).folder == first.folder
-    again(first.folder, "--aggregate_only")
-    assert meta(first.folder)["separated"]["values"]["val"] == meta(whole.folder)["separated"]["values"]["val"]
-    other = main.main(flags(data, tmp_path, "--folds", "1", "--n_epochs", "1"))
-    assert other.folder.name == "Cross_s1_1", "a fold is never trained over another"
+    resumed(first.folder, "--aggregate_only")
+    assert meta(first.folder)["separated"]["values"]["val"] == meta(whole_run.folder)["separated"]["values"]["val"]
+    second_process = main.main(flags(data, tmp_path, "--folds", "1", "--n_epochs", "1"))
+    assert second_process.folder.name == "Cross_s1_1", "a fold is never trained over another"
 
 
-def test_resume_skips_the_finished_and_continues_the_interrupted(whole, data, tmp_path, monkeypatch, capsys):
+def test_resume_skips_the_finished_and_continues_the_interrupted(whole_run, data, tmp_path, monkeypatch, capsys):
     real = main.train_one_epoch
     calls = []
 
@@ -157,15 +159,15 @@ def test_resume_skips_the_finished_and_continues_the_interrupted(whole, data, tm
     folder = tmp_path / "runs" / "folder" / "Cross_s1"
     assert f"--resume_from {folder}\n" in capsys.readouterr().out
     before = (folder / "fold_0" / "CSV_Logs" / "metrics.csv").read_bytes()
-    again(folder)
+    resumed(folder)
     assert calls[4:] == [2] and "fold 0 of 2 is finished" in capsys.readouterr().out
     assert (folder / "fold_0" / "CSV_Logs" / "metrics.csv").read_bytes() == before
     for fold in range(2):
-        assert_same_run(*(path / f"fold_{fold}" for path in (folder, whole.folder)))
+        assert_same_run(*(path / f"fold_{fold}" for path in (folder, whole_run.folder)))
     ours = meta(folder)
-    theirs = meta(whole.folder)
+    theirs = meta(whole_run.folder)
     assert all(ours[name]["values"] == theirs[name]["values"] for name in ("separated", "concatenated"))
-    again(folder, "--n_epochs", "3")
+    resumed(folder, "--n_epochs", "3")
     assert calls[5:] == [3, 3]
 
 
@@ -173,7 +175,7 @@ def test_evaluations_and_ensembles_after_a_run_are_kept_beside_its_own_results(s
     result = meta(short)
     assert set(result) == {"separated"} and set(result["separated"]["values"]) == {"val"}
     for words in (["test"], ["val", "--folds", "0"], *[["test", "--folds", "1"]] * 2):
-        again(short, "--evaluate", "--splits_to_eval", *words)
+        resumed(short, "--evaluate", "--splits_to_eval", *words)
     measured = {name: content for name, content in meta(short).items() if name.startswith("evaluation")}
     assert {name: (list(content["values"]), content["folds"]) for name, content in measured.items()} == {
         "evaluation_separated": (["test"], [0, 1]),
@@ -181,14 +183,16 @@ def test_evaluations_and_ensembles_after_a_run_are_kept_beside_its_own_results(s
         "evaluation_separated_2": (["test"], [1]),
     }
     assert measured["evaluation_separated"]["flags"]["splits_to_eval"] == ["test"]
-    again(short, "--evaluate_ensemble")
-    kept = {
+    resumed(short, "--evaluate_ensemble")
+    kept_files = {
         name: (short / "meta" / name).read_bytes() for name in ("separated.json", "concatenated.json", "results.csv")
     }
     for words in (["--eval_pca", "1"], ["--evaluation_metrics", "map_r"]):
-        again(short, "--evaluate_ensemble", *words)
-        assert {name: (short / "meta" / name).read_bytes() for name in kept} == kept, "the protocol's results stay"
-    again(short, "--evaluate_ensemble", "--eval_bs", "4")
+        resumed(short, "--evaluate_ensemble", *words)
+        assert {name: (short / "meta" / name).read_bytes() for name in kept_files} == kept_files, (
+            "the protocol's results stay"
+        )
+    resumed(short, "--evaluate_ensemble", "--eval_bs", "4")
     measured = meta(short)
     assert measured["separated"] == result["separated"] and set(measured["concatenated"]["values"]) == {"test"}
     joined = {
@@ -203,13 +207,13 @@ def test_evaluations_and_ensembles_after_a_run_are_kept_beside_its_own_results(s
         refused(
             capsys, lambda wrong=wrong: parameters.read(["--resume_from", str(short), "--evaluate_ensemble", *wrong])
         )
-    assert again(f"{short}/fold_1", "--evaluate").results["evaluation_separated"]["folds"] == [1]
+    assert resumed(f"{short}/fold_1", "--evaluate").results["evaluation_separated"]["folds"] == [1]
 
 
 def test_an_ensemble_is_of_finished_and_trained_networks(short, data, tmp_path):
-    again(short, "--n_epochs", "2", "--folds", "0")
+    resumed(short, "--n_epochs", "2", "--folds", "0")
     with pytest.raises(UserError, match="not finished: fold_1"):
-        again(short, "--evaluate_ensemble")
+        resumed(short, "--evaluate_ensemble")
     untrained = main.main(
         flags(data, tmp_path, "--n_epochs", "0", "--check_untrained_accuracy", "--final_test", "--group", "Untrained")
     )
@@ -220,7 +224,7 @@ def test_an_ensemble_is_of_finished_and_trained_networks(short, data, tmp_path):
     expected = meta(untrained.folder)["separated"]["untrained"]["0"]["val"]["map_r"]["mean"]
     assert table["separated, epoch 0", "map_r"] == expected and "separated, epoch 0" in untrained.meta.columns()
     with pytest.raises(UserError, match="no epoch was selected"):
-        again(untrained.folder, "--evaluate_ensemble")
+        resumed(untrained.folder, "--evaluate_ensemble")
 
 
 def test_what_the_folds_cannot_be(short, data, tmp_path, capsys):
@@ -242,23 +246,25 @@ def test_what_the_folds_cannot_be(short, data, tmp_path, capsys):
         ["--savename", "../elsewhere"],
     ):
         assert wrong[0] in refused(capsys, lambda wrong=wrong: flags(data, tmp_path, "--split_scheme", "half", *wrong))
-    for more in (["--split_partitions", "30"], ["--bs", "400"]):
+    for refused_flags in (["--split_partitions", "30"], ["--bs", "400"]):
         with pytest.raises(UserError):
-            main.main(flags(data, tmp_path, "--group", "Refused", *more))
-    for more in ([], ["--dry_run"]):
+            main.main(flags(data, tmp_path, "--group", "Refused", *refused_flags))
+    for refused_flags in ([], ["--dry_run"]):
         with pytest.raises(
             UserError, match=r"^fold 2, counted from 0: map_r on val .* validation has 1 class, "
         ):  # of six classes
             main.main(
-                flags(data, tmp_path, "--group", "Refused", "--split_partitions", "4", "--split_sets", "4", *more)
+                flags(
+                    data, tmp_path, "--group", "Refused", "--split_partitions", "4", "--split_sets", "4", *refused_flags
+                )
             )
     assert [path.name for path in (tmp_path / "runs" / "folder").iterdir()] == ["Cross_s1"], "no folder is left"
-    for name, more in (("mine", ["--resume"]), ("shared", ["--folds", "0"])):
+    for name, refused_flags in (("mine", ["--resume"]), ("shared", ["--folds", "0"])):
         notes = tmp_path / "runs" / "folder" / name / ".notes.txt"
         notes.parent.mkdir(parents=True)
         notes.write_text("keep")
         with pytest.raises(UserError):
-            main.main(flags(data, tmp_path, "--savename", name, "--bs", "400", *more))
+            main.main(flags(data, tmp_path, "--savename", name, "--bs", "400", *refused_flags))
         assert notes.read_text() == "keep", "somebody else's"
     with pytest.raises(UserError, match="cannot make the run folder"):
         main.main(flags(data, tmp_path, "--dry_run", "--save_path", str(notes)))
@@ -279,7 +285,7 @@ def test_a_reference_that_folds_do_not_share_leaves_the_ensemble_out(data, tmp_p
         and cross.settled
     )
     with pytest.raises(UserError, match="an ensemble has no such set"):
-        again(cross.folder, "--evaluate_ensemble")
+        resumed(cross.folder, "--evaluate_ensemble")
 
 
 def test_half_has_one_run_whose_final_test_is_measured_once(data, tmp_path):
@@ -313,14 +319,14 @@ def test_half_has_one_run_whose_final_test_is_measured_once(data, tmp_path):
     }
     tested = tests_of(run.folder)
     assert sum(",test,e_recall@1," in line for line in tested) == 1
-    assert tests_of(again(run.folder).folder) == tested
+    assert tests_of(resumed(run.folder).folder) == tested
     content = torch.load(run.folder / "checkpoint_last.pth.tar", weights_only=False)
     del content["run"]["selected"]["values"]["test"]
     torch.save(content, run.folder / "checkpoint_last.pth.tar")  # as after a kill between the rows and the checkpoint
-    assert tests_of(again(run.folder).folder) == tested
-    whole = main.main(recorded.but(group="Whole", savename="Whole_s1"))
-    assert tests_of(again(run.folder, "--n_epochs", "2").folder) == tests_of(whole.folder)
-    assert_same_run(run.folder, whole.folder)
+    assert tests_of(resumed(run.folder).folder) == tested
+    whole_cross = main.main(recorded.but(group="Whole", savename="Whole_s1"))
+    assert tests_of(resumed(run.folder, "--n_epochs", "2").folder) == tests_of(whole_cross.folder)
+    assert_same_run(run.folder, whole_cross.folder)
 
 
 def test_a_dry_run_and_the_configuration_that_repeats_the_folds(short, data, tmp_path):
@@ -338,7 +344,8 @@ def test_a_dry_run_and_the_configuration_that_repeats_the_folds(short, data, tmp
     assert meta(cross.folder)["separated"]["values"] == meta(short)["separated"]["values"]
     config = ["--config", str(cross.folder / "parameters.yaml")]
     assert [
-        parameters.read([*config, *more]).savename for more in (["--resume"], [], ["--seed", "2", "--resume_or_start"])
+        parameters.read([*config, *words]).savename
+        for words in (["--resume"], [], ["--seed", "2", "--resume_or_start"])
     ] == ["Cross_s1_1", "Cross_s1", "Cross_s2"]
 
 
@@ -347,12 +354,12 @@ def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks_and_is_ke
     file = tmp_path / "splits.json"
     file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
     predefined = ["--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1"]
-    for more, untested in (([], True), (["--final_test", "--check_untrained_accuracy"], False)):
-        cross = main.main(flags(data, tmp_path, *predefined, *more))
-        said = capsys.readouterr().out
-        line = next(line for line in said.splitlines() if "makes one fold" in line)
+    for test_flags, untested in (([], True), (["--final_test", "--check_untrained_accuracy"], False)):
+        cross = main.main(flags(data, tmp_path, *predefined, *test_flags))
+        output = capsys.readouterr().out
+        line = next(line for line in output.splitlines() if "makes one fold" in line)
         assert (
-            said.index(line) < said.index("epoch 1/1")
+            output.index(line) < output.index("epoch 1/1")
             and ("nothing is measured on test: --final_test" in line) == untested
         )
     assert [path.name for path in sorted(cross.folder.glob("fold_*"))] == ["fold_0"]
@@ -371,7 +378,7 @@ def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks_and_is_ke
         for words in (["--n_epochs", "2"], ["--evaluate"], ["--aggregate_only"]):
             message = refused(capsys, lambda words=words: parameters.read(["--resume_from", str(cross.folder), *words]))
             assert f"--split_file {copy}" in message
-    again(cross.folder, "--n_epochs", "2", "--split_file", str(copy))
+    resumed(cross.folder, "--n_epochs", "2", "--split_file", str(copy))
     assert cross.fold(0).progress.epochs == 2
 
 

@@ -61,8 +61,8 @@ def unit(n: int) -> torch.Tensor:
 
 def reference(labels: torch.Tensor, n_classes: int, size: int = 240) -> dict:
     """Other images, behind those of the batch itself."""
-    others = torch.cat([labels, torch.arange(size) % n_classes])
-    return {"reference": unit(len(others)), "reference_labels": others, "own": torch.arange(len(labels))}
+    all_labels = torch.cat([labels, torch.arange(size) % n_classes])
+    return {"reference": unit(len(all_labels)), "reference_labels": all_labels, "own": torch.arange(len(labels))}
 
 
 def labels_of(module) -> torch.Tensor:
@@ -111,9 +111,9 @@ def test_criteria_ask_for_nothing(monkeypatch):
 
     cases = [(name, {"mine_pairs": False}) for name in CRITERIA]
     cases += [(name, {"mine_pairs": True}) for name in ("contrastive", "ntxent", "multisimilarity")]
-    found = failures(cases, check)
+    messages = failures(cases, check)
     monkeypatch.setattr("criteria._shards.ENTRIES", 2 * len(LABELS))  # some coordinates, in blocks
-    assert not found + failures(
+    assert not messages + failures(
         [(name, {"loss_dims": 3}) for name in ("arcface", "proxyanchor", "subcenter_arcface")], check
     )
 
@@ -130,9 +130,16 @@ def test_criteria_mix_no_tensors_of_the_cpu_in():
                 module
             ) in criterion.modules():  # what has been looked at in the first step; `cuda()` itself would ask the driver
                 module.looked = module.looked_at_labels = True
-                for kind, made in ((module._parameters, torch.nn.Parameter), (module._buffers, torch.Tensor.detach)):
+                for kind, kind_of_copy in (
+                    (module._parameters, torch.nn.Parameter),
+                    (module._buffers, torch.Tensor.detach),
+                ):
                     kind.update(
-                        {key: made(value.detach().to("cuda")) for key, value in kind.items() if value is not None}
+                        {
+                            key: kind_of_copy(value.detach().to("cuda"))
+                            for key, value in kind.items()
+                            if value is not None
+                        }
                     )
             loss = criterion(torch.empty(n, points(1).shape[1]).to("cuda"), torch.empty(n, dtype=torch.long).to("cuda"))
             assert loss.shape == () and loss.device.type == "cuda"
@@ -145,11 +152,14 @@ def test_criteria_mix_no_tensors_of_the_cpu_in():
 
 
 @contextlib.contextmanager
-def watched(step, *others):
-    """The step on the stand-in for a GPU; inside, `others`, (owner, name of a call), ask unseen, and the optimiser,
-    whose counters lie on the CPU.
+def watched(step, *modules):
+    """The step on the stand-in for a GPU.
+
+    Inside, reads in `modules`, (owner, name of a call), are not counted, nor those of the optimiser, whose counters lie
+    on the CPU.
     """
-    step.runtime.device, step.runtime._check_every = GPU, 25
+    step.runtime.device = GPU
+    step.runtime._check_every = 25
     with pretend_gpu() as reads, contextlib.ExitStack() as stack:
 
         def unseen(call):
@@ -159,15 +169,15 @@ def watched(step, *others):
 
             return calls
 
-        for owner, name in ((step.optimizer, "step"), *others):
+        for owner, name in ((step.optimizer, "step"), *modules):
             stack.enter_context(mock.patch.object(owner, name, unseen(getattr(owner, name))))
         yield reads
 
 
 def reads_of_a_step(*flags, **how) -> int:
     """What the third step of a trainer asks of the device."""
-    made, step, _, _ = trained(0, *flags, dtype=torch.float32, steps=2, **how)
-    (batch,) = batches(made.VIEWS, 1)
+    trainer, step, _, _ = trained(0, *flags, dtype=torch.float32, steps=2, **how)
+    (batch,) = batches(trainer.VIEWS, 1)
     with watched(step) as reads:
         done = step(batch)
     assert torch.isfinite(done.loss)
@@ -178,24 +188,27 @@ def reads_of_a_step(*flags, **how) -> int:
     "of_criteria", [["margin", "softmax"], pytest.param(CRITERIA, marks=pytest.mark.long)], ids=["some", "all"]
 )
 def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine(of_criteria):
-    def check(flags, asked, **how):
-        assert (found := reads_of_a_step(*flags, **how)) == asked, found
+    def check(flags, expected, **how):
+        reads = reads_of_a_step(*flags, **how)
+        assert reads == expected, reads
 
     def of_trainer(name, flags):
         against = "--memory_size" in flags
-        loss = [] if "--loss" in flags else ["--loss", "contrastive" if against else "margin"]
+        loss = []
+        if "--loss" not in flags:
+            loss = ["--loss", "contrastive"] if against else ["--loss", "margin"]
         trains_generator = "--adversarial_generator_epochs" in flags  # its first epoch trains the generator alone
         mined = 0 if "softmax" in flags or trains_generator or name == "cascaded" else 1 + against
         second_head = name == "s2sd" and "8" in flags
         return ["--trainer", name, *loss, *flags], OF_TRAINERS.get(name, 0) + mined + second_head
 
-    found = failures((of_trainer(*way) for way in WAYS), functools.partial(check, stand_in=False))
+    messages = failures((of_trainer(*way) for way in WAYS), functools.partial(check, stand_in=False))
     cases = [
         ([*of_loss(loss), "--metrix", ".4"], loss == "contrastive")
         for loss in ("contrastive", "multisimilarity", "proxyanchor")
     ]
     cases += [([*of_loss(loss), "--clip_grad_norm", "1"], asked_by(loss)) for loss in of_criteria]
-    assert not found + failures(cases, check)
+    assert not messages + failures(cases, check)
 
 
 def asks_in_shards(rank, flags):
@@ -218,11 +231,11 @@ def asks_in_shards(rank, flags):
     batch = batch._replace(
         images=Cut(torch.randint(256, (len(batch.images), 9, 7, 3), dtype=torch.uint8), draws, transform)
     )
-    own = torch.Generator()
+    generator = torch.Generator()
     colours = Cut._colours
     with (
         mock.patch.object(Cut, "_colours", lambda cut: list(colours(cut))),
-        mock.patch.object(torch, "Generator", lambda device: own),
+        mock.patch.object(torch, "Generator", lambda device: generator),
         mock.patch.object(Parts, "_own_draws", contextlib.nullcontext),
         watched(step, (Cut, "_colours")) as reads,
     ):

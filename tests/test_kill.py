@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.long
 
 
-def command(data, save_path, *more):
+def command(data, save_path, *flags):
     return [
         sys.executable,
         "main.py",
@@ -46,14 +46,14 @@ def command(data, save_path, *more):
         "nmi",
         "--group",
         "Kill",
-        *more,
+        *flags,
     ]
 
 
-def assert_same(one: Path, other: Path) -> None:
+def assert_same(first: Path, second: Path) -> None:
     """The values, the summary and the last checkpoint of two runs."""
-    assert_same_run(one, other)
-    summaries = [json.loads((folder / "summary.json").read_text()) for folder in (one, other)]
+    assert_same_run(first, second)
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in (first, second)]
     for summary in summaries:
         del summary["seconds"], summary["parameters"]["save_path"]
     assert summaries[0] == summaries[1]
@@ -99,35 +99,35 @@ def data(tmp_path_factory):
     return make_folder(tmp_path_factory.mktemp("kill") / "things", n_classes=16, n_images=12)
 
 
-def killed_and_resumed(data, tmp_path, moments, *more):
+def killed_and_resumed(data, tmp_path, moments, *flags):
     """The folder of a run that nobody stopped; then, for each moment, that of one killed there, what its resumption
     says, and when it was killed.
     """
-    subprocess.run(command(data, tmp_path / "whole", *more), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command(data, tmp_path / "whole", *flags), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     for number, moment in enumerate(moments.values()):
-        arguments = command(data, tmp_path / str(number), *more)
+        arguments = command(data, tmp_path / str(number), *flags)
         folder = tmp_path / str(number) / "folder" / "Kill_s1"
         run_and_kill(arguments, folder, moment)
         killed = time.time()
-        told = subprocess.run(
+        resumed = subprocess.run(
             [*arguments, "--resume_or_start"], cwd=ROOT, check=True, capture_output=True, text=True
         ).stdout
         assert [path.name for path in folder.parent.iterdir()] == ["Kill_s1"]
-        yield tmp_path / "whole" / "folder" / "Kill_s1", folder, told, killed
+        yield tmp_path / "whole" / "folder" / "Kill_s1", folder, resumed, killed
 
 
 @pytest.mark.parametrize(
-    "more",
+    "flags",
     [["--batch_mining", "distance"], ["--batch_mining", "all", "--embed_dim", "512"]],
     ids=["distance", "all-512"],
 )
-def test_a_killed_run_ends_as_if_it_had_not_been(data, tmp_path, more):
-    for whole, folder, _, _ in killed_and_resumed(data, tmp_path, MOMENTS, *more):
-        assert_same(whole, folder)
+def test_a_killed_run_ends_as_if_it_had_not_been(data, tmp_path, flags):
+    for whole_folder, folder, _, _ in killed_and_resumed(data, tmp_path, MOMENTS, *flags):
+        assert_same(whole_folder, folder)
 
 
 def test_a_cross_validation_killed_in_fold_2_of_4_ends_as_if_it_had_not_been(data, tmp_path):
-    more = [
+    flags = [
         "--batch_mining",
         "distance",
         "--split_scheme",
@@ -138,16 +138,18 @@ def test_a_cross_validation_killed_in_fold_2_of_4_ends_as_if_it_had_not_been(dat
         "--n_epochs",
         "3",
     ]
-    for whole, folder, told, killed in killed_and_resumed(data, tmp_path, FOLD_MOMENTS, *more):
-        assert "fold 0 of 4 is finished" in told and "fold 1 of 4 is finished" in told
+    for whole_folder, folder, output, killed in killed_and_resumed(data, tmp_path, FOLD_MOMENTS, *flags):
+        assert "fold 0 of 4 is finished" in output and "fold 1 of 4 is finished" in output
         assert (
             (folder / "fold_1" / checkpoint.LAST).stat().st_mtime
             < killed
             < (folder / "fold_3" / checkpoint.LAST).stat().st_mtime
         )
-        assert sorted(path.name for path in whole.glob("fold_*")) == ["fold_0", "fold_1", "fold_2", "fold_3"]
+        assert sorted(path.name for path in whole_folder.glob("fold_*")) == ["fold_0", "fold_1", "fold_2", "fold_3"]
         for fold in range(4):
-            assert_same(whole / f"fold_{fold}", folder / f"fold_{fold}")
+            assert_same(whole_folder / f"fold_{fold}", folder / f"fold_{fold}")
         for name in ("separated", "concatenated"):
-            one, other = (json.loads((path / "meta" / f"{name}.json").read_text()) for path in (folder, whole))
-            assert one == other, name
+            resumed_results, whole_results = (
+                json.loads((path / "meta" / f"{name}.json").read_text()) for path in (folder, whole_folder)
+            )
+            assert resumed_results == whole_results, name

@@ -22,13 +22,13 @@ from tests.kit.runs import assert_same_run, recorded_values, run_words
 from utilities.errors import UserError
 
 
-def flags(data, tmp_path, *more):
-    about = ["--loss", "triplet", "--batch_mining", "semihard", "--group", "Tiny", "--seed", "3", "--n_epochs", "2"]
-    return parameters.read(run_words(data, tmp_path / "runs", *about, *more))
+def flags(data, tmp_path, *flags):
+    words = ["--loss", "triplet", "--batch_mining", "semihard", "--group", "Tiny", "--seed", "3", "--n_epochs", "2"]
+    return parameters.read(run_words(data, tmp_path / "runs", *words, *flags))
 
 
-def resumed(folder, *more):
-    return main.main(parameters.read(["--resume_from", str(folder), "--resume_allow_changes", *more]))
+def resumed(folder, *flags):
+    return main.main(parameters.read(["--resume_from", str(folder), "--resume_allow_changes", *flags]))
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +55,8 @@ def begun(begun_once, tmp_path):
 def test_a_run_that_moved_goes_on_where_it_lies_and_old_weights_are_changes(begun, tmp_path, capsys):
     moved = tmp_path / "elsewhere" / "folder" / begun.name
     shutil.copytree(begun, moved)
-    left = moved / ".checkpoint_last.pth.tar.abc.tmp"
-    left.write_text("what a killed process left")
+    leftover = moved / ".checkpoint_last.pth.tar.abc.tmp"
+    leftover.write_text("what a killed process left")
     words = ["--dataset", "folder", "--save_path", str(tmp_path / "elsewhere"), "--savename", begun.name, "--resume"]
     opt = parameters.read(words)
     assert run_folder(opt) == moved and opt.n_epochs == 1 and opt.seed == 3
@@ -67,7 +67,7 @@ def test_a_run_that_moved_goes_on_where_it_lies_and_old_weights_are_changes(begu
         "memory_loss=0.5"
     ]
     main.main(opt)
-    assert not left.exists()
+    assert not leftover.exists()
 
 
 def test_a_schedule_by_epochs_goes_on_at_the_epoch_where_plateau_ended(folder_data, tmp_path):
@@ -132,20 +132,20 @@ def batch_values(folder):
     """(epoch, step, name) -> value of batches.csv, without what time and machine decide; and all names."""
     with open(folder / "CSV_Logs" / "batches.csv", newline="") as file:
         lines = list(csv.DictReader(file))
-    found = {(int(r["epoch"]), int(r["step"]), r["name"]): float(r["value"]) for r in lines}
-    assert len(found) == len(lines)
-    return {key: value for key, value in found.items() if key[2] not in ("images_per_second", "memory_mib")}, {
+    recorded = {(int(r["epoch"]), int(r["step"]), r["name"]): float(r["value"]) for r in lines}
+    assert len(recorded) == len(lines)
+    return {key: value for key, value in recorded.items() if key[2] not in ("images_per_second", "memory_mib")}, {
         r["name"] for r in lines
     }
 
 
 def test_parameters_yaml_repeats_the_run_and_recording_batches_changes_nothing(trained_once, tmp_path):
-    again = main.main(
+    rerun = main.main(
         parameters.read(
             ["--config", str(trained_once / "parameters.yaml"), "--save_path", str(tmp_path), "--log_every", "1"]
         )
     )
-    assert_same_run(trained_once, again.folder)
+    assert_same_run(trained_once, rerun.folder)
     assert not (trained_once / "CSV_Logs" / "batches.csv").exists()
     saved = yaml.safe_load((trained_once / "parameters.yaml").read_text())
     assert (
@@ -153,29 +153,29 @@ def test_parameters_yaml_repeats_the_run_and_recording_batches_changes_nothing(t
         and saved["eval_bs"] == 8
         and saved["savename"] == "Run_s1"
     )
-    of_batches, _ = batch_values(again.folder)
+    of_batches, _ = batch_values(rerun.folder)
     for name in {name for *_, name in of_batches}:  # epoch means are those of the batches
         mean = sum(of_batches[1, step, name] for step in (1, 2)) / 2
-        assert recorded_values(again.folder)[1, "train", name] == pytest.approx(mean, rel=1e-5), name
+        assert recorded_values(rerun.folder)[1, "train", name] == pytest.approx(mean, rel=1e-5), name
 
 
 def test_resume_equals_the_uninterrupted_run(folder_data, tmp_path, capsys):
     """Which had worker processes. What is newer than the checkpoint, of a second epoch that was killed, is cut."""
 
-    def train(name, epochs, *more):
-        words = ["--savename", name, "--n_epochs", str(epochs), "--log_every", "2", "--plot_every", "0", *more]
+    def train(name, epochs, *workers):
+        words = ["--savename", name, "--n_epochs", str(epochs), "--log_every", "2", "--plot_every", "0", *workers]
         return main.main(flags(folder_data, tmp_path, *words).but(no_records=False)).folder
 
-    whole = train("Whole", 2, "--kernels", "2", "--eval_kernels", "0")
+    whole_run = train("Whole", 2, "--kernels", "2", "--eval_kernels", "0")
     cut = train("Cut", 1, "--resume_or_start")
     assert "this is a new one" in capsys.readouterr().out
     for name, lines in (("metrics", "2,test,e_recall@1,0.5\n2,test,map_"), ("batches", "2,4,loss,0.5\n2,6,lo")):
         with open(cut / "CSV_Logs" / f"{name}.csv", "a") as file:
             file.write(lines)
     train("Cut", 2, "--resume")
-    assert_same_run(whole, cut)
+    assert_same_run(whole_run, cut)
     of_batches, names = batch_values(cut)
-    assert of_batches == batch_values(whole)[0] and {key[:2] for key in of_batches} == {(1, 2), (2, 4)}
+    assert of_batches == batch_values(whole_run)[0] and {key[:2] for key in of_batches} == {(1, 2), (2, 4)}
     assert {
         "loss",
         "gradient_norm",
@@ -240,7 +240,7 @@ def test_weights_that_are_nan_are_not_trained_on(begun):
 def test_a_failure_leaves_the_last_checkpoint_and_says_how_to_go_on(begun, monkeypatch, capsys):
     good = (begun / checkpoint.LAST).read_bytes()
     step = Runtime.step
-    for owner, name, stand_in, error, said in (
+    for owner, name, stand_in, error, message in (
         (
             Runtime,
             "step",
@@ -251,7 +251,7 @@ def test_a_failure_leaves_the_last_checkpoint_and_says_how_to_go_on(begun, monke
         (torch, "save", raising(OSError(28, "No space left on device")), UserError, "No space left on device"),
         (main, "train_one_epoch", raising(KeyboardInterrupt), SystemExit, "130"),
     ):
-        with monkeypatch.context() as patch, pytest.raises(error, match=said):
+        with monkeypatch.context() as patch, pytest.raises(error, match=message):
             patch.setattr(owner, name, stand_in)
             resumed(begun, "--n_epochs", "2")
         assert (begun / checkpoint.LAST).read_bytes() == good and not list(begun.glob(".*tmp"))
@@ -281,7 +281,7 @@ def test_two_processes_never_train_in_one_folder(begun):
 def test_what_cannot_work_is_refused_before_anything_is_trained(folder_data, tmp_path, monkeypatch):
     missing = ["--weights", str(tmp_path / "no.pth")]
     official = ["--dataset", "cub200", "--source_path", str(tmp_path / "nothing"), *missing, "--dry_run"]
-    for more, said in (
+    for wrong_flags, message in (
         (["--evaltypes", "foo"], "--evaltypes foo"),
         (["--evaltypes", "foo", "--dry_run"], "--evaltypes foo"),
         (
@@ -290,8 +290,8 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(folder_data, tmp
         ),
         (official, "cub200"),
     ):
-        with pytest.raises(UserError, match=said):
-            main.main(flags(folder_data, tmp_path, *more))
+        with pytest.raises(UserError, match=message):
+            main.main(flags(folder_data, tmp_path, *wrong_flags))
     loss = lambda trainer, outputs, batch: outputs["embeddings"].sum() * float("nan")  # noqa: E731
     monkeypatch.setattr("trainers._trainer.Trainer.metric_loss", loss)
     with pytest.raises(UserError, match="gives loss"):
@@ -303,7 +303,7 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(folder_data, tmp
 # changes
 def test_a_run_goes_on_at_the_rates_of_now_also_with_another_optimiser(begun, capsys):
     """Those of a cosine over so many epochs, with the flags of now from the start."""
-    for epoch, (change, said) in enumerate(
+    for epoch, (change, message) in enumerate(
         (
             (["--lr", "0.002", "--fc_lr", "0.001", "--decay", "0.01"], ""),
             (["--optim", "adamw"], ""),
@@ -316,16 +316,16 @@ def test_a_run_goes_on_at_the_rates_of_now_also_with_another_optimiser(begun, ca
         start=2,
     ):
         resumed(begun, "--n_epochs", str(epoch), *change)
-        told = capsys.readouterr().out
-        assert said in told and ("begin anew" in told) == bool(said), change
+        output = capsys.readouterr().out
+        assert message in output and ("begin anew" in output) == bool(message), change
         note = f"note  --n_epochs {epoch} (before: {epoch - 1}): --scheduler cosine spans all epochs"
-        assert (note in told) == (epoch > 2), "the first epoch has the full rate whatever the length"
+        assert (note in output) == (epoch > 2), "the first epoch has the full rate whatever the length"
         rates = recorded_values(begun)[epoch, "train"]
         factor = (1 + math.cos(math.pi * (epoch - 1) / epoch)) / 2
         assert rates["rate/last_linear"] == pytest.approx(0.001 * factor), change
-        assert rates["rate/backbone_4" if "--layer_decay" in change else "rate/backbone"] == pytest.approx(
-            0.002 * factor * (0.5**4 if epoch == 8 else 1)
-        )
+        group = "backbone_4" if "--layer_decay" in change else "backbone"
+        layer_factor = 0.5**4 if epoch == 8 else 1
+        assert rates[f"rate/{group}"] == pytest.approx(0.002 * factor * layer_factor)
         optimizer = checkpoint.read(begun / checkpoint.LAST)["optimizer"]
         assert all(group["weight_decay"] == 0.01 for group in optimizer["param_groups"])
         if epoch == 3:
@@ -354,7 +354,7 @@ def test_what_a_continuation_may_change(begun, capsys):
     saved = (begun / "parameters.yaml").read_bytes()
     go_on = ["--resume_from", str(begun)]
     allowed = ["--n_epochs", "2", "--resume_allow_changes"]
-    for change, said in (
+    for change, parts in (
         (["--embed_dim", "32"], "--embed_dim 32 (saved: 8); --resume_allow_changes"),
         (["--evaluate", "--lr", "5"], "--evaluate: flags differ; --lr 5"),
         *(
@@ -371,7 +371,7 @@ def test_what_a_continuation_may_change(begun, capsys):
         with pytest.raises(SystemExit):
             parameters.read([*go_on, *change])
         message = capsys.readouterr().err
-        assert message.count("\n") == 1 and all(part in message for part in said.split("; ")), message
+        assert message.count("\n") == 1 and all(part in message for part in parts.split("; ")), message
     with pytest.raises(UserError, match="does not fit .*as where a flag that was changed asks for another model"):
         resumed(begun, "--n_epochs", "3", "--embed_dim", "5")
     assert (begun / "parameters.yaml").read_bytes() == saved
@@ -386,11 +386,11 @@ def test_resume_best_goes_back_and_cuts_what_came_after(folder_data, tmp_path, m
     monkeypatch.setattr(main.outputs, "of_best_epoch", lambda *args: None)
     folder = main.main(flags(folder_data, tmp_path, "--n_epochs", "3", "--evaluation_metrics", "map_r")).folder
     assert set(recorded_values(folder).index.get_level_values("epoch")) == {1, 2, 3}
-    there = {path.name for path in folder.glob("checkpoint_*")}
+    names = {path.name for path in folder.glob("checkpoint_*")}
     with monkeypatch.context() as patch, pytest.raises(UserError, match="no space left"):
         patch.setattr("runs.run.link", raising(UserError("no space left on device")))
         resumed(folder, "--resume", "best")
-    assert {path.name for path in folder.glob("checkpoint_*")} == there, "a failure leaves the last checkpoint"
+    assert {path.name for path in folder.glob("checkpoint_*")} == names, "a failure leaves the last checkpoint"
     resumed(folder, "--resume", "best")
     assert recorded_values(folder).xs(("test", "map_r"), level=("split", "metric")).to_dict() == {
         1: 0.9,

@@ -57,9 +57,9 @@ def test_the_only_miner_of_a_loss_is_taken(loss, folder_data, tmp_path, capsys):
     opt = parameters.resolve(words)
     assert opt.batch_mining == miner and "batch_mining" in parameters.answer(opt.but(explain=True))
     (tmp_path / "asked.yaml").write_text("batch_mining: distance\n")
-    for asked in (["--batch_mining", "distance"], ["--config", str(tmp_path / "asked.yaml")]):
+    for miner_flags in (["--batch_mining", "distance"], ["--config", str(tmp_path / "asked.yaml")]):
         with refused("--batch_mining distance does not go with", miner):
-            parameters.resolve([*words, *asked])
+            parameters.resolve([*words, *miner_flags])
     main.main(parameters.resolve([*words, "--dry_run"]))
     assert f"--batch_mining {miner}, the only miner that --loss {loss} takes" in capsys.readouterr().out
 
@@ -79,11 +79,11 @@ def test_an_interrupted_search_names_its_own_command(folder_data, tmp_path, monk
     monkeypatch.setattr(start_up, "report", stop)
     with pytest.raises(KeyboardInterrupt):
         searcher.search(words[:-2])  # before it
-    for said in (in_a_trial, capsys.readouterr().out):
+    for output in (in_a_trial, capsys.readouterr().out):
         assert (
-            "continue with: python -m search --dataset folder" in said
-            and "--resume_from" not in said
-            and "KEY" not in said
+            "continue with: python -m search --dataset folder" in output
+            and "--resume_from" not in output
+            and "KEY" not in output
         )
-    shown = searcher.shown_command(words)
-    assert "'***'" in shown and "PASSWORD" not in shown and f"sqlite:///{tmp_path}/study.db" in shown
+    printed = searcher.shown_command(words)
+    assert "'***'" in printed and "PASSWORD" not in printed and f"sqlite:///{tmp_path}/study.db" in printed

@@ -20,8 +20,8 @@ def older(trained_once, tmp_path):
         folder = tmp_path / "folder" / "Older"
         shutil.copytree(trained_once, folder, dirs_exist_ok=True)
         saved = yaml.safe_load((folder / "parameters.yaml").read_text()) | flags
-        kept = {name: value for name, value in saved.items() if name not in flags or value is not None}
-        (folder / "parameters.yaml").write_text(yaml.safe_dump(kept))
+        kept_flags = {name: value for name, value in saved.items() if name not in flags or value is not None}
+        (folder / "parameters.yaml").write_text(yaml.safe_dump(kept_flags))
         return folder
 
     return changed

@@ -20,7 +20,7 @@ from utilities.errors import UserError
 DIFFS = "resume_training_config_diffs"
 
 
-def flags(data, tmp_path, *more):
+def flags(data, tmp_path, *flags):
     return parameters.read(
         [
             "--dataset",
@@ -41,23 +41,23 @@ def flags(data, tmp_path, *more):
             "--scheduler",
             "cosine",
             "--no_train_metrics",
-            *more,
+            *flags,
         ]
     )
 
 
-def go_on(folder, *more):
-    return main.main(parameters.read(["--resume_from", str(folder), "--resume_allow_changes", *more]))
+def go_on(folder, *flags):
+    return main.main(parameters.read(["--resume_from", str(folder), "--resume_allow_changes", *flags]))
 
 
 def stop_after(monkeypatch, calls: int):
     """Ctrl-C in the training epoch after so many."""
     real = main.train_one_epoch
-    made = []
+    epochs = []
 
     def train_one_epoch(*args):
-        made.append(args[0])
-        if len(made) > calls:
+        epochs.append(args[0])
+        if len(epochs) > calls:
             monkeypatch.setattr(main, "train_one_epoch", real)
             raise KeyboardInterrupt
         return real(*args)
@@ -83,9 +83,9 @@ def changes(folder):
     }
 
 
-def assert_same(one, other):
-    assert rows(one) == rows(other)
-    a, b = (checkpoint.read(folder / checkpoint.LAST) for folder in (one, other))
+def assert_same(first, second):
+    assert rows(first) == rows(second)
+    a, b = (checkpoint.read(folder / checkpoint.LAST) for folder in (first, second))
     for part in ("state_dict", "criterion"):
         assert a[part].keys() == b[part].keys() and all(torch.equal(a[part][name], b[part][name]) for name in a[part])
     assert a["epoch"] == b["epoch"]
@@ -112,11 +112,11 @@ def test_changes_are_recorded_with_their_epochs(changed, data):
         "1": {"lr": 0.01, "fc_lr": 0.01, "classifier_lr": 0.01, "decay": 0.1, "fc_decay": 0.1},
         "3": {"n_epochs": 5, "loss_margin_margin": 0.4},
     }
-    began, now = (
+    began, present = (
         yaml.safe_load(path.read_text())
         for path in (changed / "configs" / "parameters.yaml", changed / "parameters.yaml")
     )
-    assert (began["lr"], began["n_epochs"]) == (0.001, 3) and (now["lr"], now["n_epochs"]) == (0.01, 5)
+    assert (began["lr"], began["n_epochs"]) == (0.001, 3) and (present["lr"], present["n_epochs"]) == (0.01, 5)
     assert (
         parameters.read(["--config", str(changed / "configs" / f"{DIFFS}_3" / "parameters.yaml")]).loss_margin_margin
         == 0.4
@@ -125,14 +125,14 @@ def test_changes_are_recorded_with_their_epochs(changed, data):
 
 def test_a_reproduction_equals_the_changed_run_and_overwrites_nothing(changed):
     before = (changed / "CSV_Logs" / "metrics.csv").read_bytes()
-    again = main.main(parameters.read(["--reproduce_results", str(changed)]))
+    reproduced = main.main(parameters.read(["--reproduce_results", str(changed)]))
     assert (
-        again.folder == changed.with_name("First_s1_1")
+        reproduced.folder == changed.with_name("First_s1_1")
         and (changed / "CSV_Logs" / "metrics.csv").read_bytes() == before
     )
-    assert_same(again.folder, changed)
-    assert changes(again.folder) == changes(changed)
-    assert "reproduce_results" not in RunFolder(again.folder).flags
+    assert_same(reproduced.folder, changed)
+    assert changes(reproduced.folder) == changes(changed)
+    assert "reproduce_results" not in RunFolder(reproduced.folder).flags
 
 
 def test_the_command_line_wins_in_every_stage(changed, capsys):
@@ -150,7 +150,7 @@ def test_an_interrupted_reproduction_goes_on(changed, tmp_path, monkeypatch, cap
     words = ["--reproduce_results", str(changed), "--save_path", str(tmp_path)]
     folder = tmp_path / "folder" / "First_s1"
     resume = ["--resume_from", str(folder)]
-    again = [
+    commands = [
         [*words, "--resume"],
         ["--group", "First", "--dataset", "folder", "--save_path", str(tmp_path), "--resume"],
         resume,
@@ -159,7 +159,8 @@ def test_an_interrupted_reproduction_goes_on(changed, tmp_path, monkeypatch, cap
     for way, epochs in enumerate(stops):
         stop_after(monkeypatch, epochs - before)
         with pytest.raises(SystemExit):
-            main.main(parameters.read(again[way - 1] if before else words))
+            command = commands[way - 1] if before else words
+            main.main(parameters.read(command))
         assert f"continue with: python main.py --resume_from {folder}\n" in capsys.readouterr().out
         for wrong in (
             [*words, "--resume", "--loss", "contrastive"],
@@ -169,7 +170,7 @@ def test_an_interrupted_reproduction_goes_on(changed, tmp_path, monkeypatch, cap
                 with pytest.raises(SystemExit):
                     parameters.read(wrong)
         before = epochs
-    finished = main.main(parameters.read(again[-len(stops)]))
+    finished = main.main(parameters.read(commands[-len(stops)]))
     assert_same(finished.folder, changed)
     assert changes(finished.folder) == changes(changed)
     if before == 4:
@@ -179,7 +180,7 @@ def test_an_interrupted_reproduction_goes_on(changed, tmp_path, monkeypatch, cap
 
 def test_what_cannot_be_reproduced_is_one_line(changed, tmp_path, capsys):
     elsewhere = ["--split_scheme", "class_disjoint", "--savename", "Folds", "--splits_to_eval", "val"]
-    for source, more, said in (
+    for source, extra_flags, message in (
         (changed, ["--resume"], "is what is to be reproduced"),
         (changed, elsewhere, "leave the flags of the split as they were"),
         (changed, ["--evaluate"], "makes a new run"),
@@ -188,9 +189,9 @@ def test_what_cannot_be_reproduced_is_one_line(changed, tmp_path, capsys):
         (tmp_path / "nowhere", [], "no run in"),
     ):
         with pytest.raises(SystemExit):
-            parameters.read(["--reproduce_results", str(source), *more])
-        told = capsys.readouterr().err
-        assert told.count("\n") == 1 and said in told, told
+            parameters.read(["--reproduce_results", str(source), *extra_flags])
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and message in error, error
     with pytest.raises(UserError):
         recorded.history(tmp_path)
 
@@ -216,11 +217,11 @@ def test_a_change_that_was_overtaken_leaves_no_trace(changed, tmp_path):
 def test_a_run_without_changes_has_no_record_of_any(trained_run, tmp_path):
     main.main(parameters.read(["--resume_from", str(trained_run), "--kernels", "1"]))
     assert not (trained_run / "configs").exists()
-    again = main.main(
+    reproduced = main.main(
         parameters.read(["--reproduce_results", str(trained_run), "--savename", "Again", "--save_path", str(tmp_path)])
     )
-    assert again.folder.name == "Again"
-    assert_same(again.folder, trained_run)
+    assert reproduced.folder.name == "Again"
+    assert_same(reproduced.folder, trained_run)
 
 
 @pytest.mark.long
@@ -232,22 +233,23 @@ def test_a_changed_cross_validation_is_reproduced_fold_by_fold_with_the_test_ask
     with pytest.raises(SystemExit):
         main.main(flags(data, tmp_path, *scheme, "--check_untrained_accuracy"))
     folder = tmp_path / "runs" / "folder" / "First_s1"
-    whole = go_on(folder, "--lr", "0.02", "--n_epochs", "3", "--final_test")
+    whole_run = go_on(folder, "--lr", "0.02", "--n_epochs", "3", "--final_test")
     assert changes(folder) == {"2_1_0": {"lr": 0.02, "fc_lr": 0.02, "classifier_lr": 0.02, "n_epochs": 3}}
-    again = main.main(parameters.read(["--reproduce_results", str(folder)]))
+    reproduced = main.main(parameters.read(["--reproduce_results", str(folder)]))
     assert (
-        again.folder.name == "First_s1_1"
-        and yaml.safe_load((again.folder / "parameters.yaml").read_text())["final_test"]
+        reproduced.folder.name == "First_s1_1"
+        and yaml.safe_load((reproduced.folder / "parameters.yaml").read_text())["final_test"]
     )
     for fold in range(3):
-        assert_same(again.folder / f"fold_{fold}", folder / f"fold_{fold}")
+        assert_same(reproduced.folder / f"fold_{fold}", folder / f"fold_{fold}")
     values = [
-        {kind: content["values"] for kind, content in results.items()} for results in (again.results, whole.results)
+        {kind: content["values"] for kind, content in results.items()}
+        for results in (reproduced.results, whole_run.results)
     ]
     assert values[0] == values[1]
-    one = main.main(parameters.read(["--reproduce_results", str(folder / "fold_1")]))
-    assert [path.name for path in one.folder.glob("fold_*")] == ["fold_1"]
-    assert_same(one.folder / "fold_1", folder / "fold_1")
+    reproduced_fold = main.main(parameters.read(["--reproduce_results", str(folder / "fold_1")]))
+    assert [path.name for path in reproduced_fold.folder.glob("fold_*")] == ["fold_1"]
+    assert_same(reproduced_fold.folder / "fold_1", folder / "fold_1")
 
 
 def test_a_reproduction_takes_the_split_of_its_source(data, tmp_path, capsys):
@@ -263,9 +265,9 @@ def test_a_reproduction_takes_the_split_of_its_source(data, tmp_path, capsys):
     assert changes(run.folder) == {"1": {"n_epochs": 2}}, "where the file lies is no change"
     file.write_text(json.dumps({"train": names[5:], "val": names[2:5], "test": names[:2]}))
     words = ["--reproduce_results", str(run.folder), "--group", "Again"]
-    again = main.main(parameters.read(words))
-    assert (again.folder / "split_file.json").read_bytes() == (run.folder / "split_file.json").read_bytes()
-    assert_same(again.folder / "fold_0", run.folder / "fold_0")
+    reproduced = main.main(parameters.read(words))
+    assert (reproduced.folder / "split_file.json").read_bytes() == (run.folder / "split_file.json").read_bytes()
+    assert_same(reproduced.folder / "fold_0", run.folder / "fold_0")
     file.unlink()
     main.main(parameters.read([*words, "--dry_run"]))
     assert "training: 25 images of 5 classes" in capsys.readouterr().out

@@ -49,22 +49,30 @@ RESUMED = {
 LONG = {"compiled", "float16"}
 
 
-def run(data, tmp_path, *more):
-    return main.main(parameters.read(run_words(data, tmp_path, "--loss", "margin", "--no_train_metrics", *more))).folder
+def run(data, tmp_path, *flags):
+    return main.main(
+        parameters.read(run_words(data, tmp_path, "--loss", "margin", "--no_train_metrics", *flags))
+    ).folder
 
 
-def resume(folder, *more):
-    main.main(parameters.read(["--resume_from", str(folder), *more]))
+def resume(folder, *flags):
+    main.main(parameters.read(["--resume_from", str(folder), *flags]))
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in RESUMED])
+def resumed_param(name):
+    """A name of `RESUMED` as a parameter of a test."""
+    marks = pytest.mark.long if name in LONG else ()
+    return pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", map(resumed_param, RESUMED))
 def test_a_run_resumes_to_the_bit(name, data, tmp_path, monkeypatch):
     monkeypatch.setattr(compiling, "BACKEND", "aot_eager")
-    whole = run(data, tmp_path, *RESUMED[name], "--n_epochs", "2", "--savename", "Whole")
+    whole_run = run(data, tmp_path, *RESUMED[name], "--n_epochs", "2", "--savename", "Whole")
     resumed = run(data, tmp_path, *RESUMED[name], "--n_epochs", "1", "--savename", "Resumed")
     resume(resumed, "--n_epochs", "2")
-    assert_same_run(whole, resumed)
-    assert last_checkpoint(whole)["scaler"].get("_growth_tracker", 0) == (4 if name == "float16" else 0)
+    assert_same_run(whole_run, resumed)
+    assert last_checkpoint(whole_run)["scaler"].get("_growth_tracker", 0) == (4 if name == "float16" else 0)
 
 
 # -------------------------------------------------------------------------------------------------------------------
@@ -79,9 +87,9 @@ def test_the_average_is_evaluated_and_kept_beside_the_trained_network(data, tmp_
         trained.append(copy.deepcopy(self.trainer.network.state_dict()))
         return real(self, batch)
 
-    def evaluate(model, *rest):
+    def evaluate(model, *arguments):
         seen.append(copy.deepcopy(model.state_dict()))
-        return measure(model, *rest)
+        return measure(model, *arguments)
 
     monkeypatch.setattr(Step, "__call__", step)
     monkeypatch.setattr(main.evaluation, "evaluate", evaluate)
@@ -92,12 +100,12 @@ def test_the_average_is_evaluated_and_kept_beside_the_trained_network(data, tmp_
         average = {
             n: 0.7 * v + 0.3 * state[n].double() if v.is_floating_point() else state[n] for n, v in average.items()
         }
-    kept = dict(content["state_dict"])
+    weights = dict(content["state_dict"])
     for name, value in average.items():
-        torch.testing.assert_close(kept[name], value.to(kept[name]), rtol=1e-5, atol=1e-6)
-    assert any("running_mean" in name for name in average) and not equal_states(dict(content["trained"]), kept)
-    assert equal_states(dict(seen[-1]), kept), "the average is what was evaluated"
-    assert equal_states(dict(load_run(folder, "last")[0].state_dict()), kept)
+        torch.testing.assert_close(weights[name], value.to(weights[name]), rtol=1e-5, atol=1e-6)
+    assert any("running_mean" in name for name in average) and not equal_states(dict(content["trained"]), weights)
+    assert equal_states(dict(seen[-1]), weights), "the average is what was evaluated"
+    assert equal_states(dict(load_run(folder, "last")[0].state_dict()), weights)
 
 
 def test_an_average_may_begin_on_resume_and_changes_nothing_in_training(trained_once, folder_data, tmp_path):
@@ -133,7 +141,7 @@ def test_the_backbone_rests_and_wakes(flags, data, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Step, "__call__", step)
     flags = [*flags, "--iterations_per_epoch", "4", "--optim", "adamw", "--decay", ".1"]
-    whole = run(data, tmp_path, *flags, "--n_epochs", "2", "--savename", "Whole")
+    whole_run = run(data, tmp_path, *flags, "--n_epochs", "2", "--savename", "Whole")
     resting = 6 if "6" in flags else 4
     assert moved == [(False, False, True)] * resting + [(True, True, True)] * (8 - resting)
     parts = run(data, tmp_path, *flags, "--n_epochs", "1", "--savename", "Parts")
@@ -142,7 +150,7 @@ def test_the_backbone_rests_and_wakes(flags, data, tmp_path, monkeypatch):
         "no gradient, no step, no decay"
     )
     resume(parts, "--n_epochs", "2")
-    assert_same_run(whole, parts)
+    assert_same_run(whole_run, parts)
 
 
 def chosen(*flags):
@@ -166,9 +174,9 @@ def test_what_a_network_lacks_is_refused(data, tmp_path):
 @pytest.mark.parametrize("arch", ["resnet18", "convnext_tiny"])
 def test_recomputed_activations_give_the_same_gradients_and_statistics_in_less_memory(arch):
     images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
-    found = []
+    recorded = []
     networks = []
-    kept = []
+    memory_sizes = []
     for flags in ([], ["--grad_checkpointing"]):
         torch.manual_seed(0)
         network = chosen("--arch", arch, *flags)[1].train()
@@ -176,14 +184,14 @@ def test_recomputed_activations_give_the_same_gradients_and_statistics_in_less_m
         torch.manual_seed(1)  # convnext drops paths
         with torch.autograd.graph.saved_tensors_hooks(lambda x, sizes=sizes: sizes.append(x.numel()) or x, lambda x: x):
             embeddings = network(images)[0]
-        kept.append(sum(sizes))
+        memory_sizes.append(sum(sizes))
         embeddings.square().sum().backward()
-        found.append([p.grad for p in network.parameters()] + [b.clone() for b in network.buffers()])
+        recorded.append([p.grad for p in network.parameters()] + [b.clone() for b in network.buffers()])
         networks.append(network)
     assert (
-        equal_states(*found)
+        equal_states(*recorded)
         and list(networks[0].state_dict()) == list(networks[1].state_dict())
-        and kept[1] < kept[0] / 2
+        and memory_sizes[1] < memory_sizes[0] / 2
     )
     twin = copy.deepcopy(networks[1])
     with torch.no_grad():
@@ -210,12 +218,12 @@ def test_channels_last_orders_network_and_images():
 
 
 @pytest.mark.parametrize(
-    ("backend", "more"),
+    ("backend", "step_flags"),
     [
         ("eager", []),
         *(
-            pytest.param(backend, more, marks=pytest.mark.long)
-            for backend, more in (
+            pytest.param(backend, flags, marks=pytest.mark.long)
+            for backend, flags in (
                 ("inductor", []),
                 ("aot_eager", []),
                 ("aot_eager", ["--chunk_size", "3"]),
@@ -225,28 +233,22 @@ def test_channels_last_orders_network_and_images():
     ],
     ids=str,
 )
-def test_a_compiled_network_trains_and_keeps_its_names(backend, more, data, tmp_path, monkeypatch, capsys):
+def test_a_compiled_network_trains_and_keeps_its_names(backend, step_flags, data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(compiling, "BACKEND", backend)
-    flags = [
-        "--optim",
-        "sgd",
-        "--n_epochs",
-        "2",
-        "--eval_bs",
-        "7",
-        *(["--arch", "conv4_frozen_normalize", *more] if more else []),
-    ]
+    flags = "--optim sgd --n_epochs 2 --eval_bs 7".split(" ")
+    if step_flags:
+        flags += ["--arch", "conv4_frozen_normalize", *step_flags]
     try:
         folder = run(data, tmp_path, "--compile", *flags, "--savename", "Compiled")
     except UserError as error:
         pytest.skip(str(error)) if "C++ compiler" in str(error) else pytest.fail(str(error))
-    said = capsys.readouterr().out
-    assert "--compile: " in said and " graphs\n" in said and "recompiled" not in said
+    output = capsys.readouterr().out
+    assert "--compile: " in output and " graphs\n" in output and "recompiled" not in output
     content, plain = (
         last_checkpoint(path)["state_dict"] for path in (folder, run(data, tmp_path, *flags, "--savename", "Plain"))
     )
     assert list(content) == list(plain) == list(load_run(folder)[0].state_dict())
-    tolerance = 1e-2 if "bfloat16" in more else 1e-3
+    tolerance = 1e-2 if "bfloat16" in step_flags else 1e-3
     for name in plain:
         torch.testing.assert_close(content[name], plain[name], rtol=tolerance, atol=tolerance / 10, msg=name)
 
@@ -280,10 +282,10 @@ def test_tf32_leaves_losses_and_metrics_exact():
         seen = []
         x = torch.ones(2, requires_grad=True)
         with runtime.exact_products():
-            (found,) = few_at_a_time(
+            (sums,) = few_at_a_time(
                 lambda x: seen.append(torch.get_float32_matmul_precision()) or x.square().sum(), [(x,)]
             )
-        found.backward()
+        sums.backward()
         assert seen == ["highest"] * 2 and torch.backends.cuda.matmul.allow_tf32, (
             "what is computed again is as exact as before"
         )

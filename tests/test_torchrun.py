@@ -48,13 +48,12 @@ def test_parts_are_the_batch_and_evaluation_cuts_between_batches():
                 lengths
             ) <= 1
     for count, size, n in ((10, 3, 2), (2, 3, 4), (12, 3, 4), (1, 1, 3), (11, 2, 5)):
-        found = [list(BatchesInOrder(count, size, LoneRank(rank, n))) for rank in range(n)]
-        wanted = [list(range(start, min(start + size, count))) for start in range(0, count, size)]
-        assert [batch for batches in found for batch in batches] == wanted
-        assert [len(BatchesInOrder(count, size, LoneRank(rank, n))) for rank in range(n)] == [
-            len(batches) for batches in found
-        ]
-        assert found[0], "the first process learns what the network gives"
+        of_ranks = [list(BatchesInOrder(count, size, LoneRank(rank, n))) for rank in range(n)]
+        expected = [list(range(start, min(start + size, count))) for start in range(0, count, size)]
+        assert [batch for batches in of_ranks for batch in batches] == expected
+        lengths = [len(BatchesInOrder(count, size, LoneRank(rank, n))) for rank in range(n)]
+        assert lengths == [len(batches) for batches in of_ranks]
+        assert of_ranks[0], "the first process learns what the network gives"
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +90,8 @@ class NoWordOfSizes(torch.utils.data.Dataset):
 def test_parts_of_batches_are_augmented_as_the_whole(photographs, wrap):
     images = [_images.Image(path, f"class {number % 4}") for number, path in enumerate(photographs)]
     batches = [list(range(7)), [9, 3, 3, 15, 0, 11, 12]]
-    for preset in ["adv"] if wrap is NoWordOfSizes else _transforms.PRESETS:
+    presets = ["adv"] if wrap is NoWordOfSizes else _transforms.PRESETS
+    for preset in presets:
         opt = parameters.read(
             [
                 "--dataset",
@@ -112,9 +112,9 @@ def test_parts_of_batches_are_augmented_as_the_whole(photographs, wrap):
             torch.manual_seed(4)
             return list(training_loader(dataset, batches, opt, 2, ranks))  # noqa: B023
 
-        whole = loaded(None)
+        batches_of_whole = loaded(None)
         parts = [loaded(LoneRank(rank, 3)) for rank in range(3)]
-        for number, batch in enumerate(whole):
+        for number, batch in enumerate(batches_of_whole):
             for name in ("images", "labels"):
                 assert torch.equal(torch.cat([getattr(part[number], name) for part in parts]), getattr(batch, name)), (
                     preset,
@@ -123,11 +123,11 @@ def test_parts_of_batches_are_augmented_as_the_whole(photographs, wrap):
             assert all(torch.equal(part[number].indices, batch.indices) for part in parts)
 
 
-def words(data, tmp_path, *more):
+def words(data, tmp_path, *flags):
     """A run whose network has BatchNorm at rest, which depends on nothing, and an optimiser that does not enlarge
     rounding, as adam does where gradients are near 0.
     """
-    about = [
+    words = [
         "--loss",
         "margin",
         "--arch",
@@ -141,30 +141,30 @@ def words(data, tmp_path, *more):
         "--storage_metrics",
         "e_recall@1",
     ]
-    return run_words(data, tmp_path, *about, *more)
+    return run_words(data, tmp_path, *words, *flags)
 
 
-def assert_near_runs(one, many):
+def assert_near_runs(first, second):
     """The values of two folders' runs and their last networks are equal to rounding."""
-    wanted = recorded_values(one)
-    found = recorded_values(many)
-    assert wanted.index.equals(found.index)
-    torch.testing.assert_close(torch.tensor(found.to_numpy()), torch.tensor(wanted.to_numpy()), rtol=1e-5, atol=1e-5)
+    expected = recorded_values(first)
+    result = recorded_values(second)
+    assert expected.index.equals(result.index)
+    torch.testing.assert_close(torch.tensor(result.to_numpy()), torch.tensor(expected.to_numpy()), rtol=1e-5, atol=1e-5)
     for part in ("state_dict", "trained"):
-        networks = [dict(last_checkpoint(folder).get(part, {})) for folder in (one, many)]
+        networks = [dict(last_checkpoint(folder).get(part, {})) for folder in (first, second)]
         torch.testing.assert_close(networks[1], networks[0], rtol=1e-4, atol=1e-5)
 
 
 def test_what_cannot_be_is_refused(monkeypatch):
-    for more, said in (
+    for flags, message in (
         (
             ["--gpu", "0", "1"],
             r"--gpu 0 1: a process trains on one GPU\. One run on all of them: .*torchrun --nproc_per_node 2 main.py",
         ),
         (["--sync_bn", "--chunk_size", "4"], "--sync_bn --chunk_size 4"),
     ):
-        with pytest.raises(UserError, match=said):
-            parameters.resolve(["--dataset", "glyphs", *more])
+        with pytest.raises(UserError, match=message):
+            parameters.resolve(["--dataset", "glyphs", *flags])
     monkeypatch.setattr(runtime, "Ranks", lambda: LoneRank(0, 4))
     with pytest.raises(UserError, match="--bs 2 is less than torchrun's 4 processes"):
         runtime.Runtime(parameters.resolve(["--dataset", "glyphs", "--bs", "2"]))
@@ -191,7 +191,7 @@ def torchrun(n, arguments, fail=""):
 
 
 @pytest.fixture(scope="module")
-def whole(data, tmp_path_factory):
+def uninterrupted_run(data, tmp_path_factory):
     """A run of one process that nothing stops."""
     return main.main(
         parameters.read(words(data, tmp_path_factory.mktemp("whole"), "--savename", "Whole", *THREE))
@@ -200,7 +200,7 @@ def whole(data, tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "fail,said,processes",
+    "fail,message,processes",
     [
         ("1:4:kill", "another process of this run has ended", (2, 1)),
         ("*:4:kill", "", (1,)),
@@ -208,20 +208,20 @@ def whole(data, tmp_path_factory):
         ("1:4:interrupt", "interrupted: epochs 1 to 1 are saved", (1,)),
     ],
 )
-def test_what_was_killed_goes_on_with_any_number(data, tmp_path, whole, fail, said, processes):
+def test_what_was_killed_goes_on_with_any_number(data, tmp_path, uninterrupted_run, fail, message, processes):
     """kill -9 of one process, of all, of torchrun; Ctrl-C: all end, the folder is free, and what follows is the run
     that nothing stopped.
     """
     status, out, err = torchrun(2, words(data, tmp_path, "--savename", "Killed", *THREE), fail=fail)
     killed = tmp_path / "folder" / "Killed"
-    until = time.monotonic() + 60
-    while (lock := Lock(killed / ".lock")).holder() and time.monotonic() < until:
+    deadline = time.monotonic() + 60
+    while (lock := Lock(killed / ".lock")).holder() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert status and lock.holder() is None and RunFolder(killed).progress.epochs == 1
-    if said:
+    if message:
         endings = ("another process of this run has ended", "interrupted: epochs 1 to 1 are saved")
         assert 1 <= sum(map((out + err).count, endings)) <= 2 and max(map((out + err).count, endings)) == 1, out + err
-        assert fail == "1:4:kill" or said in out, out + err
+        assert fail == "1:4:kill" or message in out, out + err
     for n in processes:
         folder = shutil.copytree(killed, killed.with_name(f"Again_{n}"))
         if n > 1:
@@ -229,22 +229,22 @@ def test_what_was_killed_goes_on_with_any_number(data, tmp_path, whole, fail, sa
             assert status == 0, err
         else:
             main.main(parameters.read(["--resume_from", str(folder)]))
-        assert_near_runs(whole, folder)
+        assert_near_runs(uninterrupted_run, folder)
     assert len(list(killed.parent.iterdir())) == 1 + len(processes)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "fail,more,said",
+    "fail,flags,message",
     [
         ("1:2:user", [], "main.py: error: this image is broken: restore it"),
         ("1:2:bug", [], "ValueError: a bug"),
         ("", ["--no_such_flag"], "unrecognized argument"),
     ],
 )
-def test_an_error_is_said_once(data, tmp_path, fail, more, said):
-    status, out, err = torchrun(2, words(data, tmp_path, "--savename", "Error", *more), fail=fail)
-    assert status and (out + err).count(said) == 1 and "another process" not in out + err, out + err
+def test_an_error_is_said_once(data, tmp_path, fail, flags, message):
+    status, out, err = torchrun(2, words(data, tmp_path, "--savename", "Error", *flags), fail=fail)
+    assert status and (out + err).count(message) == 1 and "another process" not in out + err, out + err
     assert out.count("criterion  margin") == bool(fail), "one console"
 
 
@@ -262,14 +262,16 @@ def test_folds_under_torchrun_are_resumed_after_a_kill(data, tmp_path):
         "Folds",
         "--final_test",
     ]
-    one = main.main(parameters.read([*words(data, tmp_path / "one", *folds), "--iterations_per_epoch", "2"]))
-    many = [*words(data, tmp_path / "many", *folds), "--iterations_per_epoch", "2"]
-    status, out, err = torchrun(2, many, fail="1:6:kill")
+    run_of_one = main.main(parameters.read([*words(data, tmp_path / "one", *folds), "--iterations_per_epoch", "2"]))
+    command = [*words(data, tmp_path / "many", *folds), "--iterations_per_epoch", "2"]
+    status, out, err = torchrun(2, command, fail="1:6:kill")
     assert status and RunFolder(tmp_path / "many" / "folder" / "Folds" / "fold_0").progress.epochs == 2, err
-    status, out, err = torchrun(2, [*many, "--resume"])
+    status, out, err = torchrun(2, [*command, "--resume"])
     assert status == 0 and out.count("fold 0 of 3 is finished") == 1, out + err
     for fold in range(3):
-        assert_near_runs(*(folder / f"fold_{fold}" for folder in (one.folder, tmp_path / "many" / "folder" / "Folds")))
+        assert_near_runs(
+            *(folder / f"fold_{fold}" for folder in (run_of_one.folder, tmp_path / "many" / "folder" / "Folds"))
+        )
     assert (tmp_path / "many" / "folder" / "Folds" / "meta" / "concatenated.json").exists()
 
 
@@ -290,28 +292,28 @@ DEMO = [
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "more,of_one,gain,apart",
+    "method,of_one,gain,tolerance",
     [
         ([], ["--chunk_size", "56"], 0.3, 0.0),
         (["--freeze_backbone", "--augmentation", "none"], [], 0.1, 5e-4),
     ],
     ids=["the order of sums of two processes", "the last layer"],
 )
-def test_a_whole_run_on_glyphs_is_that_of_one_process_to_the_third_digit(tmp_path, more, of_one, gain, apart):
+def test_a_whole_run_on_glyphs_is_that_of_one_process_to_the_third_digit(tmp_path, method, of_one, gain, tolerance):
     """All six epochs of the demonstration, the whole table.
 
     Two processes add the gradients of two halves of the batch, as one does with --chunk_size 56: to the bit the same.
     The plain step adds in another order; where the network is trained, rounding grows in long trainings, as between one
     thread and two: docs/scale.md.
     """
-    flags = [*DEMO, "--save_path", str(tmp_path), *more]
-    one = main.main(parameters.read([*flags, *of_one, "--savename", "One"])).folder
+    flags = [*DEMO, "--save_path", str(tmp_path), *method]
+    run_of_one = main.main(parameters.read([*flags, *of_one, "--savename", "One"])).folder
     status, out, err = torchrun(2, [*flags, "--savename", "Two"])
     assert status == 0, err
-    tables = [recorded_values(folder) for folder in (one, one.with_name("Two"))]
+    tables = [recorded_values(folder) for folder in (run_of_one, run_of_one.with_name("Two"))]
     epochs = parameters.read(flags).n_epochs
     assert tables[0].index.equals(tables[1].index) and len(tables[0]) > 6 * epochs
     assert tables[0][epochs, "test", "e_recall@1"] > tables[0][0, "test", "e_recall@1"] + gain, "it learns"
     torch.testing.assert_close(
-        torch.tensor(tables[1].to_numpy()), torch.tensor(tables[0].to_numpy()), rtol=0, atol=apart
+        torch.tensor(tables[1].to_numpy()), torch.tensor(tables[0].to_numpy()), rtol=0, atol=tolerance
     )

@@ -47,7 +47,7 @@ def test_portions_are_all_rows_cut_between_units():
         assert max(lengths) - min(lengths) < 2 * unit
 
 
-def made(n, classes, **how):
+def features_and_labels(n, classes, **how):
     features, labels = random_space(n=n, classes=classes, **how)
     return {"features": features.astype(np.float32), "labels": labels}
 
@@ -67,21 +67,21 @@ def cases(folder, full):
     """Name -> (metrics, arguments of `metrics.compute`, limits of the search); those of `QUICK` alone where not
     `full`.
     """
-    plain = made(150, 11, spread=1.5, seed=3)
-    tied = made(120, 7, spread=1.0, seed=9)
+    plain = features_and_labels(150, 11, spread=1.5, seed=3)
+    tied = features_and_labels(120, 7, spread=1.0, seed=9)
     tied["features"] = np.round(tied["features"])
     groups = plain["labels"] % 3
     levels = np.stack([plain["labels"], plain["labels"] % 4, plain["labels"] % 2], 1)
     gallery = {"reference": plain["features"][60:], "reference_labels": plain["labels"][60:]}
     queries = {"features": plain["features"][:90], "labels": plain["labels"][:90]}
-    there = np.where(np.arange(90) < 60, -1, np.arange(90) - 60)
+    places = np.where(np.arange(90) < 60, -1, np.arange(90) - 60)
     rerank = metrics.KReciprocal(k1=8, k2=3)
     mapped = {"features": np.load(folder / "features.npy", mmap_mode="r"), "labels": np.arange(2500) % 40}
-    few = {
+    small_cases = {
         number: {"features": plain["features"][:number], "labels": np.zeros(number, dtype=int)} for number in (1, 2, 30)
     }
     sequences = {"query_sequences": np.arange(90) % 9, "reference_sequences": np.arange(90) % 9}
-    found = {
+    all_cases = {
         "all metrics": (
             NAMES,
             {**plain, "labels": np.stack([plain["labels"], groups], 1), "groups": groups, "seed": [0, 1]},
@@ -91,7 +91,7 @@ def cases(folder, full):
         "ties": (SEARCHED, tied, None),
         "ties in several tiles": (SEARCHED, tied, SMALL),
         "all samples equal": (SEARCHED, {"features": np.ones((40, 3)), "labels": np.arange(40) % 4}, SMALL),
-        "queries and gallery": (SEARCHED, {**queries, **gallery, "exclude": there}, SMALL),
+        "queries and gallery": (SEARCHED, {**queries, **gallery, "exclude": places}, SMALL),
         "levels": (LEVELS, {**plain, "labels": levels}, SMALL),
         "levels of a gallery": (
             LEVELS,
@@ -107,11 +107,11 @@ def cases(folder, full):
             {**plain, "lists": metrics.Lists.of(*random_lists(0, 150, 150, range(150)))},
             SMALL,
         ),
-        "one query": (SEARCHED, few[1], None),
-        "two queries": (SEARCHED, few[2], None),
-        "one query in a gallery": (SEARCHED, {**few[1], **gallery}, None),
-        "one class": ([*SEARCHED, "nmi"], few[30], None),
-        "each alone": ([*SEARCHED, "nmi"], {**few[30], "labels": np.arange(30)}, None),
+        "one query": (SEARCHED, small_cases[1], None),
+        "two queries": (SEARCHED, small_cases[2], None),
+        "one query in a gallery": (SEARCHED, {**small_cases[1], **gallery}, None),
+        "one class": ([*SEARCHED, "nmi"], small_cases[30], None),
+        "each alone": ([*SEARCHED, "nmi"], {**small_cases[30], "labels": np.arange(30)}, None),
         "half precision": (
             SEARCHED,
             {"features": torch.from_numpy(plain["features"]).bfloat16(), "labels": plain["labels"]},
@@ -122,16 +122,18 @@ def cases(folder, full):
         "k-reciprocal": (SEARCHED, {**plain, "rerank": rerank}, None),
         "k-reciprocal, queries and gallery": (
             SEARCHED,
-            {**queries, **gallery, "exclude": there, "rerank": rerank},
+            {**queries, **gallery, "exclude": places, "rerank": rerank},
             None,
         ),
         "expansion": (SEARCHED, {**plain, "rerank": metrics.AlphaExpansion(n=5)}, SMALL),
     }
-    return {name: case for name, case in found.items() if full or name in QUICK}
+    return {name: case for name, case in all_cases.items() if full or name in QUICK}
 
 
-def same(one, other) -> bool:
-    return list(one) == list(other) and all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
+def are_equal(first, second) -> bool:
+    return list(first) == list(second) and all(
+        np.array_equal(first[name], second[name], equal_nan=True) for name in first
+    )
 
 
 def limited(limits):
@@ -144,16 +146,19 @@ def same_values(rank, folder, full):
     """
     ranks = Ranks()
     assert ranks.size > 1
-    for name, (names, about, limits) in cases(folder, full).items():
+    for name, (names, arrays, limits) in cases(folder, full).items():
         with limited(limits), mock.patch.object(reranking, "NUMBERS", 1000):
-            assert same(metrics.compute(names, **about, ranks=ranks), metrics.compute(names, **about)), name
-            given = {key: value for key, value in about.items() if key not in ("rerank", "ball")}
-            spaces = [metrics.space_of(about.get("ball"), **given, ranks=one) for one in (ranks, Alone())]
+            assert are_equal(metrics.compute(names, **arrays, ranks=ranks), metrics.compute(names, **arrays)), name
+            space_arguments = {key: value for key, value in arrays.items() if key not in ("rerank", "ball")}
+            spaces = [
+                metrics.space_of(arrays.get("ball"), **space_arguments, ranks=processes_of_space)
+                for processes_of_space in (ranks, Alone())
+            ]
             assert np.array_equal(*(space.neighbours(7) for space in spaces)), name
-            assert same(*(metrics.per_query(SEARCHED, space) for space in spaces)), name
-        if len(given["labels"]) > 30 and limits is None:
-            shared, whole = (space.search.work.scores for space in spaces)
-            assert shared < 0.7 * whole, f"{name}: each process does its part"
+            assert are_equal(*(metrics.per_query(SEARCHED, space) for space in spaces)), name
+        if len(space_arguments["labels"]) > 30 and limits is None:
+            shared_work, whole_work = (space.search.work.scores for space in spaces)
+            assert shared_work < 0.7 * whole_work, f"{name}: each process does its part"
     with pytest.raises(NotFinite):
         metrics.compute(["e_recall@1"], np.full((4, 2), np.nan), [0, 0, 1, 1], ranks=ranks)
 
@@ -163,7 +168,7 @@ def same_clusters(rank, folder, full):
     same.
     """
     ranks = Ranks()
-    asked = []
+    calls = []
     plain = _kmeans.of_parts
     for n, k, d in (
         (2 * 4096 + 7, 60, 8),
@@ -172,17 +177,17 @@ def same_clusters(rank, folder, full):
         (3, 3, 2),
         (1, 1, 2),
     ):
-        features = made(n, max(k // 8, 1), d=d, spread=1.5, seed=19)["features"]
+        features = features_and_labels(n, max(k // 8, 1), d=d, spread=1.5, seed=19)["features"]
         assert (_kmeans.kmeans(features, k, 5, "cpu", ranks) == _kmeans.kmeans(features, k, 5)).all(), (n, k)
-    features = made(700, 10, d=8, spread=1.5, seed=2)["features"]
+    features = features_and_labels(700, 10, d=8, spread=1.5, seed=2)["features"]
     read = mock.patch.object(_space, "BLOCK", 1024)
     torch_searches = mock.patch.object(
         _kmeans, "searcher", lambda device: (_kmeans.on_torch(device), _kmeans.tile_rows)
     )
     with torch_searches, mock.patch.object(_kmeans, "TILE", 4000), read:
-        with mock.patch.object(_kmeans, "of_parts", lambda *given: asked.append(given) or plain(*given)):
-            found = _kmeans.kmeans(features, 40, 3, "cpu", ranks)
-        assert (found == _kmeans.kmeans(features, 40, 3)).all() and asked
+        with mock.patch.object(_kmeans, "of_parts", lambda *arguments: calls.append(arguments) or plain(*arguments)):
+            clusters = _kmeans.kmeans(features, 40, 3, "cpu", ranks)
+        assert (clusters == _kmeans.kmeans(features, 40, 3)).all() and calls
     places = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
     assert (_kmeans.kmeans(places, 12, 0, "cpu", ranks) == _kmeans.kmeans(places, 12)).all(), "clusters that are empty"
 
@@ -199,16 +204,19 @@ def same_command(rank, folder, full):
         "2",
     ]
     written = ["--out", str(folder / f"out_{rank}.json"), "--dump_query_results", str(folder / f"queries_{rank}.npz")]
-    found = command.main([*words, *written])
+    scores = command.main([*words, *written])
     with mock.patch.object(command, "Ranks", Alone):
-        own = [str(folder / f"{name}_alone_{rank}") for name in ("out", "queries.npz")]
-        assert same(found, command.main([*words, "--out", own[0], "--dump_query_results", own[1]]))
-    assert json.loads(Path(own[0]).read_text()) == {name: float(value) for name, value in found.items()}
+        own_files = [str(folder / f"{name}_alone_{rank}") for name in ("out", "queries.npz")]
+        assert are_equal(scores, command.main([*words, "--out", own_files[0], "--dump_query_results", own_files[1]]))
+    assert json.loads(Path(own_files[0]).read_text()) == {name: float(value) for name, value in scores.items()}
     torch.distributed.barrier()
     assert [path.name for path in sorted(folder.glob("out_?.json"))] == ["out_0.json"]
     assert [path.name for path in sorted(folder.glob("queries_?.npz"))] == ["queries_0.npz"]
-    one, many = (np.load(path) for path in (own[1], folder / "queries_0.npz"))
-    assert same({name: one[name] for name in one.files}, {name: many[name] for name in many.files})
+    own_queries, joint_queries = (np.load(path) for path in (own_files[1], folder / "queries_0.npz"))
+    assert are_equal(
+        {name: own_queries[name] for name in own_queries.files},
+        {name: joint_queries[name] for name in joint_queries.files},
+    )
 
 
 def same_evaluation(rank, folder, full):
@@ -220,20 +228,24 @@ def same_evaluation(rank, folder, full):
         searched.append(rows)
         return plain(search, needs, progress, rows)
 
-    others = (
+    further_flags = (
         ["--tester", "same_parent_label"],
         ["--eval_reference_set", "compared_to_training_set", "--eval_pca", "2"],
     )
-    for more in (*(others if full else ()), []):
-        opt = options("--evaluation_metrics", "e_recall@1", "map_r", "nmi", "rho_spectrum@0", *more)
+    for flags in (*(further_flags if full else ()), []):
+        opt = options("--evaluation_metrics", "e_recall@1", "map_r", "nmi", "rho_spectrum@0", *flags)
         splits = made_splits(shared=True)
         network = Network()
         runtime = Runtime(opt)
         with mock.patch.object(searching.Search, "run", run):
-            found, embedded = evaluation.evaluate(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)
+            scores, embedded = evaluation.evaluate(
+                network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime
+            )
         with one_process():
             expected = evaluation.score(embedded, opt, Runtime(opt))
-        assert list(found) == list(expected) and all(same(found[split], expected[split]) for split in found), more
+        assert list(scores) == list(expected) and all(are_equal(scores[split], expected[split]) for split in scores), (
+            flags
+        )
     first = [rows.start == 0 for rows in searched]
     assert first and all(first) == (rank == 0) == any(first), "each its own part"
     network.weight.fill_(float("nan"))
@@ -248,6 +260,6 @@ def all_of_it(rank, folder, full):
 
 @pytest.mark.parametrize("n,full", [(2, False), *(pytest.param(n, True, marks=pytest.mark.long) for n in (2, 3))])
 def test_what_several_processes_find_is_what_one_finds(n, full, tmp_path):
-    np.savez(tmp_path / "file.npz", **made(200, 9, spread=1.5, seed=4))
-    np.save(tmp_path / "features.npy", made(2500, 40, d=4, seed=5)["features"])
+    np.savez(tmp_path / "file.npz", **features_and_labels(200, 9, spread=1.5, seed=4))
+    np.save(tmp_path / "features.npy", features_and_labels(2500, 40, d=4, seed=5)["features"])
     spawned(n, all_of_it, tmp_path, full)

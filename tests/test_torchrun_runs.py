@@ -58,13 +58,13 @@ FURTHER_RUNS = {
 }
 
 
-def common(data, folder, *more):
-    return test_torchrun.words(data, folder, "--n_epochs", "1", "--seed", "3", *more)
+def common(data, folder, *flags):
+    return test_torchrun.words(data, folder, "--n_epochs", "1", "--seed", "3", *flags)
 
 
 def runs(data, folder, named):
     cache = ["--image_cache", str(folder / "cache")]
-    return [("main.py", common(data, folder, *more, "--savename", name, *cache)) for name, more in named.items()]
+    return [("main.py", common(data, folder, *flags, "--savename", name, *cache)) for name, flags in named.items()]
 
 
 def searched(data, folder):
@@ -75,7 +75,7 @@ def searched(data, folder):
 
 def further_commands(data, folder):
     """Program and words of what is run, under `folder`."""
-    again = [
+    resume_words = [
         "--evaluate",
         "--resume_from",
         str(folder / "folder" / "Folds"),
@@ -92,7 +92,7 @@ def further_commands(data, folder):
             [*APART, "--n_epochs", "2", "--resume", "--resume_allow_changes", "--check_untrained_accuracy"],
         )
     ]
-    jobs += [again, ["--reproduce_results", str(folder / "folder" / "Apart"), "--savename", "Again"]]
+    jobs += [resume_words, ["--reproduce_results", str(folder / "folder" / "Apart"), "--savename", "Again"]]
     jobs += [["--evaluate_ensemble", "--resume_from", str(folder / "folder" / "Again")]]
     half = {"Half": [*AT_WORK, "--precision", "bfloat16"]}
     return [
@@ -103,14 +103,14 @@ def further_commands(data, folder):
 
 
 def run_both(data, factory, jobs):
-    one, many = (factory.mktemp(name) for name in ("one", "many"))
-    processes.programs(0, jobs(data, one))
-    spawned(2, processes.programs, jobs(data, many))
-    return one / "folder", many / "folder"
+    first, second = (factory.mktemp(name) for name in ("one", "many"))
+    processes.programs(0, jobs(data, first))
+    spawned(2, processes.programs, jobs(data, second))
+    return first / "folder", second / "folder"
 
 
 @pytest.fixture(scope="module")
-def further(data, tmp_path_factory):
+def run_pair(data, tmp_path_factory):
     """The folders of what takes longer, of one process and of two."""
     return run_both(data, tmp_path_factory, further_commands)
 
@@ -119,13 +119,14 @@ def read(path):
     return json.loads(path.read_text())
 
 
-def assert_near(found, wanted):
+def assert_near(result, expected):
     """Two pieces of JSON but for paths in them, numbers to rounding."""
-    (leaves, spec), (others, other_spec) = tree_flatten(found), tree_flatten(wanted)
-    assert spec == other_spec
-    for one, other in zip(leaves, others, strict=True):
-        assert "/" in str(other) or one == (
-            pytest.approx(other, rel=1e-4, abs=1e-5) if isinstance(other, float) else other
+    leaves, spec = tree_flatten(result)
+    expected_leaves, expected_spec = tree_flatten(expected)
+    assert spec == expected_spec
+    for first, second in zip(leaves, expected_leaves, strict=True):
+        assert "/" in str(second) or first == (
+            pytest.approx(second, rel=1e-4, abs=1e-5) if isinstance(second, float) else second
         )
 
 
@@ -133,51 +134,51 @@ def names(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def assert_same_folds(one, many):
+def assert_same_folds(first, second):
     for fold in range(3):
-        assert_near_runs(one / f"fold_{fold}", many / f"fold_{fold}")
-        assert "processes: 2" in (many / f"fold_{fold}" / "environment.yaml").read_text()
-    for file in (path.relative_to(one) for path in (one / "meta").glob("*.json")):
-        assert_near(read(many / file), read(one / file))
+        assert_near_runs(first / f"fold_{fold}", second / f"fold_{fold}")
+        assert "processes: 2" in (second / f"fold_{fold}" / "environment.yaml").read_text()
+    for file in (path.relative_to(first) for path in (first / "meta").glob("*.json")):
+        assert_near(read(second / file), read(first / file))
 
 
 def test_a_run_is_that_of_one_process(data, tmp_path_factory):
     """With chunks, memory, averages; one set of folders and files, one image cache in which each image is once."""
-    both = run_both(data, tmp_path_factory, lambda data, folder: runs(data, folder, {"Chunks": AT_WORK}))
-    assert_near_runs(*(folder / "Chunks" for folder in both))
-    assert "trained" in last_checkpoint(both[0] / "Chunks") and names(both[0]) == names(both[1])
-    for folder in both:
+    folders = run_both(data, tmp_path_factory, lambda data, folder: runs(data, folder, {"Chunks": AT_WORK}))
+    assert_near_runs(*(folder / "Chunks" for folder in folders))
+    assert "trained" in last_checkpoint(folders[0] / "Chunks") and names(folders[0]) == names(folders[1])
+    for folder in folders:
         (index,) = (folder.parent / "cache").glob("*/index.jsonl")
         images = [json.loads(line)[0] for line in index.read_text().splitlines()[1:]]
         assert len(images) == len(set(images)) == 60
 
 
 @pytest.mark.long
-def test_folds_are_those_of_one_process(further):
+def test_folds_are_those_of_one_process(run_pair):
     """Whole ones, and folds that were trained apart, changed and reproduced."""
-    assert names(further[0]) == names(further[1]) >= {"Apart/configs", "Again/configs"}
+    assert names(run_pair[0]) == names(run_pair[1]) >= {"Apart/configs", "Again/configs"}
     for name in ("Folds", "Apart", "Again"):
-        assert_same_folds(*(folder / name for folder in further))
-    features = [np.load(folder / "Folds" / "meta" / "embeddings_test.npz")["features"] for folder in further]
+        assert_same_folds(*(folder / name for folder in run_pair))
+    features = [np.load(folder / "Folds" / "meta" / "embeddings_test.npz")["features"] for folder in run_pair]
     assert features[0].shape == features[1].shape and np.abs(features[0] - features[1]).max() < 1e-5
     for name in ("Folds", "Again"):
-        assert read(further[1] / name / "meta" / "concatenated.json")["folds"] == [0, 1, 2]
+        assert read(run_pair[1] / name / "meta" / "concatenated.json")["folds"] == [0, 1, 2]
 
 
 @pytest.mark.long
-def test_further_runs_are_those_of_one_process(further):
+def test_further_runs_are_those_of_one_process(run_pair):
     for name in FURTHER_RUNS:
-        assert_near_runs(*(folder / name for folder in further))
-    one, many = (recorded_values(folder / "Half") for folder in further)  # to its rounding
-    assert one.index.equals(many.index)
-    losses = one.index.get_level_values("metric").str.endswith("loss")
-    assert losses.sum() > 1 and np.allclose(one[losses], many[losses], rtol=0.02)
+        assert_near_runs(*(folder / name for folder in run_pair))
+    first, second = (recorded_values(folder / "Half") for folder in run_pair)  # to its rounding
+    assert first.index.equals(second.index)
+    losses = first.index.get_level_values("metric").str.endswith("loss")
+    assert losses.sum() > 1 and np.allclose(first[losses], second[losses], rtol=0.02)
 
 
 @pytest.mark.long
-def test_a_search_is_that_of_one_process_with_its_reproduction(further):
+def test_a_search_is_that_of_one_process_with_its_reproduction(run_pair):
     """Trials that give no finite loss have failed in all processes alike, and the search went on."""
-    folders = [folder / "Found_search" for folder in further]
+    folders = [folder / "Found_search" for folder in run_pair]
     tables = []
     for folder in folders:
         with open(folder / "trials.csv", newline="") as file:

@@ -68,7 +68,8 @@ def everything(folder, n, full):
     vectors = np.random.default_rng(0).normal(size=(CLASSES, 2, 5))  # two a class
     np.savez(folder / "vectors.npz", names=[f"class {label}" for label in range(CLASSES)], vectors=vectors)
     language = ["--language_vectors", str(folder / "vectors.npz"), "--loss_weights", "language_loss=5", "--loss"]
-    ways = [["--trainer", name, "--loss", "margin", *more] for name, more in (WAYS if full else dict(WAYS).items())]
+    chosen_ways = WAYS if full else dict(WAYS).items()
+    ways = [["--trainer", name, "--loss", "margin", *flags] for name, flags in chosen_ways]
     cases = [(2 * (number % 2), words, {"steps": 2}) for number, words in enumerate(ways)]
     cases += [
         (0, of_loss(loss), {"steps": 2}) for loss in ("dynamic_softmargin", "softtriplet")
@@ -86,7 +87,7 @@ def everything(folder, n, full):
     if not full:
         return cases
     losses = [of_loss(loss) for loss in criteria.REGISTRY.names()]
-    further = [
+    further_ways = [
         OF_MEMORY,
         *losses,
         *miners(),
@@ -112,13 +113,14 @@ def everything(folder, n, full):
     ]
     cases += [(5, [*language, "margin", "--language_direction", "forward", "--language_delay", "1"], {})]
     cases += [(0, [*words, *SLOWLY], {"dtype": torch.float32}) for words in losses + ways if n == 2]
-    return cases + [(2, words, {}) for words in ways] + [(0, words, {}) for words in further]
+    return cases + [(2, words, {}) for words in ways] + [(0, words, {}) for words in further_ways]
 
 
 @pytest.mark.parametrize("n,full", [(2, False), *(pytest.param(n, True, marks=pytest.mark.long) for n in (2, 3, 5))])
 def test_steps_are_those_of_one_process(n, full, tmp_path):
     """One start of the processes walks them all. Five do not divide the twelve images."""
-    spawned(n, processes.steps_and_draws if n == 2 else processes.same_steps, everything(tmp_path, n, full))
+    check = processes.steps_and_draws if n == 2 else processes.same_steps
+    spawned(n, check, everything(tmp_path, n, full))
 
 
 class OfFeatures(torch.nn.Module):
@@ -143,14 +145,14 @@ def travelling(rank):
     for (trainer, features), chunk_size in itertools.product(((None, []), (reading, [[Network.feature_dim]])), (0, 4)):
         how = {"steps": 1, "trainer": trainer}
         with one_process():
-            one = trained(0, "--loss", "contrastive", **how)
+            single = trained(0, "--loss", "contrastive", **how)
         with mock.patch.object(Ranks, "gather", counted):
-            many = trained(chunk_size, "--loss", "contrastive", **how)
+            joint = trained(chunk_size, "--loss", "contrastive", **how)
         assert sent == [[WIDTH], *features], (
             "embeddings, compared and evaluated, in one message; features where they are read"
         )
         sent.clear()
-        assert_same_steps(one, many, *TOLERANCES[torch.float64])
+        assert_same_steps(single, joint, *TOLERANCES[torch.float64])
 
 
 def test_a_tensor_with_two_names_travels_once_and_features_only_where_they_are_read():

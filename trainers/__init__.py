@@ -132,7 +132,8 @@ def evaluated_network(opt, network: torch.nn.Module, state: dict | None, evaltyp
     state = {name.removeprefix(prefix): value for name, value in (state or {}).items() if name.startswith(prefix)}
     heads = None
     if state:
-        build_heads = getattr(REGISTRY.module(opt.trainer).Trainer, "build_heads", Base.build_heads)
+        trainer_class = REGISTRY.module(opt.trainer).Trainer
+        build_heads = getattr(trainer_class, "build_heads", Base.build_heads)
         heads = build_heads(_complete(REGISTRY.options(opt)), network)
     if heads is not None:
         heads.load_state_dict(state)

@@ -36,37 +36,37 @@ COUNTS = ["--bayesian_optimization_n_iter", "3", "--reproductions", "1"]  # of t
 
 
 @pytest.fixture(scope="session")
-def asked(folder_data, tmp_path_factory):
+def plan(folder_data, tmp_path_factory):
     """The plan of a search."""
     return searcher.plan(
         [*command(folder_data, tmp_path_factory.mktemp("searched"), *RANGES), *COUNTS], tmp_path_factory.mktemp("files")
     )
 
 
-def search(asked):
+def search(plan):
     """A search without training; the runs that it would have trained."""
     with pytest.MonkeyPatch.context() as patch:
         trained = without_training(patch)
-        searcher.trials_and_report(asked, main.main)
+        searcher.trials_and_report(plan, main.main)
     return trained
 
 
 @pytest.fixture(scope="session")
-def copied(trained_once, resumed_once, asked, tmp_path_factory):
+def copied(trained_once, resumed_once, plan, tmp_path_factory):
     """Context of a new copy of the folder `run`, `changed` (a run that was resumed with another flag) or `search`."""
-    search(asked)
+    search(plan)
     place = tmp_path_factory.mktemp("copies")
     numbers = itertools.count()
     originals = {
         "run": trained_once,
         "changed": resumed_once,
-        "search": shutil.copytree(asked.folder, place / asked.folder.name),
+        "search": shutil.copytree(plan.folder, place / plan.folder.name),
     }
 
     @contextlib.contextmanager
     def copy(name):
         root = place / str(next(numbers))
-        folder = asked.folder if name == "search" else root / "runs" / "folder" / originals[name].name
+        folder = plan.folder if name == "search" else root / "runs" / "folder" / originals[name].name
         shutil.rmtree(folder, ignore_errors=True)
         yield shutil.copytree(originals[name], folder)
         shutil.rmtree(root, ignore_errors=True)
@@ -75,7 +75,7 @@ def copied(trained_once, resumed_once, asked, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def jobs(asked):
+def jobs(plan):
     """What reads a folder, by name; a search gives the runs that it trained."""
 
     def start(*words):
@@ -93,8 +93,8 @@ def jobs(asked):
         "reproduce": lambda folder: start(
             "--reproduce_results", str(folder), "--save_path", str(folder.parents[2] / "again"), "--savename", "Again"
         ),
-        "search": lambda folder: search(asked),
-        "changes": lambda folder: changes(asked),
+        "search": lambda folder: search(plan),
+        "changes": lambda folder: changes(plan),
         "reproductions": lambda folder: report.how_far(folder, 3, 1),
     }
 
@@ -115,10 +115,10 @@ def check(job, folder, name, must_fail=True):
     try:
         job(folder)
     except UserError as error:
-        said = str(error)
-        assert name in said and len(said.splitlines()) == 1 and WAY_OUT.search(said), said
-        assert contents(folder) == before, f"changed: {said}"
-        return said
+        message = str(error)
+        assert name in message and len(message.splitlines()) == 1 and WAY_OUT.search(message), message
+        assert contents(folder) == before, f"changed: {message}"
+        return message
     assert not must_fail, f"{name} was read as if it were sound"
     return ""
 
@@ -162,21 +162,21 @@ def damaged(copied, jobs, case):
     """Cut short, with flipped bits, or foreign: a file, or (None) a folder. Cut or flipped files may be sound; a
     flipped value is perhaps another flag.
     """
-    (of, file, job), kind, about = case
-    with copied(of) as folder:
+    (owner, file, job), kind, change = case
+    with copied(owner) as folder:
         path = folder / file
-        whole = path.read_bytes() if path.exists() else b""
-        if about is None:
+        content = path.read_bytes() if path.exists() else b""
+        if change is None:
             path.unlink(missing_ok=True)
             path.mkdir()
         elif kind == "foreign":
-            path.write_bytes(about)
+            path.write_bytes(change)
         else:
-            place = int(len(whole) * about)
-            path.write_bytes(
-                whole[:place] + (b"" if kind == "cut" else bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
-            )
-        check(jobs[job], folder, "" if kind == "flipped" else path.name, kind == "foreign")
+            place = int(len(content) * change)
+            tail = b"" if kind == "cut" else bytes([content[place] ^ 0x55]) + content[place + 1 :]
+            path.write_bytes(content[:place] + tail)
+        named_file = "" if kind == "flipped" else path.name
+        check(jobs[job], folder, named_file, kind == "foreign")
 
 
 @settings(SMALL, max_examples=30)
@@ -203,7 +203,11 @@ def sql(*statements):
 
 
 def text(change):
-    return lambda path: path.write_text(change(path.read_text()) if path.exists() else change(""))
+    def change_file(path):
+        content = path.read_text() if path.exists() else ""
+        path.write_text(change(content))
+
+    return change_file
 
 
 def part(name, value=None):
@@ -211,8 +215,10 @@ def part(name, value=None):
 
     def change(path):
         content = torch.load(path, weights_only=True)
-        others = {key: found for key, found in content.items() if key != name}
-        torch.save(others if value is None else others | {name: value}, path)
+        del content[name]
+        if value is not None:
+            content[name] = value
+        torch.save(content, path)
 
     return change
 
@@ -248,25 +254,25 @@ KNOWN = [  # folder, file, job, how the file is changed, what is said
         )
     ),
     *(
-        (of, file, job, text(lambda _: "a: " + "[" * 3000 + "]" * 3000), "")
-        for of, file, job in (("run", "parameters.yaml", "resume"), ("search", "search.yaml", "changes"))
+        (owner, file, job, text(lambda _: "a: " + "[" * 3000 + "]" * 3000), "")
+        for owner, file, job in (("run", "parameters.yaml", "resume"), ("search", "search.yaml", "changes"))
     ),
     ("search", "search.yaml", "search", text(lambda _: "flags: {}\nranges:\n"), ""),
     (
         "search",
         "search.yaml",
         "changes",
-        text(lambda whole: whole[: whole.rindex("- ")]),
+        text(lambda content: content[: content.rindex("- ")]),
         "",
     ),  # as a full disk leaves it
     ("search", "reproductions.yaml", "reproductions", text(lambda _: "trial: trial_0\n"), ""),
-    ("search", "reproductions.yaml", "search", text(lambda whole: whole[: whole.rindex("values:") + 7]), ""),
+    ("search", "reproductions.yaml", "search", text(lambda content: content[: content.rindex("values:") + 7]), ""),
     *(
         ("search", "trials.csv", "search", text(change), "")
         for change in (
             lambda _: "\0\n\0",
             lambda _: "trial,value\ntrial_0,1\n",
-            lambda whole: whole.replace("complete,0.", "complete,x", 1),
+            lambda content: content.replace("complete,0.", "complete,x", 1),
         )
     ),
     ("search", DATABASE, "search", lambda path: path.unlink(), "--study_storage"),
@@ -291,26 +297,26 @@ KNOWN = [  # folder, file, job, how the file is changed, what is said
 
 
 def test_what_a_sound_file_lacks_is_refused(copied, jobs):
-    for of, file, job, change, words in KNOWN:
-        with copied(of) as folder:
+    for owner, file, job, change, words in KNOWN:
+        with copied(owner) as folder:
             change(folder / file)
             assert words in check(jobs[job], folder, (folder / file).name)
 
 
 @pytest.mark.long
-def test_a_study_is_compared_with_folders_and_with_the_table_and_another_one_is_refused(copied, jobs, asked):
+def test_a_study_is_compared_with_folders_and_with_the_table_and_another_one_is_refused(copied, jobs, plan):
     """Each of the two tells by itself; folders and rows that are gone are no damage."""
     for gone in ("trial_2", "trials.csv"):
         with copied("search") as folder:
-            whole = (folder / DATABASE).read_bytes()
+            database = (folder / DATABASE).read_bytes()
             (folder / gone).rename(folder / f"moved_{gone}")
             sql(*NO_LAST_TRIAL)(folder / DATABASE)
             assert "does not know trial_2" in check(jobs["search"], folder, DATABASE)
-            (folder / DATABASE).write_bytes(whole)
+            (folder / DATABASE).write_bytes(database)
             assert jobs["search"](folder) == []
     with copied("search") as folder:
-        elsewhere = asked._replace(
-            options=Namespace(**{**vars(asked.options), "study_storage": f"sqlite:///{folder}.db"})
+        elsewhere = plan._replace(
+            options=Namespace(**{**vars(plan.options), "study_storage": f"sqlite:///{folder}.db"})
         )
         check(lambda folder: search(elsewhere), folder, "the study in --study_storage is damaged, or of another")
         (folder / DATABASE).unlink()
@@ -332,11 +338,11 @@ def test_the_way_out_leads_out(copied, jobs):
         assert RunFolder(folder).progress.epochs == 3
     with copied("search") as folder:
         names = ("search.yaml", "trials.csv", "reproductions.yaml")
-        whole = {name: (folder / name).read_text() for name in names}
+        whole_run = {name: (folder / name).read_text() for name in names}
         for name in names:
             (folder / name).unlink()
             assert jobs["search"](folder) == [] if name != "reproductions.yaml" else jobs["search"](folder), name
-        assert {name: (folder / name).read_text() for name in names} == whole
+        assert {name: (folder / name).read_text() for name in names} == whole_run
 
 
 @pytest.mark.parametrize(
@@ -420,8 +426,8 @@ def test_a_wrong_value_in_parameters_and_those_of_another_network_are_refused(tr
 
 
 def test_damaged_folds(cross_validated, jobs):
-    def resumed(*more):
-        return main.main(parameters.resolve(["--resume_from", str(cross_validated), *more]))
+    def resumed(*flags):
+        return main.main(parameters.resolve(["--resume_from", str(cross_validated), *flags]))
 
     for path in list((cross_validated / "meta").glob("*.json")):
         path.write_text("3")

@@ -45,8 +45,10 @@ def spoil(path):
         event.mkdir()
 
 
-def resumed(folder, *more):
-    return main.main(parameters.resolve(["--resume_from", str(folder), "--log_every", "1", "--plot_every", "0", *more]))
+def resumed(folder, *flags):
+    return main.main(
+        parameters.resolve(["--resume_from", str(folder), "--log_every", "1", "--plot_every", "0", *flags])
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,8 +77,8 @@ def test_a_run_with_all_its_records_damaged_is_resumed_and_finished(
         damage(trained_run / name)
     capsys.readouterr()
     assert resumed(trained_run, "--n_epochs", "3").epoch == 3
-    said = [line for line in capsys.readouterr().out.splitlines() if "is damaged" in line]
-    assert said and all(".damaged" in line and "the run goes on" in line for line in said)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "is damaged" in line]
+    assert lines and all(".damaged" in line and "the run goes on" in line for line in lines)
     with open(trained_run / "CSV_Logs" / "metrics.csv", newline="") as file:
         assert {row["epoch"] for row in csv.DictReader(file)} == {"3"}
     with sqlite3.connect(trained_run / "metrics.db") as connection:
@@ -89,8 +91,8 @@ def test_a_run_with_all_its_records_damaged_is_resumed_and_finished(
 
     monkeypatch.setattr("pictures.curves.draw_curves", fail)
     assert resumed(trained_run, "--n_epochs", "4").epoch == 4
-    said = capsys.readouterr().out
-    assert "is damaged" not in said and "the curves failed (ValueError: no font); the run goes on" in said
+    lines = capsys.readouterr().out
+    assert "is damaged" not in lines and "the curves failed (ValueError: no font); the run goes on" in lines
 
 
 def test_without_records_there_is_what_the_help_says_and_few_samples_of_a_spectrum_are_told(
@@ -110,10 +112,10 @@ def test_without_records_there_is_what_the_help_says_and_few_samples_of_a_spectr
     words += ["--loss", "triplet", "--batch_mining", "random", "--eval_size_of_tsne", "20", "--log_online"]
     words += ["--evaluation_metrics", "e_recall@1", "map_r", "rho_spectrum@2", "--embed_dim"]
     run = main.main(parameters.read([*words, "64"]))
-    there = {path.relative_to(run.folder).as_posix() for path in run.folder.rglob("*") if path.is_file()}
-    checkpoints = {name for name in there if name.startswith("checkpoint_")}
+    files = {path.relative_to(run.folder).as_posix() for path in run.folder.rglob("*") if path.is_file()}
+    checkpoints = {name for name in files if name.startswith("checkpoint_")}
     assert "checkpoint_last.pth.tar" in checkpoints
-    assert there - checkpoints == {
+    assert files - checkpoints == {
         "CSV_Logs/metrics.csv",
         "summary.json",
         "parameters.yaml",
@@ -122,12 +124,12 @@ def test_without_records_there_is_what_the_help_says_and_few_samples_of_a_spectr
         ".lock",
     }
     assert {path.name for path in run.folder.iterdir() if path.is_dir()} == {"CSV_Logs"}
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for split in ("train", "test"):
         assert (
-            said.count(f"rho_spectrum@2 of {split}: 24 samples in 64 dimensions have 24 singular values at most") == 1
+            output.count(f"rho_spectrum@2 of {split}: 24 samples in 64 dimensions have 24 singular values at most") == 1
         )
-    assert said.index("singular values") < said.index("epoch 1/1")
+    assert output.index("singular values") < output.index("epoch 1/1")
     main.main(parameters.read([*words, "24"]))
     assert "singular values" not in capsys.readouterr().out
 
@@ -156,8 +158,8 @@ def test_nobody_is_told_of_a_spectrum_that_was_not_asked_for(folder_data, tmp_pa
         "softmax",
         *short,
     ]
-    for more, count in (([], 0), (metrics, 2)):
-        opt = parameters.read([*words, *more])
+    for extra_metrics, count in (([], 0), (metrics, 2)):
+        opt = parameters.read([*words, *extra_metrics])
         assert any(name.startswith("rho_spectrum") for name in opt.evaluation_metrics)
         main.main(opt)
         assert capsys.readouterr().out.count("singular values") == count

@@ -30,16 +30,16 @@ def test_changed_data_are_named_refused_and_marked(folder_data, tmp_path):
         *SHORT_RUN,
     ]
     folder = main.main(parameters.read([*flags, "--n_epochs", "1"])).folder
-    again = ["--resume_from", str(folder)]
+    resume_words = ["--resume_from", str(folder)]
 
     def refused(*words):
         with pytest.raises(UserError, match=r"the data of .* are not those") as caught:
-            main.main(parameters.read([*again, *words]))
+            main.main(parameters.read([*resume_words, *words]))
         return str(caught.value)
 
     shutil.rmtree(data)
     shutil.copytree(folder_data, data, copy_function=shutil.copyfile)  # other times of change, the same data
-    main.main(parameters.read(["--evaluate", *again]))
+    main.main(parameters.read(["--evaluate", *resume_words]))
     write_image(data / "class_2" / "000.jpg", 99)
     assert "; files: of class class_2. Restore" in refused("--evaluate")
     write_image(data / "class_00" / "000.jpg", 5)
@@ -47,9 +47,9 @@ def test_changed_data_are_named_refused_and_marked(folder_data, tmp_path):
         "--n_epochs", "2"
     )
     shutil.rmtree(data / "class_00")
-    main.main(parameters.read([*again, "--n_epochs", "2", "--resume_allow_changes"]))
+    main.main(parameters.read([*resume_words, "--n_epochs", "2", "--resume_allow_changes"]))
     assert read_folder(folder, flag_roles()).notes == ["its data changed after epoch 1 (files: of class class_2)"]
-    main.main(parameters.read([*again, "--n_epochs", "3"]))  # allowed once: now these are its data
+    main.main(parameters.read([*resume_words, "--n_epochs", "3"]))  # allowed once: now these are its data
 
 
 def test_other_code_and_packages_are_recorded(folder_data, tmp_path, capsys):
@@ -66,12 +66,12 @@ def test_other_code_and_packages_are_recorded(folder_data, tmp_path, capsys):
     file = folder / "environment.yaml"
     main.main(parameters.read(["--resume_from", str(folder), "--n_epochs", "2"]))
     assert "environment_changes" not in (content := yaml.safe_load(file.read_text()))
-    now = content["git_commit"]
+    commit = content["git_commit"]
     content["git_commit"] = "c0ffee"
     content["packages"] |= {"torch": "1.0", "gone": "3"}
     file.write_text(yaml.safe_dump(content))
     main.main(parameters.read(["--resume_from", str(folder), "--n_epochs", "3"]))
-    text = f"git_commit {now[:12]}; torch {importlib.metadata.version('torch')}"
+    text = f"git_commit {commit[:12]}; torch {importlib.metadata.version('torch')}"
     content = yaml.safe_load(file.read_text())
     assert (
         content["environment_changes"] == {"after epoch 2": text}

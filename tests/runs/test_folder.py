@@ -49,11 +49,11 @@ def test_an_old_run_is_resumed_measured_reproduced_and_tabulated(old):
     before = recorded(old)
     values = main.main(parameters.read(["--evaluate", "--resume_from", str(old), "--splits_to_eval", "test"]))
     assert values["test"]["map_r"] == pytest.approx(RunFolder(old).selected["values"]["test"]["map_r"], abs=0.01)
-    again = main.main(parameters.read(["--reproduce_results", str(old), "--group", "Again"]))
-    other = recorded(again.folder)
+    reproduced = main.main(parameters.read(["--reproduce_results", str(old), "--group", "Again"]))
+    recorded_again = recorded(reproduced.folder)
     # not yet recorded then
     newer = {(epoch, "train", name) for epoch in (1, 2) for name in ("gradient_rms", "gradient_max")}
-    assert before.keys() | newer == other.keys() and other[1, "train", "loss"] == pytest.approx(
+    assert before.keys() | newer == recorded_again.keys() and recorded_again[1, "train", "loss"] == pytest.approx(
         before[1, "train", "loss"], rel=1e-3
     )
     Result_Evaluations.main(Result_Evaluations.read(["--runs", "runs", "--out", "tables", "--metrics", "map_r"]))
@@ -74,12 +74,12 @@ def test_a_folder_without_a_run(tmp_path):
 
 
 def test_finished_is_judged_by_the_flags_to_go_on_with(old):
-    more = parameters.read(["--resume_from", str(old), "--n_epochs", "5", "--final_test"])
-    assert not RunFolder(old, more).finished and RunFolder(old).finished
+    options = parameters.read(["--resume_from", str(old), "--n_epochs", "5", "--final_test"])
+    assert not RunFolder(old, options).finished and RunFolder(old).finished
     summary = json.loads((old / "summary.json").read_text())
     del summary["selected"]["values"]["test"]
     (old / "summary.json").write_text(json.dumps(summary))
-    assert RunFolder(old, more).needs_test and not RunFolder(old).needs_test
+    assert RunFolder(old, options).needs_test and not RunFolder(old).needs_test
     (old / "summary.json").unlink()
     assert not RunFolder(old).finished
 
@@ -118,13 +118,13 @@ def test_an_epoch_that_is_best_by_several_metrics_is_one_file_beside_the_selecte
         *metrics,
     ]
     folder = main.main(parameters.read([*flags, "--loss", "softmax", "--n_epochs", "1"])).folder
-    found = {path.name: (path.stat().st_ino, checkpoint.read(path)) for path in folder.glob("checkpoint_*")}
-    whole = {checkpoint.LAST, "checkpoint_Test_discriminative_map_r.pth.tar"}
-    assert len(found) == 5 and len({inode for inode, _ in found.values()}) == 3
-    assert {name for name, (_, content) in found.items() if "optimizer" in content} == whole
-    for _, content in found.values():
+    checkpoints = {path.name: (path.stat().st_ino, checkpoint.read(path)) for path in folder.glob("checkpoint_*")}
+    whole_names = {checkpoint.LAST, "checkpoint_Test_discriminative_map_r.pth.tar"}
+    assert len(checkpoints) == 5 and len({inode for inode, _ in checkpoints.values()}) == 3
+    assert {name for name, (_, content) in checkpoints.items() if "optimizer" in content} == whole_names
+    for _, content in checkpoints.values():
         assert (
             content["epoch"] == 1
             and content["criterion"]
-            and content["state_dict"].keys() == found[checkpoint.LAST][1]["state_dict"].keys()
+            and content["state_dict"].keys() == checkpoints[checkpoint.LAST][1]["state_dict"].keys()
         )

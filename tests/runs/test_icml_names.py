@@ -79,7 +79,7 @@ def test_evaltypes_and_domains_of_all_shapes_stay_apart():
         heads = [
             "",
             *(f"{word}/" for word in words),
-            *(f"{one}/{other}/" for one, other in itertools.product(words, repeat=2)),
+            *(f"{first}/{second}/" for first, second in itertools.product(words, repeat=2)),
         ]
         if len(evaltypes) > 1:
             heads = [f"{evaltype}/{head}" for evaltype in evaltypes for head in heads]

@@ -12,7 +12,7 @@ from runs import idle
 from tests.kit.runs import run_words
 
 
-def said(*words):
+def notes(*words):
     return idle.idle(parameters.resolve(["--dataset", "glyphs", *words]))
 
 
@@ -54,10 +54,10 @@ def said(*words):
     ],
 )
 def test_what_has_no_effect_is_said(words, lines):
-    found = said(*words.split())
-    assert len(found) == len(lines) and all(text.startswith(line) for text, line in zip(found, lines, strict=True)), (
-        found
-    )
+    printed_notes = notes(*words.split())
+    assert len(printed_notes) == len(lines) and all(
+        text.startswith(line) for text, line in zip(printed_notes, lines, strict=True)
+    ), printed_notes
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_has_no_effect_is_said(words, lines):
     ],
 )
 def test_what_is_read_is_not_said(words):
-    assert not said(*words.split())
+    assert not notes(*words.split())
 
 
 def test_a_file_of_the_users_may_read_any_flag(monkeypatch, tmp_path):
@@ -87,7 +87,7 @@ def test_a_file_of_the_users_may_read_any_flag(monkeypatch, tmp_path):
         monkeypatch.setattr(
             idle, "_source", lambda package, name, text=text: text if name == "softmax" else source(package, name)
         )
-        assert not said("--loss", "softmax", "--loss_triplet_margin", ".3")
+        assert not notes("--loss", "softmax", "--loss_triplet_margin", ".3")
 
 
 def test_a_file_in_another_encoding_than_utf_8(monkeypatch, tmp_path):
@@ -101,7 +101,7 @@ def test_files_count_saved_runs_do_not(trained_once, tmp_path):
     (tmp_path / "a.yaml").write_text(
         "loss: softmax\nbatch_mining: semihard\nloss_triplet_margin: 0.3\nn_epochs: 5\ntau: [7]\n"
     )
-    assert len(said("--config", str(tmp_path / "a.yaml"))) == 3
+    assert len(notes("--config", str(tmp_path / "a.yaml"))) == 3
     opt = parameters.resolve(["--resume_from", str(trained_once), "--n_epochs", "9"])
     assert not idle.idle(opt) and opt.typed == {"resume_from", "n_epochs"}
 

@@ -28,10 +28,10 @@ def later_workers_are_watched():
     signal.signal(signal.SIGCHLD, before)
 
 
-def program(words, told):
+def program(words, output_file):
     """main.py as a program with a session of its own, in a forked process; what it says goes to the file `told`."""
     os.setsid()
-    with open(told, "w") as file:
+    with open(output_file, "w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
         sys.stdout = sys.stderr = file
@@ -48,25 +48,26 @@ def test_sigterm_is_a_ctrl_c(folder_data, tmp_path, to_all):
         folder_data, tmp_path, *SMALL_IMAGES, "--kernels", "1", "--n_epochs", "1000", "--savename", "Stopped"
     )
     folder = tmp_path / "folder" / "Stopped"
-    told = tmp_path / "told.txt"
+    output_file = tmp_path / "told.txt"
     run = torch.multiprocessing.get_context("fork").Process(
-        target=program, args=(words, told)
+        target=program, args=(words, output_file)
     )  # which has imported all
     run.start()
     try:
         deadline = time.monotonic() + 120
         while not (folder / checkpoint.LAST).exists():
-            assert run.is_alive() and time.monotonic() < deadline, told.read_text()
+            assert run.is_alive() and time.monotonic() < deadline, output_file.read_text()
             time.sleep(0.05)
-        (os.killpg if to_all else os.kill)(run.pid, signal.SIGTERM)
+        send = os.killpg if to_all else os.kill
+        send(run.pid, signal.SIGTERM)
         run.join(60)
     finally:
         run.kill()
-    said = told.read_text()
-    assert run.exitcode == 130, said
-    assert f"continue with: python main.py --resume_from {folder}" in said and "Traceback" not in said
+    output = output_file.read_text()
+    assert run.exitcode == 130, output
+    assert f"continue with: python main.py --resume_from {folder}" in output and "Traceback" not in output
     epoch = checkpoint.read(folder / checkpoint.LAST)["epoch"]
-    assert f"interrupted: epochs 1 to {epoch} are saved" in said
+    assert f"interrupted: epochs 1 to {epoch} are saved" in output
 
 
 PROGRAM = """
@@ -98,7 +99,7 @@ def test_an_interrupt_before_the_last_checkpoint_names_the_epochs_that_are_saved
 ):
     """Metrics and the best checkpoint of epoch 2 are written: it is trained anew, and nothing is lost or doubled."""
     flags = run_words(folder_data, tmp_path, "--n_epochs", "2")
-    whole = main.main(parameters.read([*flags, "--savename", "Whole"]))
+    whole_run = main.main(parameters.read([*flags, "--savename", "Whole"]))
     save = checkpoint.save
 
     def interrupted(path, *args, **named):
@@ -113,10 +114,10 @@ def test_an_interrupt_before_the_last_checkpoint_names_the_epochs_that_are_saved
     assert "interrupted: epochs 1 to 1 are saved" in capsys.readouterr().out
     cut = main.main(parameters.read(["--resume_from", str(tmp_path / "folder" / "Cut")]))
     assert "after epoch 1" in capsys.readouterr().out
-    one, two = (sorted(path.name for path in run.folder.glob("checkpoint_*")) for run in (whole, cut))
-    assert one == two and whole.state["selected"] == cut.state["selected"]
-    for name in one:
-        first, second = (checkpoint.read(run.folder / name)["state_dict"] for run in (whole, cut))
+    whole_names, two = (sorted(path.name for path in run.folder.glob("checkpoint_*")) for run in (whole_run, cut))
+    assert whole_names == two and whole_run.state["selected"] == cut.state["selected"]
+    for name in whole_names:
+        first, second = (checkpoint.read(run.folder / name)["state_dict"] for run in (whole_run, cut))
         assert all(torch.equal(first[key], second[key]) for key in first)
 
 
@@ -143,19 +144,19 @@ def test_the_handler_of_sigterm():
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "a second one kills"
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
-    def own(number=None, frame=None):
+    def handler(number=None, frame=None):
         with terminable():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     seen = []
-    thread = threading.Thread(target=own)
+    thread = threading.Thread(target=handler)
     thread.start()
     thread.join(10)
     assert seen == [signal.SIG_DFL]
-    before = signal.signal(signal.SIGTERM, own)
+    before = signal.signal(signal.SIGTERM, handler)
     try:
-        own()
-        assert seen[1] is own and signal.getsignal(signal.SIGTERM) is own
+        handler()
+        assert seen[1] is handler and signal.getsignal(signal.SIGTERM) is handler
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -170,13 +171,13 @@ def test_interrupts_that_python_drops_or_a_worker_tells():
         del freed  # the interrupt is lost here
         time.sleep(30)
     killed = "DataLoader worker (pid 17) is killed by signal: "
-    for said, error in (
+    for message, error in (
         (f"{killed}Terminated. ", KeyboardInterrupt),
         (f"{killed}Killed. ", UserError),
         ("another error", RuntimeError),
     ):
         with pytest.raises(error), terminable():
-            raise RuntimeError(said)
+            raise RuntimeError(message)
 
 
 def test_flags_without_effect_are_told_once():
@@ -246,7 +247,8 @@ def test_the_table_has_val_test_train_in_this_order_and_all_of_test(first):
     assert [line.split()[0] for line in lines[2:-1]] == ["val"] * 31 + ["test"] * 31
     assert lines[-1] == "and 31 more, in the records"
     if first is not None:
-        assert lines[2 if first[0] == "val" else 33].split()[:2] == list(first)
+        number = 2 if first[0] == "val" else 33
+        assert lines[number].split()[:2] == list(first)
     short = reports.table(
         {"last": {"train": {"nmi": 0.1}, "val": {"nmi": 0.2}, "test": {"nmi": 0.3}}}, first
     ).splitlines()
@@ -265,10 +267,14 @@ def untrained_run(metric, trained, before, queries, higher=True):
 
 
 def test_a_run_below_an_untrained_network_says_so():
-    said = "training did not help: map_r on test is 0.5000, of"
+    beginning = "training did not help: map_r on test is 0.5000, of"
     for higher, before, expected in (
-        (True, {-1: 0.0, 0: 0.99991}, f"{said} the untrained network 0.9999; difference -0.4999, 95 % interval -0."),
-        (False, {-1: 0.0, 0: 0.5}, f"{said} the bare backbone 0.0000; difference +0.5000, 95 % interval +0."),
+        (
+            True,
+            {-1: 0.0, 0: 0.99991},
+            f"{beginning} the untrained network 0.9999; difference -0.4999, 95 % interval -0.",
+        ),
+        (False, {-1: 0.0, 0: 0.5}, f"{beginning} the bare backbone 0.0000; difference +0.5000, 95 % interval +0."),
     ):
         (line,) = reports.below_untrained(untrained_run("map_r", 0.5, before, 4000, higher))
         assert line.startswith(expected) and line.endswith("over 4,000 queries")
@@ -277,9 +283,9 @@ def test_a_run_below_an_untrained_network_says_so():
 
 def test_a_difference_over_few_queries_is_called_too_small_to_tell():
     before = {-1: None, 0: 0.55}
-    for queries, few in ((40, True), (4000, False), (100_000, False)):
+    for queries, is_few in ((40, True), (4000, False), (100_000, False)):
         (line,) = reports.below_untrained(untrained_run("e_recall@1", 0.5, before, queries))
-        assert f"over {queries:,} queries" in line and line.endswith("contains 0: too few queries to tell") == few
+        assert f"over {queries:,} queries" in line and line.endswith("contains 0: too few queries to tell") == is_few
     for metric in ("nmi", "map_r_macro", "e_recall@1_worst10", "dists@intra"):
         (line,) = reports.below_untrained(untrained_run(metric, 0.5, before, 40))
         assert "40 queries, and no interval" in line
@@ -314,5 +320,5 @@ def test_what_only_tries_a_training_ends_with_the_command_that_trains(trying, mo
     words = ["--dataset", "glyphs", *trying, "--savename", "my run", "--wandb_key", "SECRET"]
     monkeypatch.setattr(sys, "argv", ["main.py", *words])
     reports.propose_next(parameters.read(words), None)
-    said = capsys.readouterr().out
-    assert said == "next: python main.py --dataset glyphs --savename 'my run' --wandb_key '***'\n"
+    output = capsys.readouterr().out
+    assert output == "next: python main.py --dataset glyphs --savename 'my run' --wandb_key '***'\n"

@@ -169,7 +169,9 @@ def test_lp_of_zeros_is_finite_and_regular_face_compares_classes():
         assert value.isfinite() and x.grad.isfinite().all(), (p, power)
     x = points(6)
     units = x / x.norm(dim=1, keepdim=True)
-    expected = sum(max(units[i] @ units[k] for k in range(6) if k // 2 != i // 2) for i in range(6)) / 6
+    expected = 0
+    for i in range(6):
+        expected = expected + max(units[i] @ units[k] for k in range(6) if k // 2 != i // 2) / 6
     torch.testing.assert_close(_regularizers.regular_face(x, 2), expected)
 
 

@@ -133,7 +133,8 @@ def test_each_loss_reaches_its_own_parameters_alone():
     losses = tiny.losses(trainer, tiny.batch(LABELS))[1]
     assert set(losses) == set(trainer.LOSSES)
     names = {name for name, _ in trainer.named_parameters()}
-    generator, network = ({name for name in names if name.startswith(part)} for part in ("generator.", "network."))
+    generator = {name for name in names if name.startswith("generator.")}
+    network = {name for name in names if name.startswith("network.")}
     reached = {name: tiny.gradients(loss, trainer) for name, loss in losses.items()}
     assert all(reached[name] == generator for name in GENERATOR_LOSSES) and all(
         p.requires_grad for p in trainer.parameters()

@@ -88,7 +88,9 @@ def test_the_embedding_is_the_levels_side_by_side(arch):
     levels = []
     for layer, stage in zip(trainer.evaluated_heads.layers, stages, strict=True):
         level = stage @ layer.weight.T + layer.bias
-        levels.append(level / level.norm(dim=1, keepdim=True) if net.normalizes else level)
+        if net.normalizes:
+            level = level / level.norm(dim=1, keepdim=True)
+        levels.append(level)
         torch.testing.assert_close(outputs[f"level_{len(levels)}"], levels[-1])
     torch.testing.assert_close(outputs["embeddings"], torch.cat(levels, 1) / math.sqrt(3))
 

@@ -32,10 +32,11 @@ def cross_entropy(logits, labels, smoothing=0.0, own_share=None):
 
 def multi_margin(logits, labels, margin=1.0):
     """Of each row the sum of hinges over the other classes, by the number of classes."""
-    return [
-        sum(max(0.0, margin - row[label] + value) for c, value in enumerate(row) if c != label) / len(row)
-        for row, label in zip(logits, labels, strict=True)
-    ]
+    sums = []
+    for row, label in zip(logits, labels, strict=True):
+        hinges = [max(0.0, margin - row[label] + value) for c, value in enumerate(row) if c != label]
+        sums.append(sum(hinges) / len(row))
+    return sums
 
 
 @pytest.mark.parametrize("source", ["embeddings", "pooled"])

@@ -1,4 +1,7 @@
-"""Every trainer keeps the contract of a step's two halves; a step sums weighted losses; a user's trainer in one file; what losses see."""
+"""Every trainer keeps the contract of a step's two halves.
+
+A step sums weighted losses; a user's trainer is one file; losses see one embedding, evaluation another.
+"""
 
 import inspect
 
@@ -22,7 +25,7 @@ from utilities.words import parse_weights
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def user_trainer(tmp_path, monkeypatch):
     """The trainer of CONTRIBUTING.md in one file of the folder."""
     folder = tmp_path / "plug_ins"
     folder.mkdir()
@@ -30,14 +33,17 @@ def own(tmp_path, monkeypatch):
     monkeypatch.setattr(trainers, "__path__", [*trainers.__path__, str(folder)])
     names = type(trainers.REGISTRY).names
     caption = type(trainers.REGISTRY).caption
-    trainer_names = lambda self: sorted([*names(self), "mine"]) if self.package == "trainers" else names(self)  # noqa: E731
-    monkeypatch.setattr(type(trainers.REGISTRY), "names", trainer_names)
+
+    def with_mine(registry):
+        return sorted([*names(registry), "mine"]) if registry.package == "trainers" else names(registry)
+
+    monkeypatch.setattr(type(trainers.REGISTRY), "names", with_mine)
     monkeypatch.setattr(
         type(trainers.REGISTRY), "caption", lambda self, name: "Mine." if name == "mine" else caption(self, name)
     )
 
 
-def test_a_users_trainer_in_one_file_trains_resumes_and_is_listed(own, data, tmp_path, capsys):
+def test_a_users_trainer_in_one_file_trains_resumes_and_is_listed(user_trainer, data, tmp_path, capsys):
     """With what flags add to `super().losses`; the network rests in the first epoch."""
     flags = ["--trainer", "mine", "--memory_size", "20", "--memory_start", "0", "--embed_regularizer", "zero_mean"]
     assert ("mine", "Mine.") in parameters.listing("trainers")
@@ -188,7 +194,8 @@ def test_what_cannot_work_is_refused_in_one_line():
             tiny.trainer("intrabatch", flag, value)
 
 
-# ---------------------------------------------------------------------------------------------------- what losses see, what is evaluated
+# ----------------------------------------------------------------------------------------------------
+# what losses see, what is evaluated
 CASES = {
     "metric_only": ["--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
     "classifier": [],
@@ -202,10 +209,10 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_place_decides_what_losses_see_and_what_is_evaluated(name):
-    """A trainer with layers between embedding and loss: all losses see what they give, evaluation what is before them."""
+    """A trainer with layers between embedding and loss: all losses see their output, evaluation their input."""
     seen = []
 
-    class Behind(trainers.REGISTRY.module(name).Trainer):
+    class DoublingTrainer(trainers.REGISTRY.module(name).Trainer):
         """Losses see twice the embedding."""
 
         def named(self, embeddings, features):
@@ -217,7 +224,7 @@ def test_one_place_decides_what_losses_see_and_what_is_evaluated(name):
         name, "--loss", "margin", *CASES[name], make=lambda name, *arguments: trainers.select(name, *arguments)
     )
     torch.manual_seed(0)
-    trainer = Behind(opt, tiny.Network(), trainer.criterion).double()
+    trainer = DoublingTrainer(opt, tiny.Network(), trainer.criterion).double()
     handed = []
     criterion = trainer.criterion.forward
     trainer.criterion.forward = lambda batch, labels, **kwargs: (
@@ -228,7 +235,8 @@ def test_one_place_decides_what_losses_see_and_what_is_evaluated(name):
     plain = trainer.network(batch.images)[0]
     assert torch.equal(outputs["evaluated"], plain) and torch.equal(outputs["embeddings"], 2 * plain)
     assert torch.equal(trainer(batch.images), plain), "samplers with a memory store what is evaluated"
-    assert torch.equal(handed[-1 if name == "adversarial" else 0], 2 * plain)
+    of_batch = handed[-1] if name == "adversarial" else handed[0]
+    assert torch.equal(of_batch, 2 * plain)
     if name == "metric_only":
         torch.testing.assert_close(trainer.added_losses[0].queue.rows, 2 * plain.detach())
     if name == "adversarial":
@@ -272,7 +280,7 @@ def test_a_network_of_several_embeddings_is_trained_by_one_of_them(evaltypes, ch
         tiny.losses(trainer, tiny.batch())
 
 
-# -------------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------
 # the step's sum
 class TwoLosses(trainers.Base):
     """Sums and squares."""
@@ -299,7 +307,8 @@ def two(*flags):
 
 @pytest.mark.parametrize("weights", [[], ["sum_loss=.25"], ["sum_loss=2", "square_loss=0"]])
 def test_a_step_minimises_the_weighted_sum(weights):
-    (trainer, opt), (reference, _) = two("--loss_weights", *weights), two()
+    trainer, opt = two("--loss_weights", *weights)
+    reference, _ = two()
     step = tiny.step(opt, trainer)
     weights = parse_weights(weights)
     done = step(tiny.batch())

@@ -141,7 +141,8 @@ def test_decorrelation_loss_and_whom_it_trains_which_way():
         before = [p.detach().clone() for p in getattr(trainer, kind).parameters()]
         with torch.no_grad():
             for p in getattr(trainer, kind).parameters():
-                p.sub_(size * p.grad if p.grad is not None else 0)
+                if p.grad is not None:
+                    p.sub_(size * p.grad)
             changes[kind] = (tiny.losses(trainer, views())[1]["decorrelation_loss"] - loss).item()
             for p, old in zip(getattr(trainer, kind).parameters(), before, strict=True):
                 p.copy_(old)
@@ -165,8 +166,8 @@ def test_the_moving_average_and_the_queue():
         assert not outputs["keys"].requires_grad
         trainer.after_step()
         seen.append(outputs["keys"])
-        for name, parameter in trainer.named_parameters() if step == 0 else ():
-            if name.startswith("average."):
+        for name, parameter in trainer.named_parameters():
+            if step == 0 and name.startswith("average."):
                 torch.testing.assert_close(parameter, before[name] + 0.25)
     assert trainer.enqueued == 36 and torch.equal(trainer.queue, torch.cat([seen[2], seen[1]])), (
         "the oldest batch gave way"

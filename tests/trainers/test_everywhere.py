@@ -114,10 +114,13 @@ def flags_of(name):
 LONG = {"adversarial", "intrabatch", "unsupervised"}  # which keep nothing of their own but layers, as classifier does
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in trainers.REGISTRY.names()],
-)
+def param(name):
+    """A trainer as a parameter of a test."""
+    marks = pytest.mark.long if name in LONG else ()
+    return pytest.param(name, marks=marks)
+
+
+@pytest.fixture(scope="module", params=[param(name) for name in trainers.REGISTRY.names()])
 def trained(request, data, tmp_path_factory):
     """A finished run of each trainer, which is to the bit the one that stopped after an epoch and went on."""
     return tiny.assert_resumes(data, tmp_path_factory.mktemp(request.param), *flags_of(request.param), epochs=2)

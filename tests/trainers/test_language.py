@@ -72,7 +72,8 @@ def slow(x, labels, vectors, direction="backward", shift=1.0, temperature=1.0):
 )
 @pytest.mark.parametrize("k", [None, 3])
 def test_the_loss_is_that_of_loops(flags, how, k, tmp_path):
-    vectors = np.random.default_rng(1).standard_normal((4, 5) if k is None else (4, k, 5)).astype(np.float32)
+    shape = (4, 5) if k is None else (4, k, 5)
+    vectors = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     trainer, opt = built(file(tmp_path, vectors=vectors), *flags, "--loss_weights", "language_loss=2")
     batch = tiny.batch([0, 0, 1, 3, 3, 3])
     outputs, losses, total = tiny.step(opt, trainer).forward(batch)
@@ -129,9 +130,9 @@ def test_a_file_that_cannot_serve_is_refused_in_one_line(tmp_path):
     four = list(NAMES.values())
     vectors = np.ones((4, 3))
     (tmp_path / "text.npz").write_text("gull 1 2 3")
-    for path, message in (
-        (str(tmp_path / "gone.npz"), "not an .npz file with names"),
-        (str(tmp_path / "text.npz"), "not an .npz file with names"),
+    for make_file, message in (
+        (lambda: str(tmp_path / "gone.npz"), "not an .npz file with names"),
+        (lambda: str(tmp_path / "text.npz"), "not an .npz file with names"),
         (lambda: file(tmp_path, ["gull", "auk"], np.ones((2, 3))), "lacks 2 of 4 training classes: tern, skua"),
         (lambda: file(tmp_path, four, np.ones((3, 3))), r"4 names and vectors \(3, 3\)"),
         (lambda: file(tmp_path, four, np.array(["a"] * 4)), "not an .npz file with names"),
@@ -140,7 +141,7 @@ def test_a_file_that_cannot_serve_is_refused_in_one_line(tmp_path):
         (lambda: file(tmp_path, four, vectors * [[1], [np.nan], [1], [1]]), "a vector of tern is 0 or not finite"),
     ):
         with refused(message):
-            built(path if isinstance(path, str) else path())
+            built(make_file())
     with refused("joined to the training classes by their names"):
         built(file(tmp_path), names=None)
     with refused("this --trainer looks at no labels"):
@@ -160,7 +161,7 @@ def weights(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory):
+def few_classes(tmp_path_factory):
     return make_folder(tmp_path_factory.mktemp("few") / "things", n_classes=12, n_images=2)
 
 
@@ -178,12 +179,12 @@ def command(data, weights, out, *flags):
     return pseudo_labels.main([*words, "--out", str(out), "--top", "3", "--eval_kernels", "0", *flags])
 
 
-def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights, tmp_path, capsys):
-    path = command(few, weights, tmp_path / "plg.npz")
+def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few_classes, weights, tmp_path, capsys):
+    path = command(few_classes, weights, tmp_path / "plg.npz")
     output = capsys.readouterr().out
     assert "not the paper's text vectors" in output
     opt = parameters.read(shlex.split(output.splitlines()[-1].removeprefix("next: python main.py")))
-    assert (opt.language_vectors, opt.dataset_folder_path, opt.weights) == (str(path), str(few), None)
+    assert (opt.language_vectors, opt.dataset_folder_path, opt.weights) == (str(path), str(few_classes), None)
     with np.load(path) as arrays:
         names, indices, scores, vectors = (arrays[name] for name in ("names", "indices", "scores", "vectors"))
     network = torchvision.models.mobilenet_v3_small()
@@ -191,7 +192,7 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights
     network.eval()
     import datasets
 
-    split = datasets.select("folder", dataset_folder_path=str(few), input_size=224)["evaluation"]
+    split = datasets.select("folder", dataset_folder_path=str(few_classes), input_size=224)["evaluation"]
     mean = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
     std = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
     logits = {}
@@ -210,7 +211,7 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights
         )
     np.testing.assert_array_equal(vectors, network.classifier[-1].weight.detach().numpy()[indices])
     flags = ["--loss", "multisimilarity", "--language_vectors", str(path), "--language_delay", "1", "--chunk_size", "3"]
-    run = tiny.run(few, tmp_path / "runs", *flags, "--n_epochs", "2")
+    run = tiny.run(few_classes, tmp_path / "runs", *flags, "--n_epochs", "2")
     environment = yaml.safe_load((run.folder / "environment.yaml").read_text())
     assert environment["language_vectors_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     rows = main.RunFolder(run.folder).metrics
@@ -233,10 +234,12 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights
         )
 
 
-def test_text_vectors_are_taken_by_the_index_of_the_label(few, weights, tmp_path):
+def test_text_vectors_are_taken_by_the_index_of_the_label(few_classes, weights, tmp_path):
     vectors = np.random.default_rng(0).standard_normal((1000, 4)).astype(np.float32)
     np.savez(tmp_path / "names.npz", vectors=vectors)
-    with np.load(command(few, weights, tmp_path / "plg.npz", "--vectors", str(tmp_path / "names.npz"))) as arrays:
+    with np.load(
+        command(few_classes, weights, tmp_path / "plg.npz", "--vectors", str(tmp_path / "names.npz"))
+    ) as arrays:
         np.testing.assert_array_equal(arrays["vectors"], vectors[arrays["indices"]])
     np.savez(tmp_path / "few.npz", vectors=vectors[:9])
     for flags, message in (
@@ -248,7 +251,7 @@ def test_text_vectors_are_taken_by_the_index_of_the_label(few, weights, tmp_path
         (["--classifier", "tv:resnet18"], "its weights cannot be had"),
     ):
         with refused(message):
-            command(few, weights, tmp_path / "out.npz", *flags)
+            command(few_classes, weights, tmp_path / "out.npz", *flags)
     assert not (tmp_path / "out.npz").exists()
 
 

@@ -77,14 +77,16 @@ def slow(name, c, x, labels, share, with_anchors):
         positive = negative = 0.0
         for k, proxy in enumerate(c.proxies):
             proxy = proxy / proxy.norm()
-            to = [proxy @ v for v in points_of(None, k, x, labels, share, proxy if with_anchors else None)]
+            from_anchor = proxy if with_anchors else None
+            to = [proxy @ v for v in points_of(None, k, x, labels, share, from_anchor)]
             if to:
                 having += 1
                 positive = positive + log1p_sum([share * torch.exp(-c.alpha * (s - c.delta)) for s in to])
                 negative = negative + log1p_sum([(1 - share) * torch.exp(c.alpha * (s + c.delta)) for s in to])
         return positive / max(having, 1) + negative / len(c.proxies)
     for a, y in enumerate(labels):
-        points = points_of(a, y, x, labels, share, unit[a] if with_anchors else None)
+        from_anchor = unit[a] if with_anchors else None
+        points = points_of(a, y, x, labels, share, from_anchor)
         if name == "multisimilarity":
             total = total + slow_multisimilarity(c, [unit[a] @ v for v in points], share) / len(x)
         distances = [(unit[a] - v).norm() for v in points]
@@ -114,12 +116,10 @@ def test_the_loss_of_mixed_points_is_that_of_loops(name, labels, monkeypatch):
     monkeypatch.setattr(_pairs, "ENTRIES", 1)
     monkeypatch.setattr(_pairs, "ANCHORS", 3)  # anchors at once
     for flags in LOSSES[name]:
-        (x, y), c, share = (
-            batch_of(labels, 6, 0, torch.float64),
-            built(name, **flags),
-            torch.tensor(0.3, dtype=torch.float64),
-        )
+        x, y = batch_of(labels, 6, 0, torch.float64)
         x.requires_grad_()
+        c = built(name, **flags)
+        share = torch.tensor(0.3, dtype=torch.float64)
         for with_anchors, ours in enumerate(VALUES[name](c, torch.nn.functional.normalize(x), y, share)):
             assert_same(ours, slow(name, c, x, labels, share, bool(with_anchors)), [x, *c.parameters()])
 
@@ -156,15 +156,16 @@ def test_mixed_maps_are_pooled_and_embedded_one_by_one(name, y, monkeypatch):
     unit = torch.stack([point(image_map) for image_map in maps])
     c = built(name)
     mixed = _metrix.mixed_maps(network, {"spatial": maps}, share)
-    expected = torch.stack([torch.stack([point(share * one + (1 - share) * other) for other in maps]) for one in maps])
+    rows = []
+    for first_map in maps:
+        rows.append(torch.stack([point(share * first_map + (1 - share) * second_map) for second_map in maps]))
+    expected = torch.stack(rows)
     torch.testing.assert_close(mixed, expected)
 
     def points(anchor, label, x, labels, share, from_anchor):
-        firsts = (
-            [anchor]
-            if from_anchor is not None
-            else [p for p, other_label in enumerate(labels) if other_label == label and p != anchor]
-        )
+        firsts = [anchor]
+        if from_anchor is None:
+            firsts = [p for p, other_label in enumerate(labels) if other_label == label and p != anchor]
         return [expected[first, n] for first in firsts for n, other_label in enumerate(labels) if other_label != label]
 
     monkeypatch.setattr("tests.trainers.test_metrix.points_of", points)
@@ -211,7 +212,8 @@ def test_a_step_draws_a_share_and_which_points_are_mixed(name):
 
     added.value = watched
     chosen = []
-    for _ in range(200 if name == "contrastive" else 30):
+    steps = 200 if name == "contrastive" else 30
+    for _ in range(steps):
         loss = added.loss(trainer, outputs, batch)
         chosen.append(bool(loss == 0.4 * seen[-1][1]))
         assert loss == 0.4 * seen[-1][chosen[-1]]

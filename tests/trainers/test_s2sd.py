@@ -24,8 +24,9 @@ def divergence(student, teacher, temperature):
     """T^2 / B times the sum over rows of KL(teacher || student) of the softmax over similarities."""
     total = 0.0
     for i in range(len(student)):
-        given, wanted = (softmax([dot(rows[i], row) for row in rows], temperature) for rows in (student, teacher))
-        total += sum(p * math.log(p / q) for p, q in zip(wanted, given, strict=True))
+        student_shares = softmax([dot(student[i], row) for row in student], temperature)
+        teacher_shares = softmax([dot(teacher[i], row) for row in teacher], temperature)
+        total += sum(p * math.log(p / q) for p, q in zip(teacher_shares, student_shares, strict=True))
     return temperature**2 / len(student) * total
 
 

@@ -68,9 +68,10 @@ def test_labels_put_no_batch_together(data, tmp_path):
         batches = []
         for labels in (lambda i: i // 10, lambda i: i % 3):
             dataset.image_list = [(path, labels(i)) for i, (path, _) in enumerate(dataset.image_list)]
-            dataset.image_dict = {
-                c: [[p, i] for i, (p, label) in enumerate(dataset.image_list) if label == c] for c in range(3)
-            }
+            dataset.image_dict = {c: [] for c in range(3)}
+            for i, (path, label) in enumerate(dataset.image_list):
+                if label in dataset.image_dict:
+                    dataset.image_dict[label].append([path, i])
             torch.manual_seed(5)
             batches.append(list(datasampler.for_training(opt, dataset, by_class=False)))
         assert batches[0] == batches[1] and max(map(max, batches[0])) > 20, sampler

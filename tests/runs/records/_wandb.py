@@ -35,7 +35,7 @@ class Offline(NamedTuple):
     config: dict
     history: dict
     summary: dict
-    about: object
+    metadata: object
     metrics: dict
     artifacts: dict
 
@@ -61,7 +61,7 @@ def offline_runs(folder):
                 run.artifacts.setdefault(artifact.type, []).append(artifact)
             if record.HasField("run"):
                 run.config.update(_nested(record.run.config.update))
-                run = run._replace(identity=record.run.run_id, about=record.run)
+                run = run._replace(identity=record.run.run_id, metadata=record.run)
         runs.append(run)
     return runs
 
@@ -71,5 +71,5 @@ def read_back(folder):
     start.
     """
     runs = offline_runs(folder)
-    assert all(run.about.run_group == "G" and run.about.project == "P" for run in runs)
+    assert all(run.metadata.run_group == "G" and run.metadata.project == "P" for run in runs)
     return [(run.identity, run.config, run.history, run.summary) for run in runs]

@@ -1,6 +1,7 @@
 """Damaged records: renamed, never deleted, said in one line, and the run goes on."""
 
 import contextlib
+import functools
 import io
 import os
 import shutil
@@ -55,21 +56,25 @@ def goes_on(folder, name, change):
     for epoch in (1, 2):
         write(FILES[name](folder), epoch)
     change(path)
-    changed = next(there for there in (path.parent, path) if there.is_file() or there == path)
+    changed = next(
+        place_of_change
+        for place_of_change in (path.parent, path)
+        if place_of_change.is_file() or place_of_change == path
+    )
     content = changed.read_bytes() if changed.is_file() else None
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
         sink = FILES[name](folder)
         sink.cut(1, 3)
         write(sink, 2)
     aside = changed.with_name(f"{changed.name}.damaged")
-    assert 2 in epochs(path) and said.getvalue().count("\n") == os.path.lexists(aside)
+    assert 2 in epochs(path) and output.getvalue().count("\n") == os.path.lexists(aside)
     if os.path.lexists(aside):
         assert epochs(path) == {2} and (aside.is_dir() if content is None else aside.read_bytes() == content)
         assert (
-            f"{changed} is damaged (" in said.getvalue()
-            and f"it is now {aside.name}, and the run goes on" in said.getvalue()
+            f"{changed} is damaged (" in output.getvalue()
+            and f"it is now {aside.name}, and the run goes on" in output.getvalue()
         )
-    return said.getvalue()
+    return output.getvalue()
 
 
 def a_folder(path):
@@ -91,11 +96,12 @@ def noise(path):
 @given(st.sampled_from(sorted(FILES)), st.sampled_from(["cut", "flipped"]), st.floats(0, 0.99))
 def test_a_run_goes_on_after_a_file_that_was_cut_or_has_flipped_bits(name, kind, at):
     def change(path):
-        whole = path.read_bytes()
-        place = int(len(whole) * at)
+        content = path.read_bytes()
+        place = int(len(content) * at)
         # SQLite has no checksums: a flipped byte may give another number that is sound
-        keep = kind == "cut" or name == "metrics.db"
-        path.write_bytes(whole[:place] if keep else whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        is_cut = kind == "cut" or name == "metrics.db"
+        tail = b"" if is_cut else bytes([content[place] ^ 0x55]) + content[place + 1 :]
+        path.write_bytes(content[:place] + tail)
 
     with tempfile.TemporaryDirectory() as folder:
         goes_on(Path(folder), name, change)
@@ -103,7 +109,10 @@ def test_a_run_goes_on_after_a_file_that_was_cut_or_has_flipped_bits(name, kind,
 
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_no_file_is_set_aside(tmp_path, name):
-    for change in (a_folder, noise, *[a_file_for_its_folder] * ("/" in name)):
+    changes = [a_folder, noise]
+    if "/" in name:
+        changes.append(a_file_for_its_folder)
+    for change in changes:
         (tmp_path / change.__name__).mkdir()
         assert goes_on(tmp_path / change.__name__, name, change) or (name.endswith(".npz") and change is noise)
 
@@ -117,8 +126,8 @@ def overwritten(path):
 METRICS = b"epoch,split,metric,value\n1,test,nmi,0.5\n"
 KNOWN = [  # what a check of its own finds
     *(
-        ("CSV_Logs/metrics.csv", content, why)
-        for content, why in (
+        ("CSV_Logs/metrics.csv", content, reason)
+        for content, reason in (
             (b"1,test,nmi,0.5\n2,test,nmi,0.5\n", "header"),
             (b"epoch,split,metric\n1,test,nmi\n", "header"),
             (b"", "header"),
@@ -142,14 +151,12 @@ KNOWN = [  # what a check of its own finds
 
 
 def test_what_a_file_of_the_right_kind_may_not_hold(tmp_path):
-    for number, (name, change, why) in enumerate(KNOWN):
+    for number, (name, change, reason) in enumerate(KNOWN):
         (tmp_path / str(number)).mkdir()
-        said = goes_on(
-            tmp_path / str(number),
-            name,
-            change if callable(change) else lambda path, content=change: path.write_bytes(content),
-        )
-        assert said and why in said, (name, why, said)
+        if not callable(change):
+            change = functools.partial(Path.write_bytes, data=change)
+        output = goes_on(tmp_path / str(number), name, change)
+        assert output and reason in output, (name, reason, output)
 
 
 @pytest.mark.parametrize("ending", ["-journal", "-wal"])

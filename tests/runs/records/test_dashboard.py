@@ -26,7 +26,7 @@ from utilities import load_run
 RECORDS = [*(word for word in SHORT_RUN if word != "--no_records"), "--eval_size_of_tsne", "0"]
 
 
-def pictures(folder, *about):
+def pictures(folder, *flags):
     """Two pictures of an epoch: drawing all takes longer than the rest."""
     return [write_image(folder / f"{name}.png", seed) for seed, name in enumerate(("sample_recoveries", "distances"))]
 
@@ -81,7 +81,9 @@ def recorded(request, folder_data, tmp_path_factory):
 def test_a_resumed_run_is_one_run(recorded):
     folder, runs, _ = recorded
     assert len(runs) == 2 and {run.identity for run in runs} == {(folder / "wandb" / "run_id.txt").read_text()}
-    assert {(run.about.display_name, run.about.run_group, run.about.project) for run in runs} == {("G_s3", "G", "P")}
+    assert {(run.metadata.display_name, run.metadata.run_group, run.metadata.project) for run in runs} == {
+        ("G_s3", "G", "P")
+    }
     steps = [step for run in runs for step in run.history]
     assert steps == sorted(set(steps)), "W&B drops what does not come in order"
     assert [{row["epoch"] for row in run.history.values()} for run in runs] == [{1}, {2}]
@@ -120,31 +122,32 @@ def test_panels_are_of_a_split_and_counters_and_doubled_names_have_none(recorded
     }
     logged -= {"epoch", "batch/step"}
     defined = {key: definition_of(key, first.metrics) for key in logged}
-    assert all(
-        one.step_metric == ("batch/step" if key.startswith("batch/") else "epoch") for key, one in defined.items()
-    )
+    for key, panel in defined.items():
+        x_axis = "batch/step" if key.startswith("batch/") else "epoch"
+        assert panel.step_metric == x_axis, key
     with (folder / "CSV_Logs" / "metrics.csv").open(newline="") as file:
         recorded_here = {f"{row['split']}/{row['metric']}" for row in csv.DictReader(file)}
-    drawn = {key for key, one in defined.items() if not one.options.hidden}
+    drawn_names = {key for key, panel in defined.items() if not panel.options.hidden}
     sections = {}
-    for key in drawn:  # W&B's sections: what stands before the first slash
+    for key in drawn_names:  # W&B's sections: what stands before the first slash
         sections.setdefault(key.partition("/")[0], set()).add(key)
-    assert set(sections) == {"train", "test", "batch", "pictures"} and "batch/loss" in drawn
+    assert set(sections) == {"train", "test", "batch", "pictures"} and "batch/loss" in drawn_names
     assert recorded_here <= sections["train"] | sections["test"]
-    hidden = logged - drawn
+    hidden = logged - drawn_names
     assert all(re.fullmatch(r"(Test|Train|Model Grad): [\w.@+-]+(: .+)?", key) for key in hidden)
     if names == "plain":
         assert not hidden
-    for row in first.history.values() if names == "both" else ():  # each value under both names
-        values = [sorted(value for key, value in row.items() if key in of) for of in (recorded_here, hidden)]
-        assert values[0] == values[1]
+    if names == "both":
+        for row in first.history.values():  # each value under both names
+            plain_values = sorted(value for key, value in row.items() if key in recorded_here)
+            assert plain_values == sorted(value for key, value in row.items() if key in hidden)
 
 
 def test_each_picture_is_sent_once(recorded):
     """As an image of its epoch: no artifact and no table holds it again."""
     folder, runs, _ = recorded
-    drawn = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.png")}
-    assert set(drawn) == {"sample_recoveries", "distances"}
+    pictures_of_run = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.png")}
+    assert set(pictures_of_run) == {"sample_recoveries", "distances"}
     for run, offline in zip(runs, sorted(folder.glob("wandb/offline-run-*")), strict=True):
         logged = [
             (key.split("/")[1], value)
@@ -152,9 +155,9 @@ def test_each_picture_is_sent_once(recorded):
             for key, value in row.items()
             if re.fullmatch("pictures/.*/sha256", key)
         ]
-        assert sorted(logged) == sorted(drawn.items()), "one image a name and epoch"
+        assert sorted(logged) == sorted(pictures_of_run.items()), "one image a name and epoch"
         assert sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in offline.rglob("*.png")) == sorted(
-            drawn.values()
+            pictures_of_run.values()
         )
         assert "run_table" not in run.artifacts
 
@@ -168,9 +171,10 @@ def test_the_selected_checkpoint_is_an_artifact_from_which_load_run_reads(record
         "selected",
         f"epoch_{selected['epoch']}",
     }
-    about = json.loads(model.metadata)
+    metadata = json.loads(model.metadata)
     assert (
-        about["selected/rule"] == model.description == selected["rule"] and about["selected/epoch"] == selected["epoch"]
+        metadata["selected/rule"] == model.description == selected["rule"]
+        and metadata["selected/epoch"] == selected["epoch"]
     )
     for entry in model.manifest.contents:  # as `artifact.download()` lays them
         shutil.copy(entry.local_path, tmp_path / entry.path)

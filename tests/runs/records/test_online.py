@@ -32,15 +32,15 @@ def test_a_failing_service_is_reported_once_and_stops_nothing(capsys):
     assert capsys.readouterr().out.count("no route to host") == 1
 
 
-def offline_options(**more):
-    about = {
+def offline_options(**changes):
+    defaults = {
         "project": "P",
         "group": "G",
         "online_names": "icml",
         "evaltypes": ["discriminative"],
         "log_artifacts": False,
     }
-    flags = {"wandb_key": None, "comet_api_key": None, "lr": 0.1, "seed": 0, **about, **more}
+    flags = {"wandb_key": None, "comet_api_key": None, "lr": 0.1, "seed": 0, **defaults, **changes}
     return Options(flags, Roles(lr=METHOD, seed=METHOD, wandb_key=CONTROL, comet_api_key=CONTROL, weights=METHOD))
 
 
@@ -76,15 +76,17 @@ def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, comet, key):
     )
     assert [start[2][name] for name in collects] == [False] * len(collects), "the command line may hold a key"
     assert start[2].get("api_key") == key and ("offline" in capsys.readouterr().out) == (key is None)
-    said = {name: [(args, kwargs) for called, args, kwargs in comet if called == name] for name, _, _ in comet}
-    assert said["log_parameters"] == [(({"lr": 0.1, "seed": 0},), {})], "the flags, and no key"
-    assert said["set_name"] == [((tmp_path.name,), {})] and said["add_tag"] == [(("G",), {})]
-    metrics = {(args[0], kwargs["step"]): (args[1], kwargs["epoch"]) for args, kwargs in said["log_metric"]}
+    calls = {}
+    for name, args, kwargs in comet:
+        calls.setdefault(name, []).append((args, kwargs))
+    assert calls["log_parameters"] == [(({"lr": 0.1, "seed": 0},), {})], "the flags, and no key"
+    assert calls["set_name"] == [((tmp_path.name,), {})] and calls["add_tag"] == [(("G",), {})]
+    metrics = {(args[0], kwargs["step"]): (args[1], kwargs["epoch"]) for args, kwargs in calls["log_metric"]}
     assert metrics["Test: discriminative_e_recall: e_recall@2", 0] == (0.2, 1)
     assert metrics["batch/miner/tuples", 2] == (1 / 3, 1) and len(metrics) == 8
     assert (
-        said["log_histogram_3d"][0][1]["name"] == "Test: discriminative_rho_spectrum: rho_spectrum@0"
-        and len(said["log_image"]) == len(said["end"]) == 1
+        calls["log_histogram_3d"][0][1]["name"] == "Test: discriminative_rho_spectrum: rho_spectrum@0"
+        and len(calls["log_image"]) == len(calls["end"]) == 1
     )
 
 
@@ -145,32 +147,32 @@ def test_a_service_that_hangs_keeps_nobody_waiting(capsys, stuck_in):
 
 @pytest.mark.parametrize("trained", [29.9, 500], ids=["a short run", "a run longer than the service may take"])
 def test_a_service_that_never_opens_is_waited_for_from_its_start(monkeypatch, capsys, trained):
-    now = [0.0]
+    clock = [0.0]
     monkeypatch.setattr(
-        online, "time", types.SimpleNamespace(monotonic=lambda: now[0])
+        online, "time", types.SimpleNamespace(monotonic=lambda: clock[0])
     )  # real time is only what is waited
     sink = online.Background(threading.Event().wait, open_within=0, given_up_after=30, close_within=60)
-    now[0] = trained
+    clock[0] = trained
     closing = time.monotonic()
     sink.close()
     waited = time.monotonic() - closing
     assert (waited >= 0.09 or trained > 30) and waited < 15, "what is left of its time, not as long as one that opened"
-    said = capsys.readouterr().out
-    assert said.count("\n") == 1 and "did not open within 30 s: given up" in said
+    output = capsys.readouterr().out
+    assert output.count("\n") == 1 and "did not open within 30 s: given up" in output
 
 
 @pytest.mark.parametrize("opens", ["at once", "while the run closes"])
 def test_a_service_that_opened_has_time_to_take_everything(monkeypatch, capsys, opens):
-    asked = []
+    waits = []
     closing = threading.Event()
     services = []
 
     def clock():
         """The time of the start, then of the closing; once opened, later than the service may take to open."""
-        asked.append(True)
-        if len(asked) == 2:
+        waits.append(True)
+        if len(waits) == 2:
             closing.set()
-        return 1000.0 if opens == "at once" and len(asked) > 1 else 0.0
+        return 1000.0 if opens == "at once" and len(waits) > 1 else 0.0
 
     def wait(place, service):
         services.append(service)
@@ -179,9 +181,8 @@ def test_a_service_that_opened_has_time_to_take_everything(monkeypatch, capsys, 
         time.sleep(0.3 * (place == "write"))
 
     monkeypatch.setattr(online, "time", types.SimpleNamespace(monotonic=clock))
-    sink = online.Background(
-        lambda: Service(wait), open_within=30 if opens == "at once" else 0, given_up_after=20, close_within=30
-    )
+    open_within = 30 if opens == "at once" else 0
+    sink = online.Background(lambda: Service(wait), open_within=open_within, given_up_after=20, close_within=30)
     sink.write(rows(1))
     sink.close()
     assert services[0].taken == [1] and capsys.readouterr().out == ""
@@ -190,11 +191,11 @@ def test_a_service_that_opened_has_time_to_take_everything(monkeypatch, capsys, 
 def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
     monkeypatch.setattr(online, "MOST_WAITING", 3)
     released = threading.Event()
-    taken = []
+    received = []
     sink = online.Background(
         lambda: (
             released.wait(30)
-            and types.SimpleNamespace(write=lambda rows: taken.append(rows[0].epoch), close=lambda: None)
+            and types.SimpleNamespace(write=lambda rows: received.append(rows[0].epoch), close=lambda: None)
         ),
         open_within=0,
         given_up_after=10,
@@ -207,7 +208,7 @@ def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
     while not sink._calls.empty():
         time.sleep(0.01)
     sink.close()
-    assert not sink._thread.is_alive() and taken == [1, 2, 3]
+    assert not sink._thread.is_alive() and received == [1, 2, 3]
 
 
 @pytest.mark.parametrize("names", ["both", *(pytest.param(name, marks=pytest.mark.long) for name in ("icml", "plain"))])
@@ -260,18 +261,20 @@ def test_wandb_holds_rows_batches_spectra_and_what_is_selected_under_the_names_a
 def test_no_two_patterns_fit_one_name(names):
     """W&B goes through its patterns in any order: a batch's value would go by epoch now and then."""
     defined = {}
-    online._define_panels(types.SimpleNamespace(define_metric=lambda name, **more: defined.update({name: more})), names)
+    online._define_panels(
+        types.SimpleNamespace(define_metric=lambda name, **options: defined.update({name: options})), names
+    )
     assert all("*" not in name[:-1] for name in defined)
     patterns = [name[:-1] for name in defined if name.endswith("*")]
     assert not any(a != b and a.startswith(b) for a in patterns for b in patterns) and "" not in patterns
-    hidden = {name for name, more in defined.items() if more.get("hidden")}
+    hidden = {name for name, options in defined.items() if options.get("hidden")}
     assert hidden - {"epoch", "batch/step"} == (
         {"Train: *", "Val: *", "Test: *", "Model Grad: *"} if names == "both" else set()
     )
 
 
 def test_comet_which_hides_nothing_takes_each_value_once(tmp_path, comet):
-    given = {}
+    settings = {}
     for names in ("both", "icml", "plain"):
         comet.clear()
         sink = online.online_sink(
@@ -280,11 +283,11 @@ def test_comet_which_hides_nothing_takes_each_value_once(tmp_path, comet):
         sink.write(rows(1))
         sink.arrays(1, "test", {"rho_spectrum@0": np.arange(3.0)})
         sink.close()
-        given[names] = [args[0] for name, args, _ in comet if name == "log_metric"]
-        given[names] += [kwargs["name"] for name, _, kwargs in comet if name == "log_histogram_3d"]
-    assert given["both"] == given["icml"] and all(": " in name for name in given["icml"])
-    assert len(given["plain"]) == len(given["icml"]) and all(
-        "/" in name and ": " not in name for name in given["plain"]
+        settings[names] = [args[0] for name, args, _ in comet if name == "log_metric"]
+        settings[names] += [kwargs["name"] for name, _, kwargs in comet if name == "log_histogram_3d"]
+    assert settings["both"] == settings["icml"] and all(": " in name for name in settings["icml"])
+    assert len(settings["plain"]) == len(settings["icml"]) and all(
+        "/" in name and ": " not in name for name in settings["plain"]
     )
 
 

@@ -29,15 +29,15 @@ def test_scalars_histograms_and_pictures_read_back_and_are_cut(tmp_path):
         sink.write(rows(epoch))
         sink.arrays(epoch, "train", {"rho_spectrum@0": np.linspace(0, 1, 8)})
     sink.close()
-    again = EventFiles(tmp_path)
-    again.cut(2)
-    again.write(rows(3))
-    again.picture(3, "sample_recoveries", picture)
-    again.close()
-    found = events(tmp_path / "tensorboard")
-    assert [(e.step, round(e.value, 6)) for e in found.Scalars("test/e_recall@1")] == [(1, 0.1), (2, 0.2), (3, 0.3)]
-    assert found.Tags()["histograms"] == ["train/rho_spectrum@0"]
-    (image,) = found.Images("pictures/sample_recoveries")
+    reopened = EventFiles(tmp_path)
+    reopened.cut(2)
+    reopened.write(rows(3))
+    reopened.picture(3, "sample_recoveries", picture)
+    reopened.close()
+    recorded = events(tmp_path / "tensorboard")
+    assert [(e.step, round(e.value, 6)) for e in recorded.Scalars("test/e_recall@1")] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert recorded.Tags()["histograms"] == ["train/rho_spectrum@0"]
+    (image,) = recorded.Images("pictures/sample_recoveries")
     assert (image.step, image.width, image.height) == (3, 40, 30)
     read_again = Image.open(io.BytesIO(image.encoded_image_string)).convert("RGB")
     assert np.array_equal(np.asarray(read_again), np.asarray(Image.open(picture).convert("RGB"))), (
@@ -61,13 +61,13 @@ def test_batches_have_a_file_a_table_and_curves_of_their_own_and_are_cut(tmp_pat
             sink.write_batches(batch_rows(epoch, steps))
             sink.write(rows(epoch))
         sink.close()
-    again = batch_rows(3, (8,))
+    rows_again = batch_rows(3, (8,))
     for sink in [kind(tmp_path) for kind in kinds]:
         sink.cut(2, 6)
-        sink.write_batches(again)
+        sink.write_batches(rows_again)
         sink.write(rows(3))
         sink.close()
-    expected = [tuple(row) for row in batch_rows(1, BATCHES[1]) + batch_rows(2, BATCHES[2]) + again]
+    expected = [tuple(row) for row in batch_rows(1, BATCHES[1]) + batch_rows(2, BATCHES[2]) + rows_again]
     got = [
         (int(r["epoch"]), int(r["step"]), r["name"], float(r["value"]))
         for r in read(tmp_path / "CSV_Logs" / "batches.csv")
