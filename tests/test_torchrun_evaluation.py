@@ -15,7 +15,6 @@ import evaluation
 import metrics
 from engine.ranks import Ranks
 from engine.runtime import Runtime
-from evaluation import __main__ as command
 from metrics import _kmeans, _space
 from metrics.neighbours import rerank as reranking
 from metrics.neighbours import search as searching
@@ -23,6 +22,7 @@ from metrics.neighbours.search import Limits
 from tests.kit.plain_metrics import random_lists, random_space
 from tests.kit.processes import LoneRank, one_process, spawned
 from tests.kit.splits import Network, made_splits, options
+from tools import measure as command
 from utilities.errors import NotFinite
 from utilities.hyperbolic import Ball
 from utilities.processes import Alone
