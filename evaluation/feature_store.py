@@ -34,11 +34,11 @@ def digest(about: dict) -> str:
 
 def hash_of(state: dict) -> str:
     """SHA-256 of a state dict: names, types, shapes and bytes."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for name, tensor in sorted(state.items()):
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        checksum.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        checksum.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return checksum.hexdigest()
 
 
 def images_of(dataset) -> dict:
@@ -87,10 +87,11 @@ class Store:
         try:
             with parsing(self.path(part)):
                 features, seconds, device = read_arrays(self.path(part), Shard._fields).values()
-                found = Shard(features, float(seconds), str(device)) if features.ndim == 2 else None
+                shard = Shard(features, float(seconds), str(device))
         except Unreadable:
             return None
-        return found if found is not None and len(found.features) == part.stop - part.start else None
+        is_whole = features.ndim == 2 and len(features) == part.stop - part.start
+        return shard if is_whole else None
 
     def read(self) -> tuple[np.ndarray, float, set[str]] | None:
         """Features `(N, D)` float32, the seconds that they took, on which devices; None unless all are there."""
@@ -119,11 +120,11 @@ class Store:
                         f"{part.stop - 1}: take --precision float32"
                     )
                 with np.errstate(over="ignore"):
-                    kept = features.astype(self.dtype)
-                if not np.isfinite(kept).all():
+                    stored = features.astype(self.dtype)
+                if not np.isfinite(stored).all():
                     raise NotFinite(
                         f"--feature_type {self.dtype}: features of {self.about.get('name')} exceed its range: "
                         "take float32"
                     )
-                write_npz(self.path(part), dict(features=kept, seconds=seconds, device=device))
+                write_npz(self.path(part), dict(features=stored, seconds=seconds, device=device))
             done(part.stop - part.start)

@@ -18,9 +18,10 @@ def votes(similarities: np.ndarray, classes: np.ndarray, n_classes: int) -> np.n
     Args:
         similarities: `(Q, k)` cosines; -inf where there are fewer neighbours. classes: `(Q, k)`, from 0.
     """
-    found = np.zeros((len(classes), n_classes))
-    np.add.at(found, (np.arange(len(classes))[:, None], classes), np.exp(similarities / TEMPERATURE))
-    return found
+    sums = np.zeros((len(classes), n_classes))
+    queries = np.arange(len(classes))[:, None]
+    np.add.at(sums, (queries, classes), np.exp(similarities / TEMPERATURE))
+    return sums
 
 
 def accuracies(space: metrics.EmbeddingSpace, counts=COUNTS) -> dict[int, float]:
@@ -36,13 +37,14 @@ def accuracies(space: metrics.EmbeddingSpace, counts=COUNTS) -> dict[int, float]
     right = dict.fromkeys(counts, 0)
     for start in range(0, space.size, BLOCK):
         rows = slice(start, start + BLOCK)
-        there = nearest[rows] >= 0
-        columns = np.where(there, nearest[rows], 0)
-        cosines = np.stack(
-            [space.references(some) @ query for some, query in zip(columns, space.queries(rows), strict=True)]
-        )
-        cosines = np.where(there, cosines, -np.inf)
+        is_neighbour = nearest[rows] >= 0
+        columns = np.where(is_neighbour, nearest[rows], 0)
+        cosines = []
+        for neighbours, query in zip(columns, space.queries(rows), strict=True):
+            cosines.append(space.references(neighbours) @ query)
+        cosines = np.where(is_neighbour, np.stack(cosines), -np.inf)
         for k in counts:
-            chosen = votes(cosines[:, :k], space.reference_labels[columns[:, :k]], n_classes).argmax(1)
-            right[k] += int((chosen == space.labels[rows]).sum())
+            classes = space.reference_labels[columns[:, :k]]
+            predicted = votes(cosines[:, :k], classes, n_classes).argmax(1)
+            right[k] += int((predicted == space.labels[rows]).sum())
     return {k: number / space.size for k, number in right.items()}
