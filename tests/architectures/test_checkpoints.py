@@ -14,8 +14,9 @@ import torchvision
 
 from architectures import _checkpoints, _weights
 from runs import checkpoint
-from tests.architectures import made
-from tests.architectures.made import assert_same, refused, saved
+from tests.architectures import networks
+from tests.architectures.networks import assert_same, saved
+from tests.kit.refusals import refused
 from utilities import pickles
 
 NAME = "shufflenet_v2_x0_5"
@@ -26,7 +27,7 @@ class Settings(dict):
 
 
 def select(path, name=NAME, **flags):
-    return made.select(name, not_pretrained=False, weights=path, **flags)
+    return networks.select(name, not_pretrained=False, weights=path, **flags)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +172,7 @@ def test_files_without_a_prefix_say_nothing(states, tmp_path, capsys):
 
 
 def test_a_backbone_with_nothing_behind_it_is_no_whole_network(tmp_path, capsys):
-    state = made.select("conv4").backbone.state_dict()
+    state = networks.select("conv4").backbone.state_dict()
     content = {"student": put("backbone.", state), "teacher": put("backbone.", state) | HEAD}
     assert_same(
         select(saved(content, tmp_path / "dino.pth"), "conv4", weights_prefix="student").backbone.state_dict(), state
@@ -204,7 +205,7 @@ def test_sequential_children_and_chunks_of_blocks_have_the_backbones_names(tmp_p
         select(path, "resnet18").backbone.state_dict(),
         {key: value for key, value in resnet.state_dict().items() if not key.startswith("fc.")},
     )
-    expected = made.select("timm:test_vit").backbone.state_dict()
+    expected = networks.select("timm:test_vit").backbone.state_dict()
     chunked = {
         key.replace("blocks.", f"blocks.{int(key.split('.')[1]) // 2}.") if key.startswith("blocks.") else key: value
         for key, value in expected.items()
@@ -285,7 +286,7 @@ def test_values_that_are_no_weights_are_refused_with_file_and_keys(states, tmp_p
     assert_same(select(sparse).backbone.state_dict(), states[0])
     half = {key: value.half() if value.is_floating_point() else value for key, value in states[0].items()}
     assert select(saved(half, tmp_path / "half.pth")).backbone.state_dict()[key].dtype == torch.float32
-    network = made.select("conv4")
+    network = networks.select("conv4")
     state = network.state_dict()
     state["last_linear.bias"] = state["last_linear.bias"] * torch.inf
     with refused("holds NaN or infinity in last_linear.bias"):
@@ -293,7 +294,7 @@ def test_values_that_are_no_weights_are_refused_with_file_and_keys(states, tmp_p
 
 
 def test_a_runs_checkpoint_with_nan_is_refused_with_file_and_key():
-    network = made.select("conv4")
+    network = networks.select("conv4")
     content = {"state_dict": {key: value.clone() for key, value in network.state_dict().items()}}
     checkpoint.restore_network("run/checkpoint.pth.tar", content, network)
     content["state_dict"]["last_linear.weight"][0, 0] = torch.nan

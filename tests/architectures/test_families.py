@@ -5,7 +5,8 @@ import torch
 import torchvision
 
 from architectures import _torchvision
-from tests.architectures.made import images, refused, saved, select
+from tests.architectures.networks import images, saved, select
+from tests.kit.refusals import refused
 
 IMAGENET_MEAN = torch.tensor([0.485, 0.456, 0.406])
 IMAGENET_STD = torch.tensor([0.229, 0.224, 0.225])

@@ -9,7 +9,8 @@ import torch
 
 import architectures
 import parameters
-from tests.architectures.made import refused, select
+from tests.architectures.networks import select
+from tests.kit.refusals import refused
 from utilities.errors import UnknownName
 
 
@@ -55,7 +56,7 @@ def test_wrong_names_are_explained():
     for name, says in WRONG.items():
         with refused(re.escape(says), UnknownName):
             architectures.check(name)
-    with refused("'2'", UnknownName):
+    with pytest.raises(UnknownName, match="'2'"):
         select("resnet50_2")
 
 

@@ -8,8 +8,9 @@ import torch
 import torchvision
 
 import architectures
-from tests.architectures.made import NORMS, images, refused, select
+from tests.architectures.networks import NORMS, images, select
 from tests.kit.documents import documented_example
+from tests.kit.refusals import refused
 
 
 @pytest.mark.parametrize("family", architectures.REGISTRY.names())

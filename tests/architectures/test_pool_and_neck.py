@@ -10,7 +10,8 @@ import trainers
 from architectures import select
 from criteria import select as criterion_of
 from engine.optimisers import parameter_groups
-from tests.architectures.made import images, refused, saved
+from tests.architectures.networks import images, saved
+from tests.kit.refusals import refused
 
 IMAGES = images(64, 4)
 

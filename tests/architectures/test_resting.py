@@ -10,20 +10,21 @@ import parameters
 from architectures import _adaptation
 from engine.optimisers import build_optimizer
 from runs import checkpoint, load_run, start_up
-from tests.architectures import made
-from tests.architectures.made import refused, saved
+from tests.architectures import networks
+from tests.architectures.networks import saved
 from tests.kit import tiny
+from tests.kit.refusals import refused
 
 TINY = "timm:test_vit"  # six blocks of width 64
 
 
 def select(name=TINY, **flags):
     crop_size = 64 if "resnet" in name else 32
-    return made.select(name, **{"crop_size": crop_size, **flags})
+    return networks.select(name, **{"crop_size": crop_size, **flags})
 
 
 def images(size=32, count=3):
-    return made.images(size, count)
+    return networks.images(size, count)
 
 
 def stirred(network):
@@ -92,7 +93,7 @@ def test_the_start_of_prompts_is_xaviers_normal_of_all_n():
     assert abs(rows.std().item() - 0.03077) < 0.0006 and abs(rows.mean().item()) < 0.0012
     torch.manual_seed(0)
     plain = select("timm:vit_tiny_patch16_224")
-    made.assert_same(
+    networks.assert_same(
         plain.state_dict(), {key: value for key, value in network.state_dict().items() if not key.endswith("prompts")}
     )
 
@@ -250,7 +251,7 @@ def test_files_with_updates_are_read_merged_and_files_with_prompts_need_their_fl
             select(not_pretrained=False, **flags)
     plain = select().backbone.state_dict()
     state = select(weights=saved(plain, tmp_path / "bare.pth"), not_pretrained=False, prompts=2).backbone.state_dict()
-    made.assert_same(plain, {key: value for key, value in state.items() if not key.endswith("prompts")})
+    networks.assert_same(plain, {key: value for key, value in state.items() if not key.endswith("prompts")})
 
 
 def test_what_cannot_be_is_one_line():

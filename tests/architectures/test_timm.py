@@ -11,7 +11,8 @@ import architectures
 import datasets
 import parameters
 from architectures import _timm
-from tests.architectures.made import assert_same, images, refused, saved, select
+from tests.architectures.networks import assert_same, images, saved, select
+from tests.kit.refusals import refused
 
 TINY = "timm:test_vit"
 VIT = "timm:vit_tiny_patch16_224"

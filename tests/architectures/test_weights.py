@@ -9,12 +9,13 @@ import torch
 import torchvision
 
 from architectures import _torchvision, _weights
-from tests.architectures import made
-from tests.architectures.made import assert_same, refused, saved
+from tests.architectures import networks
+from tests.architectures.networks import assert_same, saved
+from tests.kit.refusals import refused
 
 
 def select(name, **flags):
-    return made.select(name, **{"not_pretrained": False, **flags})
+    return networks.select(name, **{"not_pretrained": False, **flags})
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,8 @@
-"""Networks and images for the tests of architectures, and what they refuse."""
+"""Networks, images and files of weights for the tests of architectures."""
 
-import contextlib
-
-import pytest
 import torch
 
 import architectures
-from utilities.errors import UserError
 
 NORMS = torch.nn.modules.batchnorm._BatchNorm
 
@@ -28,11 +24,3 @@ def saved(content, path):
 def assert_same(first, second):
     assert first.keys() == second.keys()
     assert all(torch.equal(value, second[key]) for key, value in first.items())
-
-
-@contextlib.contextmanager
-def refused(match, kind=UserError):
-    """An error of one line."""
-    with pytest.raises(kind, match=match) as caught:
-        yield
-    assert "\n" not in str(caught.value), caught.value
