@@ -140,11 +140,6 @@ def _without_prompts(block: torch.nn.Module, inputs: tuple, tokens: torch.Tensor
     return tokens[:, block.prompts.shape[1] :]
 
 
-def prompt_counts(backbone: torch.nn.Module) -> list[int]:
-    """The number of prompts of each block that has some, in order."""
-    return [parameter.shape[1] for name, parameter in backbone.named_parameters() if name.endswith(f".{PROMPTS}")]
-
-
 def first_blocks(network, count: int) -> Resting:
     """The parts that --freeze_blocks leaves untrained: patch embedding, first `count` blocks, the layers after each.
 

@@ -55,6 +55,11 @@ def test_updates_start_at_nothing_and_merge_into_equal_weights():
     assert torch.equal(merged(images())[0], embeddings) and all(p.requires_grad for p in merged.parameters())
 
 
+def prompt_counts(backbone):
+    """The number of prompts of each block that has some, in order."""
+    return [parameter.shape[1] for name, parameter in backbone.named_parameters() if name.endswith(".prompts")]
+
+
 def slow_pooled(network, pictures, counts):
     """The pooled features of one image at a time, block by block, with the block's prompts before its sequence."""
     backbone = network.backbone
@@ -79,7 +84,7 @@ def slow_pooled(network, pictures, counts):
 )
 def test_each_block_sees_its_own_prompts(flags, counts):
     network = select(**flags).double().eval()
-    assert _adaptation.prompt_counts(network.backbone) == [count for count in counts if count]
+    assert prompt_counts(network.backbone) == [count for count in counts if count]
     torch.testing.assert_close(
         network(images())[1]["pooled"], slow_pooled(network, images(), counts), rtol=1e-10, atol=1e-10
     )
