@@ -4,10 +4,12 @@ options/composition.py adds files and saved runs, over which the command line wi
 cannot work.
 
 Where a flag is declared:
-  here                      flags of the run as a whole: schedule, optimiser, evaluation, records, resume
-  utilities/flags.py        flags that plug-ins of several folders read: --bs, --lr, --embed_dim, --loss, --batch_mining …
-  <folder>/_<helper>.py     flags that several plug-ins of one folder read: image sizes, weights of networks, storages of samplers
-  <folder>/<plug-in>.py     a plug-in's own, with its name in front: --loss_<name>_…, --miner_<name>_…, --data_…, --<trainer>_…, --<data set>_…
+  here                    flags of the run as a whole: schedule, optimiser, evaluation, records, resume
+  utilities/flags.py      flags that plug-ins of several folders read: --bs, --lr, --embed_dim, --loss, --batch_mining …
+  <folder>/_<helper>.py   flags that several plug-ins of one folder read: image sizes, weights of networks, storages
+  <folder>/<plug-in>.py   a plug-in's own, with its name in front: --loss_<name>_…, --miner_<name>_…, --<trainer>_…
+
+Beside a declaration stand its role (utilities/roles.py) and with which other flags it acts (utilities/rules.py).
 All end up in one flat namespace, `opt`; docs/flags.md lists them. A default of None is derived in `read`; the help says
 from what.
 """

@@ -40,14 +40,7 @@ def _wrong(opt):
     yield from _mining(opt, inner)
     yield from _reduction(opt, loss)
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
-        if opt.bs % _of_a_class(opt):
-            yield (
-                f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which "
-                f"--data_sampler {opt.data_sampler} fills batches by"
-            )
-        for flag in ("loss", *inner) if opt.samples_per_class == 1 and opt.views == 1 else ():
-            if getattr(criteria.REGISTRY.module(getattr(opt, flag)), "REQUIRES_BATCHMINER", False):
-                yield f"--samples_per_class 1 leaves --{flag} {getattr(opt, flag)} without positives: it needs 2 or more"
+        yield from _classes_of_batches(opt, inner)
     for name in opt.evaluation_metrics + opt.storage_metrics:
         metrics.check(name)
     yield from _triplets(opt, inner, sampler)
@@ -58,6 +51,21 @@ def _wrong(opt):
     yield from _selection(opt)
     if opt.log_online and opt.online_backend == "comet_ml" and importlib.util.find_spec("comet_ml") is None:
         yield "--online_backend comet_ml needs the package: pip install comet_ml"
+
+
+def _classes_of_batches(opt, inner: list[str]):
+    """A sampler that groups by class fills its batches with whole classes, which have positives."""
+    if opt.bs % _of_a_class(opt):
+        yield (
+            f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which "
+            f"--data_sampler {opt.data_sampler} fills batches by"
+        )
+    if opt.samples_per_class > 1 or opt.views > 1:
+        return
+    for flag in ("loss", *inner):
+        loss = getattr(opt, flag)
+        if getattr(criteria.REGISTRY.module(loss), "REQUIRES_BATCHMINER", False):
+            yield f"--samples_per_class 1 leaves --{flag} {loss} without positives: it needs 2 or more"
 
 
 def _rates(opt):
@@ -75,7 +83,9 @@ def _selection(opt):
     """The metric that chooses the best epoch is evaluated and has one value; plateau and patience have validation
     data.
     """
-    for name in opt.storage_metrics if opt.job == "train" else ():
+    if opt.job != "train":
+        return
+    for name in opt.storage_metrics:
         if name not in opt.evaluation_metrics:
             yield (
                 f"--storage_metrics {name} is not evaluated: add it to --evaluation_metrics "
@@ -83,13 +93,12 @@ def _selection(opt):
             )
         if metrics.is_array(name):
             yield f"--storage_metrics {name} is an array: it has no best value"
-    if opt.scheduler == "plateau" and opt.job == "train" and not datasets.has_validation(opt):
+    if opt.scheduler == "plateau" and not datasets.has_validation(opt):
         yield (
             "--scheduler plateau lowers the rate by what it sees in validation, and there is none but test: add "
-            "--use_tv_split or another "
-            "--split_scheme, or take another --scheduler"
+            "--use_tv_split or another --split_scheme, or take another --scheduler"
         )
-    if opt.patience is not None and opt.job == "train" and not datasets.has_validation(opt):
+    if opt.patience is not None and not datasets.has_validation(opt):
         yield "--patience stops on validation data: add --use_tv_split or another --split_scheme"
 
 
