@@ -11,7 +11,7 @@ import main
 import parameters
 from options import composition
 from runs import idle
-from tests import builders
+from tests.kit.refusals import refused
 from utilities import roles, rules
 from utilities.errors import UserError
 from utilities.numbers import Range
@@ -123,7 +123,7 @@ def test_rules_name_flags_and_values_that_there_are():
     ],
 )
 def test_what_was_typed_and_has_no_effect_is_refused(words, message):
-    with builders.refused(message):
+    with refused(message):
         resolved(*words.split())
 
 
@@ -139,7 +139,7 @@ def test_a_files_value_without_effect_is_noted_and_so_is_a_typed_default(tmp_pat
     assert set(opt.without_effect) == {"tau", "gamma", "tv_split_perc"}
     assert "--tau 5 has no effect with --scheduler cosine: take --scheduler step, or leave --tau out" in idle.idle(opt)
     assert set(resolved("--scheduler", "cosine", "--tau", "1000").without_effect) == {"tau"}
-    with builders.refused("--gamma 0.2 has no effect"):
+    with refused("--gamma 0.2 has no effect"):
         resolved("--config", str(file), "--scheduler", "cosine", "--gamma", "0.2")
 
 
@@ -162,14 +162,14 @@ def test_an_old_run_goes_on_and_repeats_its_command(tmp_path):
         assert (opt.momentum, opt.gamma) == (0.5, 0.5), words
         assert set(opt.without_effect) - {"nesterov"} == {"momentum", "gamma"}, words
     for words in (["--evaluate", "--resume_from", str(folder)], ["--reproduce_results", str(folder)]):
-        with builders.refused("--rerank_k1 7 has no effect without --rerank k_reciprocal"):
+        with refused("--rerank_k1 7 has no effect without --rerank k_reciprocal"):
             resolved(*words, "--rerank_k1", "7")
 
 
 def test_what_acts_with_another_value_of_a_searched_flag_is_not_refused():
     words = ["--dataset", "glyphs", "--momentum", ".5"]
     assert set(composition.compose(PARSER, words, searched={"optim"}).without_effect) == {"momentum"}
-    with builders.refused("--momentum 0.5 has no effect with --optim adam"):
+    with refused("--momentum 0.5 has no effect with --optim adam"):
         composition.compose(PARSER, words, searched={"momentum", "bs"})
 
 

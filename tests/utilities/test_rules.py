@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 import criteria
-from tests.builders import refused
+from tests.kit.refusals import refused
 from utilities import rules
 from utilities.numbers import number, whole
 
