@@ -275,16 +275,16 @@ def step_parameters(parser) -> None:
         type=whole(0, 10**6),
         default=0,
         metavar="C",
-        help="images that go through the network at once: memory grows with C, not with --bs, and each step equals that of "
-        "the whole batch, but "
+        help="images that go through the network at once: memory grows with C, not with --bs, and each step equals "
+        "that of the whole batch, but "
         "for BatchNorm's batch statistics and dropout; 0, or --bs times --views and more: the whole batch at once",
     )
     group.add_argument(
         "--ema_decay",
         type=number(0, below=1),
         metavar="DECAY",
-        help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay a step, such as "
-        ".999: the average is "
+        help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay a step, "
+        "such as .999: the average is "
         "evaluated and selected, and checkpoints hold it as the network, beside the trained one (unset: none)",
     )
     group.add_argument(
@@ -391,8 +391,8 @@ def evaluation_parameters(parser) -> None:
         "--eval_kmeans_starts",
         type=whole(1, 1000),
         metavar="N",
-        help="nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 in every run: their deviation "
-        "over --seed then does "
+        help="nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 in every run: their "
+        "deviation over --seed then does "
         "not include the randomness of the clustering (unset: one start, seeded with --seed, as published)",
     )
     group.add_argument(
@@ -482,8 +482,8 @@ def evaluation_parameters(parser) -> None:
         "--eval_relevance",
         metavar="FILE",
         type=_file_of_code,
-        help="Python file with relevance(query_rows, gallery_rows) -> (q, g) from 0 to 1, of rows of a split: what is above "
-        "0 is to be found, in place of the "
+        help="Python file with relevance(query_rows, gallery_rows) -> (q, g) from 0 to 1, of rows of a split: what is "
+        "above 0 is to be found, in place of the "
         "images of the query's class. It is executed only where the command line names it; none: not that of the saved "
         "run",
     ).role = roles.CODE
@@ -504,16 +504,16 @@ def _beside_the_values(group) -> None:
     group.add_argument(
         "--dump_embeddings",
         action="store_true",
-        help="write features as they are measured, labels and paths of the best epoch to embeddings_<split>.npz in the run "
-        "folder; with "
+        help="write features as they are measured, labels and paths of the best epoch to embeddings_<split>.npz in "
+        "the run folder; with "
         "--evaluate, where it has them already, beside that evaluation's pictures; with --n_epochs 0 those of the "
         "untrained network",
     ).role = roles.RECORDS
     group.add_argument(
         "--dump_query_results",
         action="store_true",
-        help="write of each query whether its nearest neighbour is of its class (hit), its average precision among the R "
-        "nearest (ap_at_r, its "
+        help="write of each query whether its nearest neighbour is of its class (hit), its average precision among "
+        "the R nearest (ap_at_r, its "
         "term of map_r), the rank of its first hit, label and path, of the best epoch, to query_results_<split>.npz in "
         "the run folder: a few MB, "
         "by which Result_Evaluations.py compares runs query by query; otherwise as --dump_embeddings, and with "
@@ -575,8 +575,8 @@ def logging_parameters(parser) -> None:
         "--online_names",
         default="both",
         choices=["both", "icml", "plain"],
-        help="names of values at the online service; icml: `Test: discriminative_e_recall: e_recall@1`, as the ICML 2020 "
-        "pipeline and the "
+        help="names of values at the online service; icml: `Test: discriminative_e_recall: e_recall@1`, as the ICML "
+        "2020 pipeline and the "
         "files of groups; plain: `test/e_recall@1`, the names that TensorBoard and metrics.csv always have: W&B and "
         "Comet then show one section "
         "a split, and batch/ and pictures/; both: W&B keeps each value under the two, draws panels of the plain names "
@@ -586,8 +586,8 @@ def logging_parameters(parser) -> None:
     group.add_argument(
         "--log_artifacts",
         action="store_true",
-        help="with --log_online: at the end of the run its selected checkpoint goes to the service too, as an artifact of "
-        "type `model` from "
+        help="with --log_online: at the end of the run its selected checkpoint goes to the service too, as an "
+        "artifact of type `model` from "
         "which `load_run` reads (W&B) or as the model `selected` (Comet)",
     ).needs = "log_online"
     group.add_argument(
@@ -687,8 +687,8 @@ def run_parameters(parser) -> None:
         type=whole(0, 10**4),
         default=0,
         metavar="N",
-        help="time N steps, then run as many (20 at most) in torch's profiler, print the time by part with the flag that "
-        "would help first, write the trace beside "
+        help="time N steps, then run as many (20 at most) in torch's profiler, print the time by part with the flag "
+        "that would help first, write the trace beside "
         "the run's folder (<savename>_trace.json, for chrome://tracing or ui.perfetto.dev), and stop",
     )
     group.add_argument(

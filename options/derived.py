@@ -98,7 +98,7 @@ def _of_data_set(opt) -> dict:
 
 
 def _evaluation_metrics(opt) -> list[str]:
-    """The metrics, where they are unset those published for the data set; each at the prefixes of `--matryoshka` too."""
+    """The metrics, if unset those published for the data set; each at the prefixes of `--matryoshka` too."""
     names = opt.evaluation_metrics
     if names is None:
         names = list(datasets.evaluation_metrics(opt) or DEFAULT_METRICS)
