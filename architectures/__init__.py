@@ -124,9 +124,9 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
         flag.
     """
     parsed = parse(name)
-    opt = argparse.Namespace(**{"crop_size": None, **vars(REGISTRY.options(opt, **flags))})
-    if crop_size is not None:
-        opt.crop_size = crop_size
+    opt = REGISTRY.options(opt, **flags)
+    if crop_size is not None or not hasattr(opt, "crop_size"):  # a flag of the data, which other programs may lack
+        opt = argparse.Namespace(**{**vars(opt), "crop_size": crop_size})
     network = _module_of(parsed.backbone).Network(opt, parsed)
     if opt.freeze_backbone and not getattr(network, "backbone_rests", False):
         raise UserError(

@@ -206,8 +206,8 @@ def test_pictures_of_neighbours_among_which_are_distractors(tmp_path, monkeypatc
             "--source",
             str(tmp_path),
             *(
-                "--market1501_distractors --allow_partial_dataset --arch conv4_normalize --embed_dim 4 --resize_size 18 "
-                "--crop_size 16 --splits_to_eval test --kernels 0"
+                "--market1501_distractors --allow_partial_dataset --arch conv4_normalize --embed_dim 4 "
+                "--resize_size 18 --crop_size 16 --splits_to_eval test --kernels 0"
             ).split(),
         ]
     )
