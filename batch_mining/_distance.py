@@ -4,7 +4,7 @@
 
 import torch
 
-from batch_mining._miner import Miner, drawn, hard_share
+from batch_mining._miner import Miner, draw_columns, hard_share
 from utilities.reference import Reference
 from utilities.tensors import normalize, squared_distances
 from utilities.tuples import Classes, Triplets
@@ -47,7 +47,7 @@ class DistanceMiner(Miner):
         unit, units = reference.mapped(normalize, embeddings)
         squared = squared_distances(unit, units.embeddings)
         weights = self.weights(squared, reference.negatives(labels), embeddings.shape[1])
-        return classes, classes.draw_positives(), drawn(weights, classes.draw_negatives()), squared
+        return classes, classes.draw_positives(), draw_columns(weights, classes.draw_negatives()), squared
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""

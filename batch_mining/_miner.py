@@ -50,9 +50,8 @@ class Miner:
 
         Raises UserError where a user's miner takes no reference, ValueError where a reference does not fit.
         """
-        with torch.autocast(
-            batch.device.type, enabled=False
-        ):  # full precision also inside a program's `torch.autocast`
+        # Full precision, also inside a program's `torch.autocast`.
+        with torch.autocast(batch.device.type, enabled=False):
             return self._mine(raise_half(batch.detach()), labels.to(batch.device), reference, reference_labels, own)
 
     def _mine(self, batch, labels, reference, reference_labels, own):
@@ -66,14 +65,14 @@ class Miner:
         self.stats["tuples"] = torch.full((), float(number), dtype=torch.float32, device=batch.device)
         return mined
 
-    def _mine_in(self, batch: torch.Tensor, labels: torch.Tensor, *given):
+    def _mine_in(self, batch: torch.Tensor, labels: torch.Tensor, *reference_form):
         """Tuples from a reference given by the caller."""
         check_reference(self)
-        reference = Reference.build(batch, labels, *given)
+        reference = Reference.build(batch, labels, *reference_form)
         if len(reference):
             return self.mine(batch, labels, reference)
         mined = self.mine(batch, labels, reference.with_own_row())
-        return type(mined)(*(column[:0, :0] if column.ndim == 2 else column[:0] for column in mined))
+        return type(mined)(*(column[(slice(0),) * column.ndim] for column in mined))  # no row, no column
 
 
 def comparable_distances(embeddings: torch.Tensor, reference: Reference) -> torch.Tensor:
@@ -82,15 +81,18 @@ def comparable_distances(embeddings: torch.Tensor, reference: Reference) -> torc
     A matrix product may round the columns of equal rows differently, which would decide ties between duplicates. Here
     equal rows of the reference are exactly equally far from an anchor, and a row equal to the anchor is exactly 0 away.
     """
-    others = reference.embeddings
-    first = first_equal_rows(others if reference.plain else torch.cat([others, embeddings]))
-    columns = first[: len(others)]  # (M,)
-    anchors = columns if reference.plain else first[len(others) :]  # (B,)
-    distances = pairwise_distances(embeddings, others).index_select(1, columns)
+    candidates = reference.embeddings
+    if reference.plain:
+        columns = anchors = first_equal_rows(candidates)  # (M,), (B,)
+    else:
+        first = first_equal_rows(torch.cat([candidates, embeddings]))
+        columns = first[: len(candidates)]
+        anchors = first[len(candidates) :]
+    distances = pairwise_distances(embeddings, candidates).index_select(1, columns)
     return distances.masked_fill_(anchors[:, None] == columns[None, :], 0)
 
 
-def drawn(weights: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
+def draw_columns(weights: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
     """One column index per row, `(R,)`, with probability proportional to the non-negative `weights` `(R, C)`, boolean
     or float.
 

@@ -36,19 +36,22 @@ class BatchMiner(Miner):
         embeddings, reference = reference.mapped(normalize, embeddings)
         are_positive, are_negative = reference.masks(labels)
         # (P, 2); within the batch the rule is the same for (a, p) and (p, a)
-        pairs = (are_positive.triu() if reference.plain else are_positive).nonzero()
-        found = []
+        if reference.plain:
+            are_positive = are_positive.triu()
+        pairs = are_positive.nonzero()
+        triplets = []
         # in chunks: all pairs against all negatives would take O(B^3) memory where classes are large
-        for anchors, positives in (chunk.unbind(1) for chunk in pairs.split(max(1, CHUNK // len(reference)))):
+        for chunk in pairs.split(max(1, CHUNK // len(reference))):
+            anchors, positives = chunk.unbind(1)
             differences = embeddings[anchors] - reference.embeddings[positives]
             centres = (embeddings[anchors] + reference.embeddings[positives]) / 2
             from_centre = pairwise_distances(centres, reference.embeddings)  # (P, M)
             wide = differences.norm(dim=1, keepdim=True) > 2 * self.tangent * from_centre
             pair, negatives = (wide & are_negative[anchors]).nonzero().unbind(1)
-            found.append((anchors[pair], positives[pair], negatives))
+            triplets.append((anchors[pair], positives[pair], negatives))
             if reference.plain:
-                found.append((positives[pair], anchors[pair], negatives))
+                triplets.append((positives[pair], anchors[pair], negatives))
         empty = labels.new_empty(0, dtype=torch.long)
-        return Triplets(
-            *(torch.cat([empty, *parts]) for parts in zip(*found, strict=True)) if found else (empty, empty, empty)
-        )
+        if not triplets:
+            return Triplets(empty, empty, empty)
+        return Triplets(*(torch.cat([empty, *parts]) for parts in zip(*triplets, strict=True)))

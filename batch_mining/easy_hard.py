@@ -81,9 +81,9 @@ class BatchMiner(Miner):
                 negatives = negatives & (distances > _distance_of(positives, distances))
             negatives = self._negatives(distances, negatives)
         if "all" not in (self.pos, self.neg):
-            both = positives.any(1, keepdim=True) & negatives.any(1, keepdim=True)
-            positives = positives & both
-            negatives = negatives & both
+            has_pairs = positives.any(1, keepdim=True) & negatives.any(1, keepdim=True)
+            positives = positives & has_pairs
+            negatives = negatives & has_pairs
         return pairs_of_masks(positives, negatives)
 
     def _positives(self, distances: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
@@ -97,8 +97,10 @@ def _one(distances: torch.Tensor, allowed: torch.Tensor, limits: list | None, fa
     """Mask `(B, M)` of the nearest or farthest of the `allowed` `(B, M)` within the limits: at most one per row."""
     if limits is not None:
         allowed = allowed & (distances >= limits[0]) & (distances <= limits[1])
-    candidates = distances.masked_fill(~allowed, -torch.inf if farthest else torch.inf)
-    chosen = candidates.argmax(1, keepdim=True) if farthest else candidates.argmin(1, keepdim=True)
+    if farthest:
+        chosen = distances.masked_fill(~allowed, -torch.inf).argmax(1, keepdim=True)
+    else:
+        chosen = distances.masked_fill(~allowed, torch.inf).argmin(1, keepdim=True)
     return torch.zeros_like(allowed).scatter_(1, chosen, True) & allowed
 
 

@@ -27,10 +27,10 @@ class BatchMiner(Miner):
         size = len(reference)
         distances = comparable_distances(embeddings, reference)  # (B, M)
         are_positive, are_negative = reference.masks(labels)
-        numbers = torch.stack([are_positive.sum(), are_negative.sum()]).tolist()
-        kept = [max(share_of(self.percentage, number), min(number, 1)) for number in numbers]
-        farthest = distances.masked_fill(~are_positive, -torch.inf).flatten().topk(kept[0], sorted=False).indices
-        nearest = (
-            distances.masked_fill(~are_negative, torch.inf).flatten().topk(kept[1], largest=False, sorted=False).indices
-        )
+        n_pairs = torch.stack([are_positive.sum(), are_negative.sum()]).tolist()
+        n_positives, n_negatives = (max(share_of(self.percentage, n), min(n, 1)) for n in n_pairs)
+        positive_distances = distances.masked_fill(~are_positive, -torch.inf).flatten()
+        negative_distances = distances.masked_fill(~are_negative, torch.inf).flatten()
+        farthest = positive_distances.topk(n_positives, sorted=False).indices
+        nearest = negative_distances.topk(n_negatives, largest=False, sorted=False).indices
         return Pairs(farthest // size, farthest % size, nearest // size, nearest % size)

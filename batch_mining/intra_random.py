@@ -18,16 +18,16 @@ class BatchMiner(Miner):
         """B triplets, whatever the batch; none where a reference holds no image of any class of the batch."""
         classes = Classes(labels)
         partners = classes if reference.plain else Classes(labels, reference)
-        begins = (
-            classes.starts[classes.order] == classes.places
-        )  # (B,), whether a class begins at each place of the order
+        begins = classes.starts[classes.order] == classes.places  # (B,), does a class begin at this place of the order?
         begins &= partners.counts[classes.order] > 0
         numbers = begins.cumsum(0)  # (B,), 1, 1, 2, 2, ...: the class at each place
         if not reference.plain and not numbers[-1]:
             return Triplets(*labels.new_empty(3, 0).unbind(0))
-        members = classes.order[
-            torch.searchsorted(numbers, below(numbers[-1].expand(len(labels))) + 1)
-        ]  # the first of each chosen class
-        anchors, *others = below(torch.stack([classes.counts, partners.counts, partners.counts])[:, members]).unbind(0)
-        in_reference = [partners.order[partners.starts[members] + drawn] for drawn in others]
-        return Triplets(classes.order[classes.starts[members] + anchors], *in_reference)
+        chosen_numbers = below(numbers[-1].expand(len(labels))) + 1
+        members = classes.order[torch.searchsorted(numbers, chosen_numbers)]  # the first of each chosen class
+        sizes = torch.stack([classes.counts, partners.counts, partners.counts])[:, members]
+        anchor_places, positive_places, negative_places = below(sizes).unbind(0)
+        anchors = classes.order[classes.starts[members] + anchor_places]
+        positives = partners.order[partners.starts[members] + positive_places]
+        negatives = partners.order[partners.starts[members] + negative_places]
+        return Triplets(anchors, positives, negatives)

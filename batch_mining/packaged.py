@@ -47,12 +47,12 @@ def _in_reference(labels, reference: Reference, anchors, positives, negatives) -
     """The triplets whose positive and negative are in the reference, are not the anchor's own image, and fit by the
     reference's labels.
     """
-    own = reference.own[anchors]
+    own_rows = reference.own[anchors]
     positives = reference.own[positives]
     negatives = reference.own[negatives]
-    there = (positives >= 0) & (negatives >= 0) & (positives != own) & (negatives != own)
-    there &= (reference.labels[positives.clamp(min=0)] == labels[anchors]) & (
+    are_held = (positives >= 0) & (negatives >= 0) & (positives != own_rows) & (negatives != own_rows)
+    are_held &= (reference.labels[positives.clamp(min=0)] == labels[anchors]) & (
         reference.labels[negatives.clamp(min=0)] != labels[anchors]
     )
-    there = there.nonzero().squeeze(1)
-    return Triplets(anchors[there], positives[there], negatives[there])
+    are_held = are_held.nonzero().squeeze(1)
+    return Triplets(anchors[are_held], positives[are_held], negatives[are_held])

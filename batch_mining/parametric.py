@@ -2,7 +2,7 @@
 
 import torch
 
-from batch_mining._miner import Miner, drawn, hard_share
+from batch_mining._miner import Miner, draw_columns, hard_share
 from utilities.errors import UserError
 from utilities.numbers import number, whole
 from utilities.plug_ins import Flag
@@ -65,12 +65,13 @@ class BatchMiner(Miner):
         """Exactly one triplet for every anchor that has a positive and a negative."""
         classes = Classes(labels, reference)
         distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
-        self.distribution, self.inner_edges = self.distribution.to(distances), self.inner_edges.to(distances)
+        self.distribution = self.distribution.to(distances)
+        self.inner_edges = self.inner_edges.to(distances)
         probabilities = self.distribution[torch.bucketize(distances, self.inner_edges)]
         outside = (distances < self.limits[0]) | (distances > self.limits[1])
         probabilities.masked_fill_(outside | ~reference.negatives(labels), 0.0)
         positives = classes.draw_positives()
-        negatives = drawn(probabilities, classes.draw_negatives())
+        negatives = draw_columns(probabilities, classes.draw_negatives())
         anchors = classes.anchors()
         mined = Triplets(anchors, positives[anchors], negatives[anchors])
         self.stats["hard_share"] = hard_share(distances[anchors, mined.positives], distances[anchors, mined.negatives])

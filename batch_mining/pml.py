@@ -40,13 +40,14 @@ class BatchMiner(Miner):
         return mined if reference.plain else _without_own(mined, reference.own)
 
 
-def _without_own(mined: tuples.Triplets | tuples.Pairs, own: torch.Tensor) -> tuples.Triplets | tuples.Pairs:
-    """The tuples that do not contain the anchor's own image, row `own` `(B,)` of the reference."""
+def _without_own(mined: tuples.Triplets | tuples.Pairs, own_rows: torch.Tensor) -> tuples.Triplets | tuples.Pairs:
+    """The tuples that do not contain the anchor's own image, row `own_rows` `(B,)` of the reference."""
     if isinstance(mined, tuples.Triplets):
-        kept = ((own[mined.anchors] != mined.positives) & (own[mined.anchors] != mined.negatives)).nonzero().squeeze(1)
-        return tuples.Triplets(*(column[kept] for column in mined))
+        own_of_anchors = own_rows[mined.anchors]
+        rows = ((own_of_anchors != mined.positives) & (own_of_anchors != mined.negatives)).nonzero().squeeze(1)
+        return tuples.Triplets(*(column[rows] for column in mined))
     columns = ()
-    for anchors, others in (mined[:2], mined[2:]):
-        kept = (own[anchors] != others).nonzero().squeeze(1)
-        columns += (anchors[kept], others[kept])
+    for anchors, partners in (mined[:2], mined[2:]):
+        rows = (own_rows[anchors] != partners).nonzero().squeeze(1)
+        columns += (anchors[rows], partners[rows])
     return tuples.Pairs(*columns)

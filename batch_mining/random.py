@@ -26,7 +26,8 @@ class BatchMiner(Miner):
         if self.per_anchor is None:
             ends = (classes.n_positives * classes.n_negatives).cumsum(0)  # (B,)
             total = int(ends[-1])  # the one wait for the device
-            draws = torch.randint(max(total, 1), (len(labels) if total else 0,), device=labels.device)
+            n_triplets = len(labels) if total else 0
+            draws = torch.randint(max(total, 1), (n_triplets,), device=labels.device)
             anchors = torch.searchsorted(ends, draws, right=True)
         else:
             anchors = classes.anchors().repeat_interleave(self.per_anchor)

@@ -24,12 +24,12 @@ class BatchMiner(DistanceMiner):
         """Exactly one triplet for every anchor that has a positive and a negative under the permuted labels."""
         # one order for both: restricted to the shorter of them it is a random permutation too
         order = torch.randperm(max(len(labels), len(reference)), device=labels.device)
-        permuted, others = (
+        permuted, reference_labels = (
             part.index_select(
                 0, order.index_select(0, torch.nonzero_static(order < len(part), size=len(part)).squeeze(1))
             )
             for part in (labels, reference.labels)
         )
         if not reference.plain and len(reference):  # an image has the same label in batch and reference
-            permuted = torch.where(reference.own >= 0, others[reference.own.clamp(min=0)], permuted)
-        return super().mine(embeddings, permuted, dataclasses.replace(reference, labels=others))
+            permuted = torch.where(reference.own >= 0, reference_labels[reference.own.clamp(min=0)], permuted)
+        return super().mine(embeddings, permuted, dataclasses.replace(reference, labels=reference_labels))

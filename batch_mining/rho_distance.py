@@ -32,10 +32,12 @@ class BatchMiner(DistanceMiner):
         anchors = classes.anchors()
         positives = positives[anchors]
         negatives = negatives[anchors]
-        own = reference.own[anchors]
+        own_rows = reference.own[anchors]
         switched = torch.rand(len(anchors), dtype=torch.float32, device=anchors.device) < self.cp
-        switched = switched if reference.plain else switched & (own >= 0)
-        mined = Triplets(anchors, torch.where(switched, own, positives), torch.where(switched, positives, negatives))
+        switched = switched if reference.plain else switched & (own_rows >= 0)
+        mined = Triplets(
+            anchors, torch.where(switched, own_rows, positives), torch.where(switched, positives, negatives)
+        )
         self.stats["hard_share"] = hard_share(squared[anchors, mined.positives], squared[anchors, mined.negatives])
         self.stats["switched_share"] = switched.sum() / max(len(anchors), 1)
         return mined

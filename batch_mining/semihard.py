@@ -2,7 +2,7 @@
 
 import torch
 
-from batch_mining._miner import Miner, comparable_distances, drawn
+from batch_mining._miner import Miner, comparable_distances, draw_columns
 from utilities.numbers import number
 from utilities.plug_ins import Flag
 from utilities.reference import Reference
@@ -39,7 +39,7 @@ class BatchMiner(Miner):
             & (distances < positive_distances + self.margin)
             & reference.negatives(labels)
         )
-        negatives = drawn(semihard, classes.draw_negatives())
+        negatives = draw_columns(semihard, classes.draw_negatives())
         anchors = classes.anchors()
         self.stats["semihard_share"] = semihard.gather(1, negatives[:, None])[anchors].sum() / max(len(anchors), 1)
         return Triplets(anchors, positives[anchors], negatives[anchors])

@@ -4,7 +4,7 @@ Confusezius/Deep-Metric-Learning-Baselines).
 
 import torch
 
-from batch_mining._miner import Miner, comparable_distances, drawn
+from batch_mining._miner import Miner, comparable_distances, draw_columns
 from utilities.reference import Reference
 from utilities.tuples import Classes, Triplets
 
@@ -25,8 +25,8 @@ class BatchMiner(Miner):
         farthest_positive = distances.masked_fill(~are_positive, -torch.inf).amax(1, keepdim=True)  # (B, 1)
         hard_positives = are_positive & (distances > nearest_negative)
         hard_negatives = (distances < farthest_positive) & are_negative
-        positives = drawn(hard_positives, classes.draw_positives())
-        negatives = drawn(hard_negatives, classes.draw_negatives())
+        positives = draw_columns(hard_positives, classes.draw_positives())
+        negatives = draw_columns(hard_negatives, classes.draw_negatives())
         anchors = classes.anchors()
         # an anchor has a hard positive exactly where it has a hard negative: both say d_ap > d_an for some p, n
         self.stats["hard_share"] = (farthest_positive > nearest_negative)[anchors].sum() / max(len(anchors), 1)

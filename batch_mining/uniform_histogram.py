@@ -30,17 +30,17 @@ class BatchMiner(Miner):
         """The set number of pairs of each kind from each bin; a pair may occur several times."""
         distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
         pairs = pairs_of_masks(*reference.masks(labels))
-        kinds = [self._sorted(distances[anchors, others]) for anchors, others in (pairs[:2], pairs[2:])]
+        kinds = [self._sorted(distances[anchors, partners]) for anchors, partners in (pairs[:2], pairs[2:])]
         n_filled = torch.stack(
             [(sizes > 0).sum() for _, sizes in kinds]
         ).tolist()  # waits for the device, as do the numbers of pairs
-        drawn = ()
-        for anchors, others, kind, n, count in zip(
+        columns = ()
+        for anchors, partners, kind, n, count in zip(
             pairs[::2], pairs[1::2], kinds, n_filled, (self.pos_per_bin, self.neg_per_bin), strict=True
         ):
             chosen = _drawn(*kind, n, count)
-            drawn += (anchors[chosen], others[chosen])
-        return Pairs(*drawn)
+            columns += (anchors[chosen], partners[chosen])
+        return Pairs(*columns)
 
     def _sorted(self, distances: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Indices into `distances` `(P,)`, sorted by bin, and the bins' sizes `(n_bins,)`."""

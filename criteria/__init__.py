@@ -1,8 +1,8 @@
 """Losses: one file a criterion, the file name is the value of `--loss`.
 
 A file is a docstring, constants where it differs from `CONSTANTS` below, its flags (`FLAGS`, see `utilities.plug_ins`),
-and a class: `Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a miner. `INNER_LOSS` is the flag that names
-a loss inside it.
+and a class: `Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a miner. `INNER_LOSS` is the flag that
+names a loss inside it.
 """
 
 import torch
@@ -11,7 +11,7 @@ import batch_mining
 from criteria import _matryoshka
 from criteria._learn import make_learnable
 from criteria._proxies import ProxyCriterion
-from criteria._shards import ShardedCriterion, asked
+from criteria._shards import ShardedCriterion, requested
 from utilities import levels
 from utilities.criterion import MetricCriterion, check_inputs
 from utilities.domains import OwnDomain
@@ -84,7 +84,7 @@ def check(opt, inner=()) -> None:
         inner: the flags of further losses inside the loss or the trainer, see `INNER_LOSS`.
     """
     _matryoshka.check(opt)
-    if (flag := asked(opt)) and opt.loss not in (able := divisible()):
+    if (flag := requested(opt)) and opt.loss not in (able := divisible()):
         raise UserError(f"{flag}: --loss {opt.loss} cannot take its class vectors apart; these can: {', '.join(able)}")
     if flag and opt.matryoshka is not None:
         raise UserError(f"{flag}: --matryoshka compares prefixes of all class vectors: leave one out")
@@ -122,7 +122,7 @@ def check_separate(opt, inner) -> None:
             f"--separate_classifiers: neither --loss {opt.loss} nor --trainer {opt.trainer} has class vectors of "
             "domains: leave it out"
         )
-    if (flag := asked(opt)) is not None:
+    if (flag := requested(opt)) is not None:
         raise UserError(
             f"--separate_classifiers {flag}: class vectors that are taken apart are compared with all samples: "
             "leave one out"
@@ -162,9 +162,10 @@ def shard(module: torch.nn.Module, opt, ranks) -> torch.nn.Module:
     """`module`, a criterion or a trainer with some; under `--shard_classes` each process of `ranks` keeps its part of
     their class vectors.
     """
-    for part in module.modules() if opt.shard_classes else ():
-        if isinstance(part, ShardedCriterion):
-            part.shard_over(ranks)
+    if opt.shard_classes:
+        for part in module.modules():
+            if isinstance(part, ShardedCriterion):
+                part.shard_over(ranks)
     return module
 
 

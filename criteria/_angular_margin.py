@@ -14,11 +14,9 @@ def logits(similarities: torch.Tensor, labels: torch.Tensor, margin, scale) -> t
     is cos - margin sin(margin), as in the official code.
     """
     similarities = similarities.clamp(-LIMIT, LIMIT)
-    own = similarities.gather(1, labels[:, None])  # (B, 1)
-    angles = own.acos()
-    widened = torch.where(
-        angles + margin <= math.pi,
-        torch.cos(angles + margin),
-        own - margin * (margin.sin() if isinstance(margin, torch.Tensor) else math.sin(margin)),
-    )
+    own_cosines = similarities.gather(1, labels[:, None])  # (B, 1)
+    angles = own_cosines.acos()
+    sine = margin.sin() if isinstance(margin, torch.Tensor) else math.sin(margin)
+    beyond_pi = own_cosines - margin * sine
+    widened = torch.where(angles + margin <= math.pi, torch.cos(angles + margin), beyond_pi)
     return scale * similarities.scatter(1, labels[:, None], widened)

@@ -56,22 +56,22 @@ class Within(torch.nn.Module):
     `start`.
 
     Args:
-        start: above `least` and below `most`, between which the value stays.
+        start: above `lower` and below `upper`, between which the value stays.
     """
 
-    def __init__(self, start: float, least: float, most: float):
+    def __init__(self, start: float, lower: float, upper: float):
         super().__init__()
         self.start = start
-        self.least = least
-        self.most = most
+        self.lower = lower
+        self.upper = upper
 
     def forward(self, raw: torch.Tensor) -> torch.Tensor:
         """The value, of the shape of `raw`."""
-        span = self.most - self.least
-        place = raw.new_full((), (self.start - self.least) / span).logit()
+        span = self.upper - self.lower
+        place = raw.new_full((), (self.start - self.lower) / span).logit()
         growth = torch.sigmoid(raw + place) / torch.sigmoid(torch.zeros_like(raw) + place)
-        return (self.least + (self.start - self.least) * growth).clamp(
-            self.least + 1e-6 * span, self.most - 1e-6 * span
+        return (self.lower + (self.start - self.lower) * growth).clamp(
+            self.lower + 1e-6 * span, self.upper - 1e-6 * span
         )
 
 
@@ -113,7 +113,7 @@ def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
     Raises UserError for an unknown name, for a value that is infinite or at its bound, and for a value per class where
     the formula has no anchors whose class could decide.
     """
-    known = hyperparameters(name, module, criterion)
+    learnable = hyperparameters(name, module, criterion)
     per_class = getattr(module, "PER_CLASS", ())
     learned = []
     names = list(dict.fromkeys(opt.loss_learn))
@@ -123,16 +123,16 @@ def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
                 f"--loss_learn {hyper}: --loss {name} has no derivative by it: it is used in comparisons, "
                 "constants or random draws"
             )
-        if hyper not in known:
+        if hyper not in learnable:
             raise UserError(
                 f"--loss_learn {hyper}: --loss {name} has no such number to learn; it has "
-                f"{', '.join(sorted(known)) or 'none'}"
+                f"{', '.join(sorted(learnable)) or 'none'}"
             )
         if opt.loss_learn_per_class and hyper not in per_class:
             able = f"these have: {', '.join(per_class)}" if per_class else "none of its hyperparameters has"
             raise UserError(f"--loss_learn_per_class: {hyper} of --loss {name} has no value an anchor; {able}")
         size = (opt.n_classes,) if opt.loss_learn_per_class else ()
-        learned.append(_parameter(criterion, attribute(module, hyper), known[hyper], size))
+        learned.append(_parameter(criterion, attribute(module, hyper), learnable[hyper], size))
     criterion.optim_dict_list = [
         *(getattr(criterion, "optim_dict_list", None) or []),
         {"params": learned, "lr": opt.loss_learn_lr, "weight_decay": 0, "name": "hyperparameters"},
@@ -155,9 +155,9 @@ def _parameter(criterion: torch.nn.Module, hyper: str, its_range: Range, size: t
         return getattr(criterion, hyper)
     upper = its_range.most if its_range.most is not None else its_range.below
     if start <= lower or (upper is not None and start >= upper):
-        bound, other = (lower, "larger") if start <= lower else (upper, "smaller")
+        bound, direction = (lower, "larger") if start <= lower else (upper, "smaller")
         raise UserError(
-            f"--loss_learn {hyper}: it starts at its bound {bound:g} and could not move: give it a {other} value"
+            f"--loss_learn {hyper}: it starts at its bound {bound:g} and could not move: give it a {direction} value"
         )
     criterion.register_parameter(hyper, torch.nn.Parameter(torch.zeros(size)))
     within = Positive(start, max(lower, 1e-6)) if upper is None else Within(start, lower, upper)

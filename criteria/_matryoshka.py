@@ -113,14 +113,14 @@ def compute_prefixes(criterion: torch.nn.Module, args: tuple, kwargs: dict) -> N
     losses = []
     for head, width in enumerate(prefixes):
         cut_batch = criterion.nesting.cut(batch, width)
-        others = dict(named)
-        if others.get("reference") is not None:
-            others["reference"] = criterion.nesting.cut(others["reference"], width)
+        reference_form = dict(named)
+        if reference_form.get("reference") is not None:
+            reference_form["reference"] = criterion.nesting.cut(reference_form["reference"], width)
         if criterion.of_prefixes is not None:
-            losses.append(criterion.of_prefixes[head](cut_batch, labels, **others))
+            losses.append(criterion.of_prefixes[head](cut_batch, labels, **reference_form))
         else:
             cut_matrices = {name: matrix[:, :width] for name, matrix in matrices.items()}
-            losses.append(torch.func.functional_call(criterion, cut_matrices, (cut_batch, labels), others))
+            losses.append(torch.func.functional_call(criterion, cut_matrices, (cut_batch, labels), reference_form))
     criterion.prefix_losses = losses
 
 

@@ -15,12 +15,16 @@ def psi(cosines: torch.Tensor, margin: int) -> torch.Tensor:
     previous = torch.ones_like(cosines)
     multiple = cosines
     for _ in range(margin - 1):
-        previous, multiple = multiple, 2 * cosines * multiple - previous
+        following = 2 * cosines * multiple - previous
+        previous = multiple
+        multiple = following
     k = (margin / math.pi * cosines.detach().clamp(-1, 1).acos()).floor()
     return (1 - 2 * (k % 2)) * multiple - 2 * k
 
 
 def margin_logits(cosines: torch.Tensor, labels: torch.Tensor, margin: int, cosine_weight: float) -> torch.Tensor:
     """`cosines` `(B, C)` with (psi + cosine_weight cos) / (1 + cosine_weight) at the own class."""
-    own = cosines.gather(1, labels[:, None])
-    return cosines.scatter(1, labels[:, None], (psi(own, margin) + cosine_weight * own) / (1 + cosine_weight))
+    own_cosines = cosines.gather(1, labels[:, None])
+    return cosines.scatter(
+        1, labels[:, None], (psi(own_cosines, margin) + cosine_weight * own_cosines) / (1 + cosine_weight)
+    )

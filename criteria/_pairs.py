@@ -63,13 +63,13 @@ class PairCriterion(MetricCriterion):
         """
         raise NotImplementedError
 
-    def join(self, found: dict[str, torch.Tensor]) -> torch.Tensor:
+    def join(self, results: dict[str, torch.Tensor]) -> torch.Tensor:
         """The scalar loss from what `formula` found, of all anchors.
 
-        Beside that, `found` holds `labels` `(B,)`, `n_positives` `(B,)` and `n_negatives` `(B,)` of the anchors. What
+        Beside that, `results` holds `labels` `(B,)`, `n_positives` `(B,)` and `n_negatives` `(B,)` of the anchors. What
         `join` puts into `self.stats` is recorded.
         """
-        return found["loss"].mean()
+        return results["loss"].mean()
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
@@ -80,15 +80,19 @@ class PairCriterion(MetricCriterion):
         """The embeddings that `measure` compares, of the batch and of the reference."""
         return reference.mapped(normalize, batch) if self.SPACE == "cosine" else (batch, reference)
 
-    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
+    def measure(self, points: torch.Tensor, reference_points: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """The values `(b, M)` of prepared embeddings `(b, D)` and `(M, D)`; these are the same tensor where a batch is
         its own reference.
 
         `norms`: the squared lengths `(M,)` of others than the batch, where the values are distances.
         """
         if self.SPACE == "euclidean":
-            return pairwise_distances(points, others, norms)
-        return squared_distances(points, others, norms) if self.SPACE == "squared" else points @ others.T
+            return pairwise_distances(points, reference_points, norms)
+        return (
+            squared_distances(points, reference_points, norms)
+            if self.SPACE == "squared"
+            else points @ reference_points.T
+        )
 
     def compare(
         self,
@@ -108,39 +112,41 @@ class PairCriterion(MetricCriterion):
             mined = None
         points, reference = self.prepare(batch, reference)
         distances = self.SPACE in ("euclidean", "squared")
-        norms = (
-            reference.embeddings.square().sum(1) if distances and not reference.plain else None
-        )  # once, not for each few anchors
+        norms = None
+        if distances and not reference.plain:
+            norms = reference.embeddings.square().sum(1)  # once, not for each few anchors
         part = functools.partial(self._part, formula or self.formula, norms)
         size = anchors_at_once(len(reference))
         if reference.plain or size >= len(batch):
-            found = part(points, labels, reference, mined)
+            results = part(points, labels, reference, mined)
         else:
             anchors = reference.split(size)
             masks = [None] * len(anchors) if mined is None else zip(*(mask.split(size) for mask in mined), strict=True)
             parts = few_at_a_time(part, zip(points.split(size), labels.split(size), anchors, masks, strict=True))
-            found = {name: joined([part[name] for part in parts]) for name in parts[0]}
-        return {"labels": labels, **found}
+            results = {name: joined([part[name] for part in parts]) for name in parts[0]}
+        return {"labels": labels, **results}
 
     def _part(self, formula, norms, points, labels, reference, mined) -> dict[str, torch.Tensor]:
         positives, negatives = (as_weights(mask, points) for mask in (mined or reference.masks(labels)))
         values = self.measure(points, reference.embeddings, norms)
-        found = formula(values, positives, negatives, labels)
-        found = found if isinstance(found, dict) else {"loss": found}
-        found = {**found, "n_positives": positives.sum(1), "n_negatives": negatives.sum(1)}
+        results = formula(values, positives, negatives, labels)
+        results = results if isinstance(results, dict) else {"loss": results}
+        results = {**results, "n_positives": positives.sum(1), "n_negatives": negatives.sum(1)}
         if self.STATISTIC:
             values = values.detach().square() if self.SPACE == "euclidean" else values.detach()
-            found |= {"positive_sum": (values * positives).sum(), "negative_sum": (values * negatives).sum()}
-        return found
+            results |= {"positive_sum": (values * positives).sum(), "negative_sum": (values * negatives).sum()}
+        return results
 
-    def finish(self, found: dict[str, torch.Tensor], batch: torch.Tensor) -> torch.Tensor:
+    def finish(self, results: dict[str, torch.Tensor], batch: torch.Tensor) -> torch.Tensor:
         """The loss from what `compare` found; the mean values of positive and of negative pairs are put into
         `stats`.
         """
         self.stats = {}
-        loss = self.join(found)
-        for kind in ("positive", "negative") if self.STATISTIC else ():
-            self.stats[f"{kind}_{self.STATISTIC}"] = found[f"{kind}_sum"] / found[f"n_{kind}s"].sum().clamp(min=1)
+        loss = self.join(results)
+        if self.STATISTIC:
+            for kind in ("positive", "negative"):
+                number = results[f"n_{kind}s"].sum().clamp(min=1)
+                self.stats[f"{kind}_{self.STATISTIC}"] = results[f"{kind}_sum"] / number
         return loss + 0 * batch.sum()  # NaN embeddings give distances of 0: NaN must reach the loss
 
 
@@ -149,12 +155,14 @@ def anchors_at_once(n_others: int) -> int:
     return max(ENTRIES // max(n_others, 1), ANCHORS)
 
 
-def few_at_a_time(part: Callable, given: Iterable[tuple]) -> list:
-    """`part(*few)` of each `few` that is `given`; computed again in the backward pass, as exactly as now."""
+def few_at_a_time(part: Callable, argument_lists: Iterable[tuple]) -> list:
+    """`part(*few)` of each `arguments` that is `argument_lists`; computed again in the backward pass, as exactly as now."""
     precision = precision_of_products()
     return [
-        checkpoint(part, *few, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), Products(precision)))
-        for few in given
+        checkpoint(
+            part, *arguments, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), Products(precision))
+        )
+        for arguments in argument_lists
     ]
 
 
@@ -247,8 +255,8 @@ def soft_counts(
 
 def positive_pairs(positives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Anchors and positives, each `(P,)`, of weights `(B, M)`, sorted by anchor. Waits for the device once, for P."""
-    anchors, others = positives.nonzero().unbind(1)
-    return anchors, others
+    anchors, partners = positives.nonzero().unbind(1)
+    return anchors, partners
 
 
 def anchors_of(counts: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:

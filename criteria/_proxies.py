@@ -13,20 +13,19 @@ def add_arguments(group) -> None:
         "--loss_vectors_start",
         default="icml",
         choices=["icml", "pml"],
-        help="initialisation of class weights, proxies and centres: icml as each loss here defines, most at lengths around "
-        "0.6; pml as in "
-        "pytorch-metric-learning, most from a unit normal, the longer they are the slower a rate turns them",
+        help="initialisation of class weights, proxies and centres: icml as each loss here defines, most at lengths "
+        "around 0.6; pml as in pytorch-metric-learning, most from a unit normal, the longer they are the slower a rate "
+        "turns them",
     )
 
 
 def _check_width(criterion: "ProxyCriterion", args: tuple, kwargs: dict) -> None:
-    given = kwargs["batch"].shape[1]
-    own = criterion.proxies.shape[1]
-    if given != own:
+    embedding_width = kwargs["batch"].shape[1]
+    vector_width = criterion.proxies.shape[1]
+    if embedding_width != vector_width:
         raise UserError(
-            f"embeddings of {given} dimensions, class vectors of {own}: the network's embed_dim is not what it gives "
-            "(of several embeddings "
-            "embed_dims says each one's)"
+            f"embeddings of {embedding_width} dimensions, class vectors of {vector_width}: the network's embed_dim is "
+            "not what it gives (of several embeddings embed_dims says each one's)"
         )
 
 
@@ -64,8 +63,10 @@ class ProxyCriterion(MetricCriterion):
         self.per_class = per_class
         self.of_classes = n_vectors is None
         self.proxies = torch.nn.Parameter(torch.empty(n_vectors or self.n_classes * per_class, opt.embed_dim))
+        if opt.loss_vectors_start == "pml":
+            start = pml_start or _normal_columns
         with torch.no_grad():
-            (pml_start or _normal_columns if opt.loss_vectors_start == "pml" else start or _uniform)(self.proxies)
+            (start or _uniform)(self.proxies)
         self.optim_dict_list = [{"params": [self.proxies], "lr": lr}]
         self.expect_classes(self.n_classes)
         self.register_forward_pre_hook(_check_width, with_kwargs=True)
@@ -97,9 +98,12 @@ class ProxyCriterion(MetricCriterion):
         similarities = similarities.detach()
         self.note_shares(similarities.amax(1), similarities.gather(1, labels[:, None]).squeeze(1))
 
-    def note_shares(self, highest: torch.Tensor, own: torch.Tensor) -> None:
+    def note_shares(self, highest: torch.Tensor, own_class: torch.Tensor) -> None:
         """`note` of each sample's highest similarity `(B,)` and that with its own class, `(B,)`."""
-        self.stats = {"accuracy": (own >= highest).to(own.dtype).mean(), "own_class_similarity": own.mean()}
+        self.stats = {
+            "accuracy": (own_class >= highest).to(own_class.dtype).mean(),
+            "own_class_similarity": own_class.mean(),
+        }
 
 
 def spread_of_centres(centres: torch.Tensor) -> torch.Tensor:

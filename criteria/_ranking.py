@@ -18,13 +18,14 @@ class SoftRanks(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, similarities, anchors, positives, own, temperature, among):
+    def forward(ctx, similarities, anchors, positives, left_out, temperature, among):
         """See the class."""
-        ctx.save_for_backward(similarities, anchors, positives, own, among)
+        ctx.save_for_backward(similarities, anchors, positives, left_out, among)
         ctx.temperature = temperature
-        ranks = similarities.new_empty(1 if among is None else 2, len(anchors))
+        n_lists = 1 if among is None else 2
+        ranks = similarities.new_empty(n_lists, len(anchors))
         for chunk in _chunks(len(anchors), similarities.shape[1]):
-            sigmoids = _sigmoids(similarities, anchors[chunk], positives[chunk], own[chunk], temperature)
+            sigmoids = _sigmoids(similarities, anchors[chunk], positives[chunk], left_out[chunk], temperature)
             ranks[0, chunk] = 1 + sigmoids.sum(1)
             if among is not None:
                 ranks[1, chunk] = 1 + sigmoids.mul_(among.index_select(0, anchors[chunk])).sum(1)
@@ -34,13 +35,12 @@ class SoftRanks(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient):
         """Gradient of the similarities only."""
-        similarities, anchors, positives, own, among = ctx.saved_tensors
+        similarities, anchors, positives, left_out, among = ctx.saved_tensors
         result = torch.zeros_like(similarities)
         for chunk in _chunks(len(anchors), similarities.shape[1]):
-            sigmoids = _sigmoids(similarities, anchors[chunk], positives[chunk], own[chunk], ctx.temperature)
-            slopes = sigmoids.mul_(1 - sigmoids).div_(
-                ctx.temperature
-            )  # (P', M), 0 at the own image and at the positive
+            sigmoids = _sigmoids(similarities, anchors[chunk], positives[chunk], left_out[chunk], ctx.temperature)
+            # (P', M), 0 at the own image and at the positive
+            slopes = sigmoids.mul_(1 - sigmoids).div_(ctx.temperature)
             weights = gradient[0, chunk, None]
             if among is not None:
                 weights = weights + gradient[1, chunk, None] * among.index_select(0, anchors[chunk])
@@ -50,15 +50,15 @@ class SoftRanks(torch.autograd.Function):
         return result, None, None, None, None, None
 
 
-def soft_ranks(similarities, anchors, positives, own, temperature, among=None) -> torch.Tensor:
+def soft_ranks(similarities, anchors, positives, left_out, temperature, among=None) -> torch.Tensor:
     """`SoftRanks`; a learned temperature gets a gradient too."""
     if isinstance(temperature, torch.Tensor):
-        return SoftRanks.apply(similarities / temperature, anchors, positives, own, 1.0, among)
-    return SoftRanks.apply(similarities, anchors, positives, own, temperature, among)
+        return SoftRanks.apply(similarities / temperature, anchors, positives, left_out, 1.0, among)
+    return SoftRanks.apply(similarities, anchors, positives, left_out, temperature, among)
 
 
 def left_out(
-    positives: torch.Tensor, negatives: torch.Tensor, anchors: torch.Tensor, others: torch.Tensor
+    positives: torch.Tensor, negatives: torch.Tensor, anchors: torch.Tensor, partners: torch.Tensor
 ) -> torch.Tensor:
     """The column `(P,)` left out of each pair's list: the anchor's own image or, without one, the positive, which is no
     rival either.
@@ -67,8 +67,8 @@ def left_out(
         positives, negatives: weights `(B, M)` of all pairs.
         anchors, others: the positive pairs, `(P,)` each.
     """
-    own = own_columns(positives, negatives).index_select(0, anchors)
-    return torch.where(own < 0, others, own)
+    own_rows = own_columns(positives, negatives).index_select(0, anchors)
+    return torch.where(own_rows < 0, partners, own_rows)
 
 
 def _chunks(n_pairs: int, n_others: int):
@@ -77,11 +77,11 @@ def _chunks(n_pairs: int, n_others: int):
     return [slice(first, first + size) for first in range(0, n_pairs, size)]
 
 
-def _sigmoids(similarities, anchors, positives, own, temperature):
+def _sigmoids(similarities, anchors, positives, left_out, temperature):
     """sigma((s_qj - s_qp) / T), `(P', M)`, 0 at the own image and at p."""
     rows = similarities.index_select(0, anchors)
     sigmoids = rows.sub_(rows.gather(1, positives[:, None])).div_(temperature).sigmoid_()
-    return sigmoids.scatter_(1, own[:, None], 0.0).scatter_(1, positives[:, None], 0.0)
+    return sigmoids.scatter_(1, left_out[:, None], 0.0).scatter_(1, positives[:, None], 0.0)
 
 
 def sums_per_anchor(values: torch.Tensor, anchors: torch.Tensor, batch_size: int) -> torch.Tensor:

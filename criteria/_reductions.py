@@ -20,18 +20,16 @@ def add_arguments(group) -> None:
         default=None,
         choices=CHOICES,
         help="reduction of the terms of all pairs or triplets: their mean, the mean of those above 0, the mean over the "
-        "batch of each anchor's "
-        "mean (0 without a term), their sum, or their mean with the weights of the anchors' classes. Wins over "
-        "--loss_triplet_reduction and "
-        "--loss_contrastive_reduction (default: what the loss does by itself)",
+        "batch of each anchor's mean (0 without a term), their sum, or their mean with the weights of the anchors' "
+        "classes. Wins over --loss_triplet_reduction and --loss_contrastive_reduction (default: what the loss does by "
+        "itself)",
     )
     group.add_argument(
         "--loss_class_weights",
         default=None,
         metavar="FILE",
         help="of --loss_reduction class_weighted: a text file with one number of at least 0 a class, in the order of the "
-        "labels (default: the "
-        "classes that have terms in a batch count alike)",
+        "labels (default: the classes that have terms in a batch count alike)",
     ).only_with = {"loss_reduction": ["class_weighted"]}
 
 
@@ -41,9 +39,9 @@ class Reduction:
     Raises UserError where the class weights cannot be read, or their number is not that of the classes.
     """
 
-    def __init__(self, opt, own: str = "mean"):
+    def __init__(self, opt, default: str = "mean"):
         self.is_own = opt.loss_reduction is None
-        self.how = opt.loss_reduction or own
+        self.how = opt.loss_reduction or default
         self.weights = None
         if opt.loss_class_weights is not None:
             self.weights = read_weights(opt.loss_class_weights, getattr(opt, "n_classes", None))
@@ -63,9 +61,9 @@ class Reduction:
         counts = sums_per_anchor(torch.ones_like(terms), anchors, len(labels))
         if self.how == "per_anchor":
             return (sums / counts.clamp(min=1)).sum() / max(len(labels), 1)
-        same = same_class(labels).to(terms.dtype)  # (B, B)
-        of_class = same @ counts  # (B,), terms of the anchor's class
-        n_classes = ((of_class > 0).to(terms.dtype) / same.sum(1)).sum()
+        same_classes = same_class(labels).to(terms.dtype)  # (B, B)
+        of_class = same_classes @ counts  # (B,), terms of the anchor's class
+        n_classes = ((of_class > 0).to(terms.dtype) / same_classes.sum(1)).sum()
         return (sums / of_class.clamp(min=1)).sum() / n_classes.clamp(min=1)
 
     def of_pairs(self, kind: str, terms: torch.Tensor, weights: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -79,13 +77,13 @@ class Reduction:
         total = chosen.sum() if self.is_own else take_pairs(terms, *positive_pairs(weights))
         return {kind: total, f"active_{kind}": chosen.detach().count_nonzero().to(total.dtype)}
 
-    def join(self, kind: str, found: dict[str, torch.Tensor]) -> torch.Tensor:
+    def join(self, kind: str, results: dict[str, torch.Tensor]) -> torch.Tensor:
         """Scalar of what `of_pairs` found of all anchors."""
-        counts = found[f"n_{kind}"]
+        counts = results[f"n_{kind}"]
         if not self.is_own:
-            return self(found[kind], anchors_of(counts, found[kind]), found["labels"])
-        number = found[f"active_{kind}"] if self.how == "nonzero" else counts.sum()
-        return found[kind] / number.clamp(min=1)
+            return self(results[kind], anchors_of(counts, results[kind]), results["labels"])
+        number = results[f"active_{kind}"] if self.how == "nonzero" else counts.sum()
+        return results[kind] / number.clamp(min=1)
 
 
 def read_weights(path: str, n_classes: int | None) -> torch.Tensor:

@@ -51,8 +51,8 @@ def npair_terms(
 
 def npair_excesses(batch: torch.Tensor, reference: Reference, triplets: Triplets) -> torch.Tensor:
     """s_an - s_ap, `(T,)`, of embeddings `(B, D)` and triplets."""
-    others = reference.embeddings
-    towards = others.index_select(0, triplets.negatives) - others.index_select(0, triplets.positives)
+    points = reference.embeddings
+    towards = points.index_select(0, triplets.negatives) - points.index_select(0, triplets.positives)
     return (batch.index_select(0, triplets.anchors) * towards).sum(1)
 
 
@@ -63,7 +63,9 @@ def triplet_terms(excesses: torch.Tensor, opposite: bool) -> torch.Tensor:
 
     The opposite is small where the negative is on the wrong side, which is what a generator of negatives learns from.
     """
-    return softplus(-excesses if opposite else excesses)
+    if opposite:
+        excesses = -excesses
+    return softplus(excesses)
 
 
 def outweighed_share(terms: torch.Tensor) -> torch.Tensor:

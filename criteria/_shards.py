@@ -24,17 +24,15 @@ def add_arguments(group) -> None:
         "--shard_classes",
         action="store_true",
         help="under torchrun each of N processes holds an N-th of the class vectors, of their gradients and of the "
-        "optimiser's means: the loss is "
-        "that of all vectors, memory falls as 1 / N",
+        "optimiser's means: the loss is that of all vectors, memory falls as 1 / N",
     ).role = roles.PLACE
     group.add_argument(
         "--sample_classes",
         type=number(above=0, most=1),
         default=1.0,
         metavar="Q",
-        help="each step compares with the vectors of the batch's classes and of others drawn at random, together this share "
-        "of all (with "
-        "--shard_classes of each shard); the vectors that are not drawn rest",
+        help="each step compares with the vectors of the batch's classes and of others drawn at random, together this "
+        "share of all (with --shard_classes of each shard); the vectors that are not drawn rest",
     )
     group.add_argument(
         "--loss_dims",
@@ -48,17 +46,16 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--separate_classifiers",
         action="store_true",
-        help="--dataset union, uned: a classifier a domain, in place of a joint one; each sample is compared with the class "
-        "vectors, and those of --trainer "
-        "classifier, of its own domain's classes alone",
+        help="--dataset union, uned: a classifier a domain, in place of a joint one; each sample is compared with the "
+        "class vectors, and those of --trainer classifier, of its own domain's classes alone",
     )
 
 
-def asked(opt) -> str | None:
+def requested(opt) -> str | None:
     """The first of these flags that is given, as the command line has it."""
-    given = {"shard_classes": "", "sample_classes": 1.0, "loss_dims": None}
-    words = {flag: f"--{flag} {getattr(opt, flag)}".removesuffix(" True") for flag in given}
-    return next((words[flag] for flag, default in given.items() if getattr(opt, flag) not in (default, False)), None)
+    defaults = {"shard_classes": "", "sample_classes": 1.0, "loss_dims": None}
+    words = {flag: f"--{flag} {getattr(opt, flag)}".removesuffix(" True") for flag in defaults}
+    return next((words[flag] for flag, default in defaults.items() if getattr(opt, flag) not in (default, False)), None)
 
 
 class ShardedCriterion(ProxyCriterion):
@@ -106,13 +103,13 @@ class ShardedCriterion(ProxyCriterion):
         raise NotImplementedError
 
     def terms(
-        self, similarities: torch.Tensor, own: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor, n: int
+        self, similarities: torch.Tensor, class_columns: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor, n: int
     ) -> tuple:
         """What `join` needs of n classes, tensors.
 
         Args:
             similarities: `(B, n)` or more: those with n classes, behind them a column that stands for no class.
-            own: `(B,)`, the column of each sample's class; n where it is not among these classes.
+            class_columns: `(B,)`, the column of each sample's class; n where it is not among these classes.
             labels: `(B,)`, by which hyperparameters are learned.
         """
         raise NotImplementedError
@@ -131,7 +128,7 @@ class ShardedCriterion(ProxyCriterion):
             similarities = self.similarities(batch, vectors.to(batch))  # (B, C)
             self.note(self.own_domain(similarities, labels), labels)
             return self.loss(similarities, labels, batch)
-        classes, own = shard.draw(labels)
+        classes, class_columns = shard.draw(labels)
         vectors = shard.own(vectors)
         if classes is not None:
             vectors = vectors.unflatten(0, (-1, self.per_class)).index_select(0, classes).flatten(0, 1)
@@ -143,31 +140,43 @@ class ShardedCriterion(ProxyCriterion):
             vectors = vectors.index_select(1, dims)
         blocks = vectors.split(max(ENTRIES // len(batch), 1) * self.per_class)
         starts = range(0, len(vectors) // self.per_class, len(blocks[0]) // self.per_class)
-        given = [(batch, labels, block, own - start) for start, block in zip(starts, blocks, strict=True)]
-        found = few_at_a_time(self._block, given) if len(given) > 1 else [self._block(*given[0])]
-        highest, own_similarities, *terms = map(torch.stack, zip(*found, strict=True))
+        blocks_of_arguments = [
+            (batch, labels, block, class_columns - start) for start, block in zip(starts, blocks, strict=True)
+        ]
+        results = (
+            few_at_a_time(self._block, blocks_of_arguments)
+            if len(blocks_of_arguments) > 1
+            else [self._block(*blocks_of_arguments[0])]
+        )
+        highest, own_similarities, *terms = map(torch.stack, zip(*results, strict=True))
         self.note_shares(shard.ranks.largest(highest.amax(0)), shard.ranks.total(own_similarities.sum(0)))
         return self.join(*terms)
 
-    def _block(self, batch: torch.Tensor, labels: torch.Tensor, vectors: torch.Tensor, own: torch.Tensor) -> tuple:
+    def _block(
+        self, batch: torch.Tensor, labels: torch.Tensor, vectors: torch.Tensor, class_columns: torch.Tensor
+    ) -> tuple:
         """Of classes with `vectors` `(n * per_class, D)`: each sample's highest similarity, that with its own class or
         0, and the terms.
         """
         n = len(vectors) // self.per_class
-        own = torch.where((own >= 0) & (own < n), own, n)
+        class_columns = torch.where((class_columns >= 0) & (class_columns < n), class_columns, n)
         vectors = torch.cat([vectors.to(batch), batch.new_zeros(self.per_class, batch.shape[1])])
         similarities = self.similarities(batch, vectors)  # (B, n + 1)
         seen = similarities.detach()
-        return seen[:, :n].amax(1), own_entries(seen, own, n), *self.terms(similarities, own, labels, batch, n)
+        return (
+            seen[:, :n].amax(1),
+            own_entries(seen, class_columns, n),
+            *self.terms(similarities, class_columns, labels, batch, n),
+        )
 
 
 class SoftmaxCriterion(ShardedCriterion):
     """Base of the criteria that are a cross-entropy of logits, one a class."""
 
     def logits(
-        self, similarities: torch.Tensor, own: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor
+        self, similarities: torch.Tensor, class_columns: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor
     ) -> torch.Tensor:
-        """The logits `(B, C)`, with margin and scale, of `similarities` `(B, C)`; `own` `(B,)` is the column of each
+        """The logits `(B, C)`, with margin and scale, of `similarities` `(B, C)`; `class_columns` `(B,)` is the column of each
         sample's class.
         """
         raise NotImplementedError
@@ -178,21 +187,21 @@ class SoftmaxCriterion(ShardedCriterion):
             self.own_domain(self.logits(similarities, labels, labels, batch), labels), labels
         )
 
-    def terms(self, similarities, own, labels, batch, n) -> tuple:
+    def terms(self, similarities, class_columns, labels, batch, n) -> tuple:
         """The highest logit of each sample, the sum of exp(logit - highest), and the logit of its own class or 0;
         `(B,)` each.
         """
-        logits = self.logits(similarities, own, labels, batch)
+        logits = self.logits(similarities, class_columns, labels, batch)
         highest = logits[:, :n].detach().amax(1)
-        return highest, (logits[:, :n] - highest[:, None]).exp().sum(1), own_entries(logits, own, n)
+        return highest, (logits[:, :n] - highest[:, None]).exp().sum(1), own_entries(logits, class_columns, n)
 
-    def join(self, highest: torch.Tensor, sums: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    def join(self, highest: torch.Tensor, sums: torch.Tensor, own_logits: torch.Tensor) -> torch.Tensor:
         """mean_i log sum_c exp(z_ic) - z_iy, logits z of all processes."""
         largest = self.shard.ranks.largest(highest.amax(0))  # (B,)
         sums = self.shard.total((sums * (highest - largest).exp()).sum(0))
-        return (largest - self.shard.total(own.sum(0)) + sums.log()).mean()
+        return (largest - self.shard.total(own_logits.sum(0)) + sums.log()).mean()
 
 
-def own_entries(matrix: torch.Tensor, own: torch.Tensor, n: int) -> torch.Tensor:
-    """`(B,)`: of each row of `matrix` the entry in column `own`, 0 where that is column n."""
-    return torch.where(own < n, matrix.gather(1, own[:, None]).squeeze(1), 0.0)
+def own_entries(matrix: torch.Tensor, class_columns: torch.Tensor, n: int) -> torch.Tensor:
+    """`(B,)`: of each row of `matrix` the entry in column `class_columns`, 0 where that is column n."""
+    return torch.where(class_columns < n, matrix.gather(1, class_columns[:, None]).squeeze(1), 0.0)

@@ -52,14 +52,14 @@ class Criterion(MetricCriterion):
             return mean_term(self.of_triplets(batch, reference, mined)) + self.npair_l2 * mean_norm(batch)
         anchors, positives, negatives = mined
         squared_tangent = _squared_tangent(self.alpha)
-        directions, others = reference.mapped(normalize, batch)
+        directions, compared = reference.mapped(normalize, batch)
 
         def terms(anchors, positives, negatives):
             npair = npair_terms(batch, reference, anchors, positives, negatives)  # (A,)
             # (A, D)
             of_anchors = directions.index_select(0, anchors)
-            of_positives = others.embeddings.index_select(0, positives)
-            towards_negatives = (4 * squared_tangent * (of_anchors + of_positives)) @ others.embeddings.T  # (A, M)
+            of_positives = compared.embeddings.index_select(0, positives)
+            towards_negatives = (4 * squared_tangent * (of_anchors + of_positives)) @ compared.embeddings.T  # (A, M)
             towards_positive = 2 * (1 + squared_tangent) * (of_anchors * of_positives).sum(1, keepdim=True)  # (A, 1)
             towards = towards_negatives.scatter(1, positives[:, None], towards_positive)
             return npair, choice_terms(towards, positives, negatives)
@@ -80,10 +80,10 @@ class Criterion(MetricCriterion):
     ) -> torch.Tensor:
         """The terms `(T,)` of triplets, or their opposites; see `criteria._sets.triplet_terms`."""
         squared_tangent = _squared_tangent(self.alpha)
-        directions, others = reference.mapped(normalize, batch)
+        directions, compared = reference.mapped(normalize, batch)
         anchors = directions.index_select(0, triplets.anchors)  # (T, D)
-        positives = others.embeddings.index_select(0, triplets.positives)
-        negatives = others.embeddings.index_select(0, triplets.negatives)
+        positives = compared.embeddings.index_select(0, triplets.positives)
+        negatives = compared.embeddings.index_select(0, triplets.negatives)
         towards_negatives = 4 * squared_tangent * ((anchors + positives) * negatives).sum(1)  # (T,)
         towards_positives = 2 * (1 + squared_tangent) * (anchors * positives).sum(1)
         angular = triplet_terms(towards_negatives - towards_positives, opposite)

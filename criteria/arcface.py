@@ -27,7 +27,7 @@ FLAGS = {
 class Criterion(SoftmaxCriterion):
     """Cross-entropy of feature_scale * cosines, the own class's angle widened by angular_margin."""
 
-    def logits(self, similarities, own, labels, batch) -> torch.Tensor:
+    def logits(self, similarities, class_columns, labels, batch) -> torch.Tensor:
         """See `SoftmaxCriterion`."""
         margin, scale = (self.per_anchor(name, labels, 2) for name in PER_CLASS)
-        return _angular_margin.logits(similarities, own, margin, scale)
+        return _angular_margin.logits(similarities, class_columns, margin, scale)

@@ -42,9 +42,9 @@ class Criterion(ProxyCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        own = self.proxies.to(batch).index_select(0, labels)  # (B, D)
-        of_embeddings = (batch - own.detach()).square().sum(1).mean()
-        of_centres = (batch.detach() - own).square().sum(1).mean()
+        own_centres = self.proxies.to(batch).index_select(0, labels)  # (B, D)
+        of_embeddings = (batch - own_centres.detach()).square().sum(1).mean()
+        of_centres = (batch.detach() - own_centres).square().sum(1).mean()
         self.stats = {"squared_distance": of_embeddings.detach()}
         return self.weight * of_embeddings + (
             of_centres - of_centres.detach()

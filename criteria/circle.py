@@ -32,9 +32,9 @@ class Criterion(PairCriterion):
         negative_logits = gamma * torch.relu(values.detach() + m) * (values - m)
         return softplus(log_sum_exp(negative_logits, negatives) + log_sum_exp(positive_logits, positives))
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
-        losses = found["loss"]
-        counted = (found["n_positives"] > 0) & (found["n_negatives"] > 0) & (losses != 0)
+        losses = results["loss"]
+        counted = (results["n_positives"] > 0) & (results["n_negatives"] > 0) & (losses != 0)
         self.stats["active_anchor_share"] = counted.to(losses.dtype).mean()
         return masked_mean(losses, counted)

@@ -28,14 +28,16 @@ class Criterion(SoftmaxCriterion):
     def __init__(self, opt):
         super().__init__(opt, start=lambda proxies: proxies.normal_(std=START_DEVIATION))
 
-    def logits(self, similarities, own, labels, batch) -> torch.Tensor:
+    def logits(self, similarities, class_columns, labels, batch) -> torch.Tensor:
         """See `SoftmaxCriterion`."""
-        return self.per_anchor("scale", labels, 2) * weighted(similarities, own, self.per_anchor("margin", labels, 2))
+        return self.per_anchor("scale", labels, 2) * weighted(
+            similarities, class_columns, self.per_anchor("margin", labels, 2)
+        )
 
 
 def weighted(cosines: torch.Tensor, labels: torch.Tensor, margin: torch.Tensor | float) -> torch.Tensor:
     """The logits `(B, C)` of `cosines` `(B, C)`, without the scale; `margin`: a number, or `(B, 1)`."""
-    own = cosines.gather(1, labels[:, None])
-    own_logits = torch.relu(1 + margin - own.detach()) * (own - (1 - margin))
-    others = torch.relu(cosines.detach() + margin) * (cosines - margin)
-    return others.scatter(1, labels[:, None], own_logits)
+    own_cosines = cosines.gather(1, labels[:, None])
+    own_logits = torch.relu(1 + margin - own_cosines.detach()) * (own_cosines - (1 - margin))
+    other_logits = torch.relu(cosines.detach() + margin) * (cosines - margin)
+    return other_logits.scatter(1, labels[:, None], own_logits)

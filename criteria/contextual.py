@@ -59,15 +59,16 @@ class Criterion(MetricCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        unit = normalize(batch if self.projection is None else batch @ self.projection.weight.to(batch).T)
+        points = batch if self.projection is None else batch @ self.projection.weight.to(batch).T
+        unit = normalize(points)
         cosines = unit @ unit.T
-        same = same_class(labels)
+        same_classes = same_class(labels)
         alike = self.alikeness(cosines)
-        context = torch.where(same, 1 - alike, alike).square().fill_diagonal_(0).mean()
-        others = same.clone().fill_diagonal_(False)
+        context = torch.where(same_classes, 1 - alike, alike).square().fill_diagonal_(0).mean()
+        are_positive = same_classes.clone().fill_diagonal_(False)
         far = torch.relu(self.pos_margin - cosines)
         near = torch.relu(cosines - self.neg_margin)
-        contrastive = masked_mean(far, others & (far > 0)) + masked_mean(near, ~same & (near > 0))
+        contrastive = masked_mean(far, are_positive & (far > 0)) + masked_mean(near, ~same_classes & (near > 0))
         of_mean = (cosines.mean() - self.mean).square()
         self.stats = {
             "context": context.detach(),

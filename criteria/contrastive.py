@@ -65,10 +65,10 @@ class Criterion(PairCriterion):
             **of_pairs("negatives", self.near(values, labels), negatives),
         }
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
         kinds = ("positives", "negatives")
         self.stats |= {
-            f"active_{kind}": found[f"active_{kind}"] / found[f"n_{kind}"].sum().clamp(min=1) for kind in kinds
+            f"active_{kind}": results[f"active_{kind}"] / results[f"n_{kind}"].sum().clamp(min=1) for kind in kinds
         }
-        return sum(self.reduction.join(kind, found) for kind in kinds)
+        return sum(self.reduction.join(kind, results) for kind in kinds)

@@ -20,7 +20,7 @@ FLAGS = {
 class Criterion(SoftmaxCriterion):
     """Cross-entropy of scale * (cosines, less margin at the own class)."""
 
-    def logits(self, similarities, own, labels, batch) -> torch.Tensor:
+    def logits(self, similarities, class_columns, labels, batch) -> torch.Tensor:
         """See `SoftmaxCriterion`."""
         margins = similarities.new_zeros(len(labels), 1) - self.per_anchor("margin", labels, 2)
-        return self.per_anchor("scale", labels, 2) * similarities.scatter_add(1, own[:, None], margins)
+        return self.per_anchor("scale", labels, 2) * similarities.scatter_add(1, class_columns[:, None], margins)

@@ -67,7 +67,9 @@ class Criterion(MetricCriterion):
             .scatter_add(0, lower.long() + 1, above)
         )
         before = self.histogram.to(differences)
-        kept = (1 - self.momentum) * (before.sum() > 0).to(before)  # before the first batch the histogram is empty
-        moved = kept * before + (1 - kept) * counts / len(differences)
+        former_share = (1 - self.momentum) * (before.sum() > 0).to(
+            before
+        )  # before the first batch the histogram is empty
+        moved = former_share * before + (1 - former_share) * counts / len(differences)
         self.histogram.copy_(moved.detach())  # in place: who restores buffers holds this tensor
         return (moved / moved.sum()).cumsum(0).index_select(0, positions.long())

@@ -22,9 +22,9 @@ class Criterion(PairCriterion):
     SPACE = "cosine"
     STATISTIC = "squared_distance"
 
-    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
+    def measure(self, points: torch.Tensor, reference_points: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """Squared distances `(b, M)` of unit vectors."""
-        return (2 - 2 * super().measure(points, others, norms)).clamp(0, 4)
+        return (2 - 2 * super().measure(points, reference_points, norms)).clamp(0, 4)
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:
         """See the class."""
@@ -33,6 +33,6 @@ class Criterion(PairCriterion):
         precisions = cumulative[:, 0] / cumulative.sum(1).clamp(min=FLOOR)  # (b, nodes), empty bins 0
         return 1 - (counts[:, 0] * precisions).sum(1) / positives.sum(1).clamp(min=1)
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
-        return masked_mean(found["loss"], found["n_positives"] > 0)
+        return masked_mean(results["loss"], results["n_positives"] > 0)

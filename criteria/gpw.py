@@ -55,11 +55,11 @@ class Criterion(PairCriterion):
             "negative_weights": negative_weights.sum(),
         }
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
         for kind in ("positive", "negative"):
-            self.stats[f"{kind}_weight"] = found[f"{kind}_weights"] / found[f"n_{kind}s"].sum().clamp(min=1)
-        return found["loss"] / len(found["labels"])
+            self.stats[f"{kind}_weight"] = results[f"{kind}_weights"] / results[f"n_{kind}s"].sum().clamp(min=1)
+        return results["loss"] / len(results["labels"])
 
     def contrastive(self, values, positives, negatives):
         """Slopes of sum_p -s + sum_n [s - threshold]+."""

@@ -66,16 +66,18 @@ class Criterion(PairCriterion):
         cluster = self.cluster(batch, labels)
         reference = reference if len(reference) else reference.with_own_row()
         ranking = self.finish(
-            self.compare(batch, labels, reference, formula=functools.partial(self.formula, others=reference.labels)),
+            self.compare(
+                batch, labels, reference, formula=functools.partial(self.formula, reference_labels=reference.labels)
+            ),
             batch,
         )
         self.stats |= {"h_ap": 1 - ranking.detach(), "cluster_loss": cluster.detach(), **self.cluster.stats}
         return (1 - self.weight) * ranking + self.weight * cluster
 
-    def formula(self, values, positives, negatives, labels, others) -> dict[str, torch.Tensor]:
-        """See the class. `others` `(M,)`: the labels of the reference."""
+    def formula(self, values, positives, negatives, labels, reference_labels) -> dict[str, torch.Tensor]:
+        """See the class. `reference_labels` `(M,)`: the labels of the reference."""
         counted = positives + negatives  # (b, M), 0 with the anchor's own image
-        levels = self.shared_levels(labels, others) * counted
+        levels = self.shared_levels(labels, reference_labels) * counted
         relevances = self.relevances(levels)
         anchors, related = positive_pairs(levels)  # (P,) each
         size = max(CHUNK // values.shape[1], 1)
@@ -87,29 +89,34 @@ class Criterion(PairCriterion):
         n_related = (levels > 0).sum(1)
         return {"loss": 1 - sums / torch.where(n_related > 0, relevances.sum(1), 1), "n_related": n_related}
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
-        return masked_mean(found["loss"], found["n_related"] > 0)
+        return masked_mean(results["loss"], results["n_related"] > 0)
 
-    def shared_levels(self, labels: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-        """How many levels classes `labels` `(b,)` and `others` `(M,)` share, `(b, M)`."""
+    def shared_levels(self, labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.Tensor:
+        """How many levels classes `labels` `(b,)` and `reference_labels` `(M,)` share, `(b, M)`."""
         if self.class_levels is None:
-            return (labels[:, None] == others[None, :]).long()
-        own, their = (self.class_levels.index_select(0, classes) for classes in (labels, others))
-        return sum((own[:, column, None] == their[None, :, column]).long() for column in range(own.shape[1]))
+            return (labels[:, None] == reference_labels[None, :]).long()
+        anchor_levels, reference_levels = (
+            self.class_levels.index_select(0, classes) for classes in (labels, reference_labels)
+        )
+        return sum(
+            (anchor_levels[:, column, None] == reference_levels[None, :, column]).long()
+            for column in range(anchor_levels.shape[1])
+        )
 
     def relevances(self, levels: torch.Tensor) -> torch.Tensor:
         """The relevances `(b, M)` of samples that share `levels` `(b, M)`."""
-        found = torch.zeros_like(levels)
+        relevances = torch.zeros_like(levels)
         n_levels = 1 if self.class_levels is None else self.class_levels.shape[1]
         for level in range(1, n_levels + 1):
-            here = (levels == level).to(levels.dtype)
-            found = found + here * (level / n_levels) / here.sum(1, keepdim=True).clamp(min=1)
-        return found
+            at_level = (levels == level).to(levels.dtype)
+            relevances = relevances + at_level * (level / n_levels) / at_level.sum(1, keepdim=True).clamp(min=1)
+        return relevances
 
     def _precisions(self, values, levels, relevances, counted, anchors, related) -> torch.Tensor:
         """H_k / rank_k `(P',)` of some pairs of an anchor and a relative k."""
-        others = counted.index_select(0, anchors).scatter(
+        rivals = counted.index_select(0, anchors).scatter(
             1, related[:, None], 0.0
         )  # (P', M), 0 with the own image and k
         excesses, of_j, rel_j = (given.index_select(0, anchors) for given in (values, levels, relevances))
@@ -117,8 +124,8 @@ class Criterion(PairCriterion):
         of_k = of_j.gather(1, related[:, None])
         rel_k = rel_j.gather(1, related[:, None])
         ahead = (excesses >= 0).to(excesses.dtype)
-        ranks = 1 + (torch.where(of_j < of_k, self.step(excesses), ahead) * others).sum(1)
-        return (rel_k.squeeze(1) + (ahead * torch.minimum(rel_j, rel_k) * others).sum(1)) / ranks
+        ranks = 1 + (torch.where(of_j < of_k, self.step(excesses), ahead) * rivals).sum(1)
+        return (rel_k.squeeze(1) + (ahead * torch.minimum(rel_j, rel_k) * rivals).sum(1)) / ranks
 
     def step(self, differences: torch.Tensor) -> torch.Tensor:
         """An upper bound of the step function, of the shape of `differences`."""

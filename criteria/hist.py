@@ -57,7 +57,8 @@ class Criterion(ProxyCriterion):
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         distances = self.distances(batch)  # (B, C)
-        graph, (first, second) = self.graph(distances, labels), self.layers
+        graph = self.graph(distances, labels)
+        first, second = self.layers
         hidden = leaky_relu(self.norm(graph @ _through(first, batch)), SLOPE)
         of_distributions = cross_entropy(-self.tau * distances, labels)
         of_graph = cross_entropy(graph @ _through(second, hidden), labels)
@@ -75,9 +76,11 @@ class Criterion(ProxyCriterion):
         """G `(B, B)`. A column of H is that of an image's class; of a class's images one counts, as the number of
         classes is no size to wait for.
         """
-        same = same_class(labels)
-        counts = torch.tril(same, -1).any(1).logical_not().to(distances.dtype)  # 1 at the first image of each class
-        incidence = torch.where(same, 1.0, torch.exp(-self.alpha * distances.index_select(1, labels)))  # H
+        same_classes = same_class(labels)
+        counts = (
+            torch.tril(same_classes, -1).any(1).logical_not().to(distances.dtype)
+        )  # 1 at the first image of each class
+        incidence = torch.where(same_classes, 1.0, torch.exp(-self.alpha * distances.index_select(1, labels)))  # H
         scaled = incidence * (incidence @ counts).rsqrt()[:, None]
         return scaled @ ((counts / incidence.sum(0))[:, None] * scaled.T)
 

@@ -21,18 +21,18 @@ class Criterion(PairCriterion):
     Over the pairs of a batch, or over all pairs of an anchor and a sample of the reference.
     """
 
-    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
+    def measure(self, points: torch.Tensor, reference_points: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """Similarities `(b, M)`; those of unit vectors may leave [-1, 1] by rounding."""
-        return super().measure(points, others, norms).clamp(-1, 1)
+        return super().measure(points, reference_points, norms).clamp(-1, 1)
 
     def formula(self, values, positives, negatives, labels) -> dict:
         """The anchors' soft histograms, `(b, 2, nodes)`."""
         return {"counts": soft_counts((values + 1) * ((self.nbins - 1) / 2), positives, negatives, self.nbins)}
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class. The histograms are of all anchors: within a batch each pair counts twice, which the division
         undoes.
         """
-        counts = found["counts"].sum(0)  # (2, nodes)
+        counts = results["counts"].sum(0)  # (2, nodes)
         positives, negatives = counts / counts.detach().sum(1, keepdim=True).clamp(min=1)
         return negatives @ positives.cumsum(0)

@@ -46,29 +46,29 @@ class Criterion(PairCriterion):
         formula = functools.partial(self.formula, views=views_of(reference.labels))
         return self.finish(self.compare(batch, labels, reference, formula=formula), batch)
 
-    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
+    def measure(self, points: torch.Tensor, reference_points: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """Distances `(b, M)` in the ball; of the sphere 2 - 2 cos."""
-        return Ball(self.c, self.clip_r).distances(points, others)
+        return Ball(self.c, self.clip_r).distances(points, reference_points)
 
     def formula(self, values, positives, negatives, labels, views) -> dict:
         """Cross-entropy and view j `(P,)` of each positive pair, `views` `(M,)` being those of the reference."""
         logits = -values / (2 * self.temperature if Ball(self.c, self.clip_r).flat else self.temperature)
         masses = _masses(logits, negatives, views)  # (b, V)
-        anchors, others = positive_pairs(positives)  # (P,) each
-        own = own_columns(positives, negatives).index_select(0, anchors)
-        j = views.index_select(0, others)
-        i = torch.where(own < 0, j, views.index_select(0, own.clamp(min=0)))
+        anchors, partners = positive_pairs(positives)  # (P,) each
+        own_rows = own_columns(positives, negatives).index_select(0, anchors)
+        j = views.index_select(0, partners)
+        i = torch.where(own_rows < 0, j, views.index_select(0, own_rows.clamp(min=0)))
         of_j = take_pairs(masses, anchors, j)
         of_both = torch.where(i == j, of_j, torch.logaddexp(take_pairs(masses, anchors, i), of_j))
         of_all = torch.logsumexp(masses, 1).index_select(0, anchors)
-        rivals = torch.where(own < 0, of_all, of_both)  # (P,)
-        return {"loss": softplus(rivals - take_pairs(logits, anchors, others)), "views": j}
+        rivals = torch.where(own_rows < 0, of_all, of_both)  # (P,)
+        return {"loss": softplus(rivals - take_pairs(logits, anchors, partners)), "views": j}
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
-        losses = found["loss"]
-        of_anchors = views_of(found["labels"]).index_select(0, anchors_of(found["n_positives"], losses))
-        groups = (of_anchors << 32) + found["views"]  # (i, j) of each positive pair
+        losses = results["loss"]
+        of_anchors = views_of(results["labels"]).index_select(0, anchors_of(results["n_positives"], losses))
+        groups = (of_anchors << 32) + results["views"]  # (i, j) of each positive pair
         ordered = groups.sort().values
         # the counts of torch.unique, which would wait for the device
         sizes = torch.searchsorted(ordered, groups, right=True) - torch.searchsorted(ordered, groups)
@@ -98,5 +98,5 @@ def _masses(logits: torch.Tensor, negatives: torch.Tensor, views: torch.Tensor) 
     highest = highest.scatter_reduce(1, index, chosen.detach(), "amax")
     masses = torch.exp(chosen - highest.gather(1, index)) * negatives
     sums = torch.zeros_like(highest).index_add(1, views, masses)
-    there = sums > 0
-    return torch.where(there, torch.where(there, sums, 1.0).log() + highest, lowest)
+    has_negatives = sums > 0
+    return torch.where(has_negatives, torch.where(has_negatives, sums, 1.0).log() + highest, lowest)

@@ -39,8 +39,8 @@ class Criterion(PairCriterion):
         mined = None if self.batchminer is None else self.pair_masks(batch, labels, reference)
         formula = self.formula
         if not reference.plain:
-            found = self.compare(batch, labels, reference, mined, _sums)
-            means = (found[kind] / found[f"n_{kind}"].sum().clamp(min=1) for kind in ("positives", "negatives"))
+            results = self.compare(batch, labels, reference, mined, _sums)
+            means = (results[kind] / results[f"n_{kind}"].sum().clamp(min=1) for kind in ("positives", "negatives"))
             formula = functools.partial(formula, means=tuple(means))
         return self.finish(self.compare(batch, labels, reference, mined, formula), batch)
 
@@ -56,9 +56,9 @@ class Criterion(PairCriterion):
             **self.reduction.of_pairs("negatives", above, negatives),
         }
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
-        return self.reduction.join("positives", found) + self.reduction.join("negatives", found)
+        return self.reduction.join("positives", results) + self.reduction.join("negatives", results)
 
 
 def _sums(values, positives, negatives, labels) -> dict:

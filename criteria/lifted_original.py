@@ -39,17 +39,17 @@ class Criterion(PairCriterion):
         nearness = self.neg_margin - values
         of_anchors = log_sum_exp(nearness, negatives)
         of_samples = log_sum_exp(nearness.T, negatives.T)
-        anchors, others = positive_pairs(positives)
-        distances = take_pairs(values, anchors, others)
-        return {"distances": distances, "samples": others, "of_anchors": of_anchors, "of_samples": of_samples[None]}
+        anchors, partners = positive_pairs(positives)
+        distances = take_pairs(values, anchors, partners)
+        return {"distances": distances, "samples": partners, "of_anchors": of_anchors, "of_samples": of_samples[None]}
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class. A pair's term needs the sum over all anchors at its other end, so it is complete only here."""
-        distances = found["distances"]
-        of_samples = found["of_samples"]
+        distances = results["distances"]
+        of_samples = results["of_samples"]
         of_samples = of_samples.squeeze(0) if len(of_samples) == 1 else of_samples.logsumexp(0)
-        anchors = anchors_of(found["n_positives"], distances)
+        anchors = anchors_of(results["n_positives"], distances)
         near_negatives = torch.logaddexp(
-            found["of_anchors"].index_select(0, anchors), of_samples.index_select(0, found["samples"])
+            results["of_anchors"].index_select(0, anchors), of_samples.index_select(0, results["samples"])
         )
-        return self.reduction(torch.relu(distances + near_negatives).square() / 2, anchors, found["labels"])
+        return self.reduction(torch.relu(distances + near_negatives).square() / 2, anchors, results["labels"])

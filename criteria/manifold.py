@@ -44,13 +44,13 @@ class Criterion(ProxyCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        own = self.groups.to(labels.device)[labels][:, None]  # (B, 1)
+        own_groups = self.groups.to(labels.device)[labels][:, None]  # (B, 1)
         walk = self.walk(torch.cat([normalize(batch), self.unit_proxies(batch)]))
         samples, proxies = walk.split([len(batch), len(self.proxies)])
         intrinsic = samples[:, len(batch) :]  # (B, K)
         context = normalize(samples) @ normalize(proxies).T  # (B, K)
-        self.note(intrinsic, own.squeeze(1))
-        return self.part(intrinsic, own) + self.context_weight * self.part(context, own)
+        self.note(intrinsic, own_groups.squeeze(1))
+        return self.part(intrinsic, own_groups) + self.context_weight * self.part(context, own_groups)
 
     def walk(self, nodes: torch.Tensor) -> torch.Tensor:
         """F `(N, N)` of unit vectors `(N, D)`."""
@@ -63,10 +63,10 @@ class Criterion(ProxyCriterion):
             identity - self.alpha * degrees[:, None] * edges * degrees
         ).inverse
 
-    def part(self, similarities: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-        """mean log(1 + sum exp) of the excesses of `similarities` `(B, K)` over that to the own proxy, `own` `(B,
+    def part(self, similarities: torch.Tensor, own_groups: torch.Tensor) -> torch.Tensor:
+        """mean log(1 + sum exp) of the excesses of `similarities` `(B, K)` over that to the own proxy, `own_groups` `(B,
         1)`.
         """
-        excesses = similarities - similarities.gather(1, own) + self.margin
-        counted = (excesses < 0).logical_not().scatter(1, own, False)
+        excesses = similarities - similarities.gather(1, own_groups) + self.margin
+        counted = (excesses < 0).logical_not().scatter(1, own_groups, False)
         return torch.log1p((counted * excesses.exp()).sum(1)).mean()

@@ -50,7 +50,8 @@ class Criterion(MetricCriterion):
                 )
             if not self.beta_shared:
                 self.expect_classes(opt.n_classes)
-            self.beta = torch.nn.Parameter(torch.full((1 if self.beta_shared else opt.n_classes,), float(self.beta)))
+            n_betas = 1 if self.beta_shared else opt.n_classes
+            self.beta = torch.nn.Parameter(torch.full((n_betas,), float(self.beta)))
             self.optim_dict_list.append({"params": [self.beta], "lr": self.beta_lr, "weight_decay": 0})
 
     def betas(self, anchor_labels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | float:

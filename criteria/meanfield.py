@@ -43,15 +43,16 @@ class Criterion(ProxyCriterion):
             1
         )  # the first image of each one's class stands for the class
         is_first = (rows == places).to(cosines.dtype)
-        own = log_mean_exp(self.alpha * (self.margin - cosines.gather(1, labels[:, None])), rows)  # (B, 1)
-        others = log_mean_exp(self.beta * (cosines - self.margin), rows)  # (B, C)
-        absent = torch.ones_like(others[0]).index_fill(0, labels, 0)
-        of_present = others.index_select(1, labels)  # (B, B)
+        own_fields = log_mean_exp(self.alpha * (self.margin - cosines.gather(1, labels[:, None])), rows)  # (B, 1)
+        other_fields = log_mean_exp(self.beta * (cosines - self.margin), rows)  # (B, C)
+        absent = torch.ones_like(other_fields[0]).index_fill(0, labels, 0)
+        of_present = other_fields.index_select(1, labels)  # (B, B)
         pairs = is_first[:, None] * is_first * (1 - torch.diag(is_first))
         negative = (
-            2 * (softplus(others) * absent).sum() + (softplus(torch.logaddexp(of_present, of_present.T)) * pairs).sum()
+            2 * (softplus(other_fields) * absent).sum()
+            + (softplus(torch.logaddexp(of_present, of_present.T)) * pairs).sum()
         )
-        return (softplus(own).sum() / self.alpha + negative / (2 * self.beta)) / is_first.sum()
+        return (softplus(own_fields).sum() / self.alpha + negative / (2 * self.beta)) / is_first.sum()
 
 
 def log_mean_exp(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

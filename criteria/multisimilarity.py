@@ -44,7 +44,7 @@ class Criterion(PairCriterion):
             self.per_anchor(name, labels, 2) for name in ("thresh", "pos_weight", "neg_weight")
         )
         margin = self.per_anchor("margin", labels, 2)
-        positives, negatives = self.kept(values.detach(), positives, negatives, margin)
+        positives, negatives = self.keep_pairs(values.detach(), positives, negatives, margin)
         positive_terms = softplus(log_sum_exp(pos_weight * (thresh - values), positives))  # (b,)
         negative_terms = softplus(log_sum_exp(neg_weight * (values - thresh), negatives))
         losses = positive_terms / self.per_anchor("pos_weight", labels) + negative_terms / self.per_anchor(
@@ -54,7 +54,7 @@ class Criterion(PairCriterion):
             losses = losses + 0 * self.per_anchor("margin", labels)
         return {"loss": losses, "kept_positives": positives.sum(), "kept_negatives": negatives.sum()}
 
-    def kept(self, values, positives, negatives, margin) -> tuple[torch.Tensor, torch.Tensor]:
+    def keep_pairs(self, values, positives, negatives, margin) -> tuple[torch.Tensor, torch.Tensor]:
         """The weights `(b, M)` of the positives and of the negatives that the comparison keeps."""
         if not isinstance(margin, torch.Tensor) and margin == math.inf:
             return positives, negatives
@@ -63,8 +63,8 @@ class Criterion(PairCriterion):
         kept_positives = positives * as_weights(values - margin < most_similar_negative, values)
         return kept_positives, negatives * as_weights(values + margin > least_similar_positive, values)
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
         for kind in ("positive", "negative"):
-            self.stats[f"kept_{kind}_share"] = found[f"kept_{kind}s"] / found[f"n_{kind}s"].sum().clamp(min=1)
-        return found["loss"].mean()
+            self.stats[f"kept_{kind}_share"] = results[f"kept_{kind}s"] / results[f"n_{kind}s"].sum().clamp(min=1)
+        return results["loss"].mean()

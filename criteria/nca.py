@@ -26,18 +26,19 @@ class Criterion(PairCriterion):
         mean = batch.mean(0)
         return reference.mapped(lambda points: points - mean, batch)
 
-    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
+    def measure(self, points: torch.Tensor, reference_points: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """Squared distances `(b, M)`. The base sets those of equal points to exactly 0, which this formula does not
         need.
         """
-        of_points = points.square().sum(1)
-        return torch.addmm(of_points[:, None] + (of_points if norms is None else norms), points, others.T, alpha=-2)
+        point_norms = points.square().sum(1)
+        reference_norms = point_norms if norms is None else norms
+        return torch.addmm(point_norms[:, None] + reference_norms, points, reference_points.T, alpha=-2)
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:
         """See the class."""
         logits = -self.scale * values
         return log_sum_exp(logits, torch.maximum(positives, negatives)) - log_sum_exp(logits, positives)
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
-        return masked_mean(found["loss"], found["n_positives"] > 0)
+        return masked_mean(results["loss"], results["n_positives"] > 0)

@@ -27,9 +27,9 @@ class Criterion(PairCriterion):
         """The term of each positive pair, `(P,)`."""
         logits = values / self.per_anchor("temperature", labels, 2)
         negative_mass = log_sum_exp(logits, negatives)  # (b,), once an anchor, not a positive pair
-        anchors, others = positive_pairs(positives)  # (P,) each
-        return softplus(negative_mass.index_select(0, anchors) - take_pairs(logits, anchors, others))
+        anchors, partners = positive_pairs(positives)  # (P,) each
+        return softplus(negative_mass.index_select(0, anchors) - take_pairs(logits, anchors, partners))
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
-        return mean_term(found["loss"])
+        return mean_term(results["loss"])

@@ -70,12 +70,12 @@ class Criterion(MetricCriterion):
         # parameters
         return loss + sum((0.0 * parameter.sum() for parameter in self.loss.parameters()), 0.0 * batch.sum())
 
-    def _load_from_state_dict(self, state_dict, prefix, *others) -> None:
+    def _load_from_state_dict(self, state_dict, prefix, *arguments) -> None:
         """As in torch; checkpoints of earlier versions lack what moves, which then begins anew."""
         for name, value in self.loss.named_buffers(recurse=False):
             if name in MOVING:
                 state_dict.setdefault(f"{prefix}loss.{name}", value)
-        super()._load_from_state_dict(state_dict, prefix, *others)
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def plain(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The package's loss of a batch alone. Raises UserError where the class refuses it."""

@@ -44,26 +44,28 @@ class Criterion(PairCriterion):
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:
         """See the class."""
-        anchors, others = positive_pairs(positives)  # (P,) each
+        anchors, partners = positive_pairs(positives)  # (P,) each
         size = max(CHUNK // values.shape[1], 1)
-        parts = zip(anchors.split(size), others.split(size), strict=True)
+        parts = zip(anchors.split(size), partners.split(size), strict=True)
         costs = [self._costs(values, negatives, *part, len(anchors) > size) for part in parts]
         means = sums_per_anchor(torch.cat([values.new_zeros(0), *costs]), anchors, len(values)) / positives.sum(
             1
         ).clamp(min=1)
         return means + 0 * values.sum(1)  # a graph even without pairs, and NaN reaches the loss
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
-        return masked_mean(found["loss"], found["n_positives"] > 0)
+        return masked_mean(results["loss"], results["n_positives"] > 0)
 
-    def _costs(self, similarities, negative_weights, anchors, positives, several: bool) -> torch.Tensor:
+    def _costs(self, similarities, negative_weights, anchors, positives, recomputes: bool) -> torch.Tensor:
         """Cost `(P',)` of each positive pair; with several chunks the backward pass recomputes the `(P', M)`
         sigmoids.
         """
-        given = (similarities, negative_weights, anchors, positives, self.temperature)
+        arguments = (similarities, negative_weights, anchors, positives, self.temperature)
         count = (
-            checkpoint(_before, *given, use_reentrant=False, preserve_rng_state=False) if several else _before(*given)
+            checkpoint(_before, *arguments, use_reentrant=False, preserve_rng_state=False)
+            if recomputes
+            else _before(*arguments)
         )
         match self.variant:
             case "O":

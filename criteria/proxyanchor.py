@@ -29,22 +29,24 @@ class Criterion(ShardedCriterion):
         start = functools.partial(torch.nn.init.kaiming_normal_, mode="fan_out")
         super().__init__(opt, start=start, pml_start=start)
 
-    def terms(self, similarities, own, labels, batch, n) -> tuple:
+    def terms(self, similarities, class_columns, labels, batch, n) -> tuple:
         """The sum of the positive terms, the number of classes in the batch, the sum of the negative terms, the number
         of classes: `(4,)`.
         """
-        positive_logits = -self.alpha * (similarities.gather(1, own[:, None]).squeeze(1) - self.delta)  # (B,)
+        positive_logits = -self.alpha * (similarities.gather(1, class_columns[:, None]).squeeze(1) - self.delta)  # (B,)
         # log(1 + sum exp) of each class's samples, shifted by its largest logit; a class that is not in the batch gives
         # log 1
-        nothing = positive_logits.new_zeros(similarities.shape[1])
-        largest = nothing.scatter_reduce(0, own, positive_logits.detach(), "amax")  # (C,), at least 0
-        sums = torch.exp(-largest).index_add(0, own, torch.exp(positive_logits - largest.index_select(0, own)))
-        n_present = nothing.index_fill(0, own, 1)[:n].sum()
+        zeros = positive_logits.new_zeros(similarities.shape[1])
+        largest = zeros.scatter_reduce(0, class_columns, positive_logits.detach(), "amax")  # (C,), at least 0
+        sums = torch.exp(-largest).index_add(
+            0, class_columns, torch.exp(positive_logits - largest.index_select(0, class_columns))
+        )
+        n_present = zeros.index_fill(0, class_columns, 1)[:n].sum()
         negative_logits = self.alpha * (similarities + self.delta)
         negative_logits = self.own_domain(negative_logits, labels, torch.finfo(negative_logits.dtype).min)
-        negative_logits = negative_logits.scatter(1, own[:, None], torch.finfo(negative_logits.dtype).min)
+        negative_logits = negative_logits.scatter(1, class_columns[:, None], torch.finfo(negative_logits.dtype).min)
         negative_terms = -torch.nn.functional.logsigmoid(-torch.logsumexp(negative_logits, 0))
-        compared = nothing.add(1) if self.own_domain.domains is None else self.own_domain.compared(labels).to(nothing)
+        compared = zeros.add(1) if self.own_domain.domains is None else self.own_domain.compared(labels).to(zeros)
         return (
             torch.stack([(largest + sums.log())[:n].sum(), n_present, negative_terms[:n].sum(), compared[:n].sum()]),
         )

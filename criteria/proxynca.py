@@ -32,8 +32,8 @@ class Criterion(ProxyCriterion):
         similarities = self.cosines(batch)  # (B, C)
         self.note(similarities, labels)
         logits = 2 * self.scale**2 * similarities  # -|x - p|^2 but for a constant, which the difference below cancels
-        own = logits.gather(1, labels[:, None])
+        own_logits = logits.gather(1, labels[:, None])
         if self.n_classes == 1:  # no other proxy: the sum is empty, nothing to learn
-            return 0.0 * own.sum()
-        others = logits.scatter(1, labels[:, None], torch.finfo(logits.dtype).min)
-        return (torch.logsumexp(others, 1) - own.squeeze(1)).mean()
+            return 0.0 * own_logits.sum()
+        other_logits = logits.scatter(1, labels[:, None], torch.finfo(logits.dtype).min)
+        return (torch.logsumexp(other_logits, 1) - own_logits.squeeze(1)).mean()

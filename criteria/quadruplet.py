@@ -54,8 +54,10 @@ class Criterion(MetricCriterion):
         if self.reduction.is_own:
             of_strangers = masked_mean(with_stranger, exist)
         else:
-            there = exist.nonzero().squeeze(1)
-            of_strangers = self.reduction(with_stranger.index_select(0, there), anchors.index_select(0, there), labels)
+            with_strangers = exist.nonzero().squeeze(1)
+            of_strangers = self.reduction(
+                with_stranger.index_select(0, with_strangers), anchors.index_select(0, with_strangers), labels
+            )
         return self.reduction(with_negative, anchors, labels) + of_strangers
 
     def distances(

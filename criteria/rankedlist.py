@@ -52,9 +52,9 @@ class Criterion(PairCriterion):
         ) * positive_shares * far_positives + self.imbalance * negative_shares * near_negatives
         return {"loss": terms.sum()}
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
-        return found["loss"] / len(found["labels"])
+        return results["loss"] / len(results["labels"])
 
 
 def _shares(violations: torch.Tensor, chosen: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -63,18 +63,18 @@ class Criterion(PairCriterion):
         # (K,), (b, 1)
         ks = torch.stack(ks)
         n_positives = positives.sum(1, keepdim=True)
-        anchors, others = positive_pairs(positives)  # (P,) each
-        left_out = _ranking.left_out(positives, negatives, anchors, others)
-        ranks = _ranking.soft_ranks(values, anchors, others, left_out, self.temperature, None).squeeze(0)
+        anchors, partners = positive_pairs(positives)  # (P,) each
+        left_out = _ranking.left_out(positives, negatives, anchors, partners)
+        ranks = _ranking.soft_ranks(values, anchors, partners, left_out, self.temperature, None).squeeze(0)
         hits = _ranking.sums_per_anchor(
             torch.sigmoid((ks - ranks[:, None]) / self.k_temperature), anchors, len(values)
         )  # (b, K)
         recalls = torch.minimum(hits, ks) / torch.minimum(ks, n_positives.clamp(min=1))
         return 1 - recalls.mean(1)
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
-        return masked_mean(found["loss"], found["n_positives"] > 0)
+        return masked_mean(results["loss"], results["n_positives"] > 0)
 
 
 def mixed(batch: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -24,11 +24,11 @@ class Criterion(PairCriterion):
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:
         """See the class."""
-        anchors, others = positive_pairs(positives)  # (P,) each
-        left_out = _ranking.left_out(positives, negatives, anchors, others)
-        ranks = _ranking.soft_ranks(values, anchors, others, left_out, self.temperature, positives)  # (2, P)
+        anchors, partners = positive_pairs(positives)  # (P,) each
+        left_out = _ranking.left_out(positives, negatives, anchors, partners)
+        ranks = _ranking.soft_ranks(values, anchors, partners, left_out, self.temperature, positives)  # (2, P)
         return 1 - _ranking.sums_per_anchor(ranks[1] / ranks[0], anchors, len(values)) / positives.sum(1).clamp(min=1)
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
-        return masked_mean(found["loss"], found["n_positives"] > 0)
+        return masked_mean(results["loss"], results["n_positives"] > 0)

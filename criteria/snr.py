@@ -48,13 +48,13 @@ class Criterion(MetricCriterion):
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
         anchors, positives, negatives = self.triplets(batch, labels, reference)
         # var(x_a - x_b) (D - 1) is the squared distance of centred embeddings, (B, D) and (M, D)
-        centred, others = reference.mapped(lambda points: points - points.mean(1, keepdim=True), batch)
+        centred, compared = reference.mapped(lambda points: points - points.mean(1, keepdim=True), batch)
         freedom = max(batch.shape[1] - 1, 1)
         signals = (centred.square().sum(1) / freedom).clamp(min=FLOOR).index_select(0, anchors)  # (T,)
         noises = (
-            pair_distances(centred, anchors.repeat(2), torch.cat([positives, negatives]), True, others.embeddings).view(
-                2, -1
-            )
+            pair_distances(
+                centred, anchors.repeat(2), torch.cat([positives, negatives]), True, compared.embeddings
+            ).view(2, -1)
             / freedom
         )
         positive_ratios, negative_ratios = noises / signals  # (T,) each

@@ -41,9 +41,9 @@ class Criterion(PairCriterion):
         """Embeddings less the means of their entries."""
         return reference.mapped(lambda points: points - points.mean(1, keepdim=True), batch)
 
-    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
+    def measure(self, points: torch.Tensor, reference_points: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """D `(b, M)`. The variance of a difference times D - 1 is a squared distance of centred embeddings."""
-        distances = squared_distances(points, others, norms)
+        distances = squared_distances(points, reference_points, norms)
         freedom = max(points.shape[1] - 1, 1)
         signals = freedom * (points.square().sum(1, keepdim=True) / freedom).clamp(min=FLOOR)  # (b, 1)
         return distances / signals
@@ -55,8 +55,8 @@ class Criterion(PairCriterion):
         of_pairs = self.reduction.of_pairs
         return {**of_pairs("positives", far_positives, positives), **of_pairs("negatives", near_negatives, negatives)}
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
         for kind in ("positive", "negative"):
-            self.stats[f"active_{kind}_share"] = found[f"active_{kind}s"] / found[f"n_{kind}s"].sum().clamp(min=1)
-        return self.reduction.join("positives", found) + self.reduction.join("negatives", found)
+            self.stats[f"active_{kind}_share"] = results[f"active_{kind}s"] / results[f"n_{kind}s"].sum().clamp(min=1)
+        return self.reduction.join("positives", results) + self.reduction.join("negatives", results)

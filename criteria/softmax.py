@@ -24,6 +24,6 @@ class Criterion(SoftmaxCriterion):
         """See `ShardedCriterion`: products."""
         return batch @ normalize(vectors).T
 
-    def logits(self, similarities, own, labels, batch) -> torch.Tensor:
+    def logits(self, similarities, class_columns, labels, batch) -> torch.Tensor:
         """See `SoftmaxCriterion`."""
         return similarities / self.per_anchor("temperature", labels, 2)

@@ -37,7 +37,7 @@ class Criterion(SoftmaxCriterion):
         super().__init__(opt)
         warn_of_normalized("sphereface", opt)
 
-    def logits(self, similarities, own, labels, batch) -> torch.Tensor:
+    def logits(self, similarities, class_columns, labels, batch) -> torch.Tensor:
         """See `SoftmaxCriterion`."""
         lengths = safe_sqrt(batch.square().sum(1))[:, None]
-        return self.scale * lengths * margin_logits(similarities, own, self.margin, self.cosine_weight)
+        return self.scale * lengths * margin_logits(similarities, class_columns, self.margin, self.cosine_weight)

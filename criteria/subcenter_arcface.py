@@ -31,9 +31,9 @@ class Criterion(SoftmaxCriterion):
         """See `ShardedCriterion`: the cosine to the nearest of a class's centres."""
         return self.centre_cosines(batch, self.unit_centres(batch, vectors)).amax(1)
 
-    def logits(self, similarities, own, labels, batch) -> torch.Tensor:
+    def logits(self, similarities, class_columns, labels, batch) -> torch.Tensor:
         """See `SoftmaxCriterion`."""
-        return _angular_margin.logits(similarities, own, self.angular_margin, self.feature_scale)
+        return _angular_margin.logits(similarities, class_columns, self.angular_margin, self.feature_scale)
 
     @torch.no_grad()
     def angles_to_dominant(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

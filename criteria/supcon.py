@@ -26,6 +26,6 @@ class Criterion(PairCriterion):
         mean_positive = (logits * positives).sum(1) / positives.sum(1).clamp(min=1)  # (b,)
         return log_sum_exp(logits, torch.maximum(positives, negatives)) - mean_positive
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
-        return masked_mean(found["loss"], found["n_positives"] > 0)
+        return masked_mean(results["loss"], results["n_positives"] > 0)

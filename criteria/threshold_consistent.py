@@ -37,11 +37,11 @@ class Criterion(PairCriterion):
         }
         return {**sums, "active_positives": below.sum(), "active_negatives": above.sum()}
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
         for kind in ("positive", "negative"):
-            self.stats[f"active_{kind}_share"] = found[f"active_{kind}s"] / found[f"n_{kind}s"].sum().clamp(min=1)
+            self.stats[f"active_{kind}_share"] = results[f"active_{kind}s"] / results[f"n_{kind}s"].sum().clamp(min=1)
         positive_mean, negative_mean = (
-            found[kind] / found[f"active_{kind}"].clamp(min=1) for kind in ("positives", "negatives")
+            results[kind] / results[f"active_{kind}"].clamp(min=1) for kind in ("positives", "negatives")
         )
         return self.pos_weight * positive_mean + self.neg_weight * negative_mean

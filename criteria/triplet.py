@@ -66,25 +66,26 @@ class Criterion(MetricCriterion):
         differences = positive_distances - negative_distances
         anchors = triplets.anchors
         if self.own_positive:
-            alone, distances = self._alone(batch, labels, reference)
+            lone_anchors, distances = self._alone(batch, labels, reference)
             differences = torch.cat([differences, -distances])
-            anchors = torch.cat([anchors, alone])
+            anchors = torch.cat([anchors, lone_anchors])
         margins = differences + self.per_anchor("margin", labels[anchors])
         violations = torch.relu(margins)
         self.stats = {"active_share": active_share(violations.detach())}
-        return self.reduction(softplus(margins) if self.smooth else violations, anchors, labels)
+        terms = softplus(margins) if self.smooth else violations
+        return self.reduction(terms, anchors, labels)
 
     def _alone(
         self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The anchors `(A,)` that have negatives and no positive, and the distance of each to its nearest negative."""
         are_positive, are_negative = reference.masks(labels)
-        alone = (are_negative.any(1) & ~are_positive.any(1)).nonzero().squeeze(1)
-        distances = pairwise_distances(batch.detach()[alone], reference.embeddings.detach()).masked_fill(
-            ~are_negative[alone], torch.inf
+        lone_anchors = (are_negative.any(1) & ~are_positive.any(1)).nonzero().squeeze(1)
+        distances = pairwise_distances(batch.detach()[lone_anchors], reference.embeddings.detach()).masked_fill(
+            ~are_negative[lone_anchors], torch.inf
         )
-        nearest = distances.argmin(1) if len(alone) else alone
-        return alone, pair_distances(batch, alone, nearest, self.squared, reference.embeddings)
+        nearest = distances.argmin(1) if len(lone_anchors) else lone_anchors
+        return lone_anchors, pair_distances(batch, lone_anchors, nearest, self.squared, reference.embeddings)
 
 
 def drawn_per_anchor(count: "int | str | None", batchminer, opt):

@@ -42,11 +42,11 @@ class Criterion(PairCriterion):
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:
         """The term of each positive pair, `(P,)`."""
-        anchors, others = positive_pairs(positives)  # (P,) each
-        narrowed = torch.cos(take_pairs(values, anchors, others).clamp(-LIMIT, LIMIT).acos() - self.margin)
+        anchors, partners = positive_pairs(positives)  # (P,) each
+        narrowed = torch.cos(take_pairs(values, anchors, partners).clamp(-LIMIT, LIMIT).acos() - self.margin)
         near_negatives = log_sum_exp(self.scale * values, negatives)  # (b,)
         return softplus(near_negatives.index_select(0, anchors) - self.scale * narrowed)
 
-    def join(self, found) -> torch.Tensor:
+    def join(self, results) -> torch.Tensor:
         """See the class."""
-        return self.reduction(found["loss"], anchors_of(found["n_positives"], found["loss"]), found["labels"])
+        return self.reduction(results["loss"], anchors_of(results["n_positives"], results["loss"]), results["labels"])

@@ -36,13 +36,13 @@ def draw_within(sizes: torch.Tensor, count: int) -> torch.Tensor:
     runs over `count`, the few images of a class in a batch.
     """
     filled = sizes.clamp(min=count)
-    drawn = torch.empty(len(sizes), count, dtype=torch.long)
+    positions = torch.empty(len(sizes), count, dtype=torch.long)
     for column in range(count):
         last = filled - count + column
         position = random_below(last + 1)
-        taken = (drawn[:, :column] == position[:, None]).any(1)
-        drawn[:, column] = torch.where(taken, last, position)
-    return torch.where(drawn < sizes[:, None], drawn, random_below(sizes[:, None].expand(-1, count)))
+        is_taken = (positions[:, :column] == position[:, None]).any(1)
+        positions[:, column] = torch.where(is_taken, last, position)
+    return torch.where(positions < sizes[:, None], positions, random_below(sizes[:, None].expand(-1, count)))
 
 
 class BatchSampler(torch.utils.data.Sampler):

@@ -71,11 +71,11 @@ class DomainSampler(BatchSampler):
         turns = self.chosen[self.turns(len(self))]
         batches = torch.empty(len(self), self.batch_size, dtype=torch.long)
         for domain in turns.unique():  # a few; each one's groups are passed through by themselves
-            own = groups[self.domain_of[owners] == domain]
+            domain_groups = groups[self.domain_of[owners] == domain]
             rows = turns == domain
             needed = int(rows.sum()) * self.classes_per_batch
-            passes = torch.cat([torch.randperm(len(own)) for _ in range(-(-needed // len(own)))])
-            batches[rows] = own[passes[:needed]].view(-1, self.batch_size)
+            passes = torch.cat([torch.randperm(len(domain_groups)) for _ in range(-(-needed // len(domain_groups)))])
+            batches[rows] = domain_groups[passes[:needed]].view(-1, self.batch_size)
         return batches
 
 

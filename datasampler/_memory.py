@@ -87,7 +87,9 @@ class StoringSampler(BatchSampler):
         try:
             for _, images, indices in tqdm(loader, desc="storage of embeddings", leave=False, disable=None):
                 output = model(images.to(device, non_blocking=True))
-                embeddings = raise_half(output[0] if isinstance(output, tuple) else output)
+                if isinstance(output, tuple):
+                    output = output[0]
+                embeddings = raise_half(output)
                 if storage is None:
                     storage = embeddings.new_zeros(self.n_images, embeddings.shape[1])
                 indices = torch.as_tensor(indices)
@@ -113,9 +115,9 @@ class StoringSampler(BatchSampler):
             embeddings.device
         )  # a storage from a checkpoint may be on another device
         indices = torch.as_tensor(indices).to(embeddings.device, non_blocking=True)
-        same = indices[:, None] == indices[None, :]  # (B, B)
+        same_images = indices[:, None] == indices[None, :]  # (B, B)
         last = (
-            len(indices) - 1 - same.flip(1).int().argmax(1)
+            len(indices) - 1 - same_images.flip(1).int().argmax(1)
         )  # equal rows write equal values: deterministic on every device
         new = embeddings.to(self.storage.dtype).index_select(0, last)
         old = self.storage.index_select(0, indices)
@@ -240,12 +242,12 @@ class CoresetSampler(MemorySampler):
         """
         raise NotImplementedError
 
-    def next_anchors(self, nearest: torch.Tensor, taken: torch.Tensor, context) -> torch.Tensor:
+    def next_anchors(self, nearest: torch.Tensor, is_anchor: torch.Tensor, context) -> torch.Tensor:
         """Next anchor of each pool `(b,)`.
 
         Args:
             nearest: squared distance of each sample to the nearest anchor so far, `(b, P)`.
-            taken: whether a sample is an anchor already, `(b, P)`.
+            is_anchor: whether a sample is an anchor already, `(b, P)`.
             context: the second value of `first_anchors`.
         """
         raise NotImplementedError
@@ -257,12 +259,12 @@ class CoresetSampler(MemorySampler):
         first, context = self.first_anchors(embeddings)
         anchors = [first]
         nearest = torch.full_like(distances[:, 0], torch.inf)  # (b, P)
-        taken = torch.zeros_like(nearest, dtype=torch.bool)
+        is_anchor = torch.zeros_like(nearest, dtype=torch.bool)
         # A loop over the anchors, as each depends on those before it; all pools of the chunk at once.
         for _ in range(self.classes_per_batch - 1):
             nearest = torch.minimum(nearest, distances[pools, anchors[-1]])
-            taken[pools, anchors[-1]] = True
-            anchors.append(self.next_anchors(nearest, taken, context))
+            is_anchor[pools, anchors[-1]] = True
+            anchors.append(self.next_anchors(nearest, is_anchor, context))
         return torch.stack(anchors, dim=1)
 
     def with_partners(self, anchors: torch.Tensor) -> torch.Tensor:
@@ -274,9 +276,11 @@ class CoresetSampler(MemorySampler):
         rows = anchors.flatten()
         classes = self.class_of[rows]
         places = self.place_of[rows]
-        others = self.class_sizes[classes] - 1
-        partners = draw_within(others.clamp(min=1), self.samples_per_class - 1)  # (rows, m - 1), the anchor not counted
-        partners += (partners >= places[:, None]) & (others > 0)[:, None]
+        n_others = self.class_sizes[classes] - 1
+        partners = draw_within(
+            n_others.clamp(min=1), self.samples_per_class - 1
+        )  # (rows, m - 1), the anchor not counted
+        partners += (partners >= places[:, None]) & (n_others > 0)[:, None]
         partners = self.images_of(classes[:, None], partners)
         return torch.cat([rows[:, None], partners], dim=1).view(len(anchors), -1)
 

@@ -43,11 +43,11 @@ class TripletSampler(BatchSampler):
             )
         self.n_triplets = opt.data_fixed_triplets_n
 
-    def require_batch(self, given: str) -> None:
-        """UserError, naming the flags `given`, where an epoch's triplets do not fill one batch."""
+    def require_batch(self, flags: str) -> None:
+        """UserError, naming the flags `flags`, where an epoch's triplets do not fill one batch."""
         if len(self) < 1:
             raise UserError(
-                f"{given}: {self.n_triplets} triplets do not fill one batch of --bs {self.batch_size}: raise it "
+                f"{flags}: {self.n_triplets} triplets do not fill one batch of --bs {self.batch_size}: raise it "
                 "or lower --bs."
             )
 
@@ -59,8 +59,8 @@ class TripletSampler(BatchSampler):
         pairs = self.images_of(positive[:, None], draw_within(self.class_sizes[positive], 2))
         turned = torch.rand(n, 1, dtype=torch.float32) < 0.5  # the order within a set from draw_within is not random
         pairs = torch.where(turned, pairs.flip(1), pairs)
-        others = self.images_of(negative, random_below(self.class_sizes[negative]))
-        return torch.cat([pairs, others[:, None]], 1)
+        negatives = self.images_of(negative, random_below(self.class_sizes[negative]))
+        return torch.cat([pairs, negatives[:, None]], 1)
 
     def shuffled(self, triplets: torch.Tensor) -> torch.Tensor:
         """Batches `(batches, bs)` of `triplets` `(n, 3)` in random order, each triplet's three images consecutive."""

@@ -28,18 +28,18 @@ class Sampler(BatchSampler):
         per_batch = self.classes_per_batch
         needed = len(self) * per_batch
         passes = []
-        drawn = 0
+        n_drawn = 0
         # A loop over permutations, not batches: the start of one depends on the end of the one before.
-        while drawn < needed:
+        while n_drawn < needed:
             order = torch.randperm(n_classes)
-            open_places = -drawn % per_batch  # in the batch in which the last permutation ended
+            open_places = -n_drawn % per_batch  # in the batch in which the last permutation ended
             if open_places:
                 ended_with = passes[-1][open_places - per_batch :]  # the classes that this batch holds already
                 free = ~torch.isin(order, ended_with)
                 ahead = free & (free.cumsum(0) <= open_places)
                 order = torch.cat([order[ahead], order[~ahead]])
             passes.append(order)
-            drawn += n_classes
+            n_drawn += n_classes
         return torch.cat(passes)[:needed].view(len(self), per_batch)
 
     def draw_epoch(self) -> torch.Tensor:

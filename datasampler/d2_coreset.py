@@ -46,11 +46,11 @@ class Sampler(CoresetSampler):
         draws, log_densities = self.gaussian(embeddings)
         return (embeddings - draws).square().sum(2).argmin(1), log_densities
 
-    def next_anchors(self, nearest: torch.Tensor, taken: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+    def next_anchors(self, nearest: torch.Tensor, is_anchor: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
         """One draw per pool, `(b,)`."""
-        log_weights = (context + torch.special.xlogy(self.power, nearest)).masked_fill_(taken, -torch.inf)
+        log_weights = (context + torch.special.xlogy(self.power, nearest)).masked_fill_(is_anchor, -torch.inf)
         no_distance = (log_weights == -torch.inf).all(1, keepdim=True)
-        log_weights = torch.where(no_distance, context.masked_fill(taken, -torch.inf), log_weights)
+        log_weights = torch.where(no_distance, context.masked_fill(is_anchor, -torch.inf), log_weights)
         # The Gumbel-max trick, in logarithms: densities in 128 dimensions span more than a float's exponent.
         times = (
             torch.empty(log_weights.shape, dtype=log_weights.dtype).exponential_().to(log_weights)

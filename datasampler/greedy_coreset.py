@@ -31,10 +31,10 @@ class Sampler(CoresetSampler):
         """The first sample of each pool, `(b,)`: a random one, as pools are in random order."""
         return torch.zeros(len(embeddings), dtype=torch.long, device=embeddings.device), None
 
-    def next_anchors(self, nearest: torch.Tensor, taken: torch.Tensor, context) -> torch.Tensor:
+    def next_anchors(self, nearest: torch.Tensor, is_anchor: torch.Tensor, context) -> torch.Tensor:
         """The farthest sample of each pool `(b,)`, or one of the farthest; the pool's random order breaks ties."""
         distances = nearest.sqrt()
-        distances = torch.where(distances > self.gc_coreset_lim, distances, 0.0).masked_fill_(taken, -1.0)
+        distances = torch.where(distances > self.gc_coreset_lim, distances, 0.0).masked_fill_(is_anchor, -1.0)
         if not self.gc_softened:
             return distances.argmax(1)
         farthest = distances.topk(math.ceil(SOFT_SHARE * distances.shape[1]), dim=1)

@@ -37,12 +37,12 @@ class Sampler(TripletSampler, StoringSampler):
     def precompute_indices(self) -> None:
         """Draw the next epoch's triplets and keep the hardest."""
         stored = self.projected()
-        drawn = self.draw_triplets(self.n_drawn)
+        triplets = self.draw_triplets(self.n_drawn)
         hardness = []
-        for chunk in drawn.split(max(1, CHUNK // stored.shape[1])):
+        for chunk in triplets.split(max(1, CHUNK // stored.shape[1])):
             anchors, positives, negatives = (
                 stored.index_select(0, column) for column in chunk.to(stored.device).unbind(1)
             )
             hardness.append((anchors - positives).norm(dim=1) - (anchors - negatives).norm(dim=1))
         hardest = torch.cat(hardness).topk(self.n_triplets).indices.cpu()
-        self.epoch = self.shuffled(drawn[hardest])
+        self.epoch = self.shuffled(triplets[hardest])

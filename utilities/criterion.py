@@ -83,8 +83,10 @@ def check_labels(criterion: "MetricCriterion", args: tuple, kwargs: dict) -> Non
         criterion.looked_at_labels = True
         lowest, highest = (int(label) for label in labels.aminmax())
         if lowest < 0 or highest >= criterion.classes_expected:
-            of = f"{criterion.classes_expected} classes they go from 0 to {criterion.classes_expected - 1}"
-            raise ValueError(f"labels from {lowest} to {highest}: of {of}. Map them, or change n_classes")
+            raise ValueError(
+                f"labels from {lowest} to {highest}: of {criterion.classes_expected} classes they go from 0 to "
+                f"{criterion.classes_expected - 1}. Map them, or change n_classes"
+            )
 
 
 class FixedMiner:
@@ -99,19 +101,24 @@ class FixedMiner:
         return self.mined
 
 
+_NOT_SET = object()
+
+
 @contextlib.contextmanager
 def with_tuples(criterion: torch.nn.Module, mined):
     """Inside, a criterion and the criteria inside it use these `Triplets` or `Pairs` instead of their miner's."""
     modules = [module for module in criterion.modules() if hasattr(module, "batchminer")]
-    before = [{name: miner for name, miner in vars(module).items() if name == "batchminer"} for module in modules]
-    for module in modules:  # not by `setattr`: torch refuses a plain object in place of a miner that is a module
-        vars(module)["batchminer"] = FixedMiner(mined)
+    # A miner that is a module itself is among `_modules`, and not among a criterion's own attributes, which precede.
+    miners = [(vars(module), vars(module).get("batchminer", _NOT_SET)) for module in modules]
+    for attributes, _ in miners:  # not by `setattr`: torch refuses a plain object in place of a module
+        attributes["batchminer"] = FixedMiner(mined)
     try:
         yield
     finally:
-        for module, miner in zip(modules, before, strict=True):
-            del vars(module)["batchminer"]
-            vars(module).update(miner)
+        for attributes, miner in miners:
+            del attributes["batchminer"]
+            if miner is not _NOT_SET:
+                attributes["batchminer"] = miner
 
 
 class MetricCriterion(torch.nn.Module):

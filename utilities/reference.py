@@ -32,10 +32,10 @@ class Reference:
             if reference_labels is not None or own is not None:
                 raise ValueError("reference_labels and own belong to a reference: give reference too")
             return cls(batch, labels, torch.arange(len(batch), device=batch.device), True)
-        given = None if reference_labels is None else tuple(reference_labels.shape)
-        if reference.ndim != 2 or reference.shape[1] != batch.shape[1] or given != tuple(reference.shape[:1]):
+        labels_shape = None if reference_labels is None else tuple(reference_labels.shape)
+        if reference.ndim != 2 or reference.shape[1] != batch.shape[1] or labels_shape != tuple(reference.shape[:1]):
             raise ValueError(
-                f"reference is {tuple(reference.shape)}, reference_labels {given}: expected (M, {batch.shape[1]}) "
+                f"reference is {tuple(reference.shape)}, reference_labels {labels_shape}: expected (M, {batch.shape[1]}) "
                 "and (M,)"
             )
         own = torch.full_like(labels, -1) if own is None else own.to(device=batch.device, dtype=torch.long)
@@ -51,27 +51,28 @@ class Reference:
         """`function` of `batch` `(B, D)`, and the reference with `function` of its embeddings; computed once where they
         are the same.
         """
-        done = function(batch)
-        return done, dataclasses.replace(self, embeddings=done if self.plain else function(self.embeddings))
+        mapped_batch = function(batch)
+        embeddings = mapped_batch if self.plain else function(self.embeddings)
+        return mapped_batch, dataclasses.replace(self, embeddings=embeddings)
 
     def masks(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Boolean `(B, M)` masks of the positives and of the negatives of anchors with `labels` `(B,)`."""
-        same = labels[:, None] == self.labels[None, :]
+        same_classes = labels[:, None] == self.labels[None, :]
         if self.plain:
-            return same.clone().fill_diagonal_(False), ~same
-        return self._without_own(same), self._without_own(~same)
+            return same_classes.clone().fill_diagonal_(False), ~same_classes
+        return self._without_own(same_classes), self._without_own(~same_classes)
 
     def negatives(self, labels: torch.Tensor) -> torch.Tensor:
         """Boolean `(B, M)` mask of the negatives alone; see `masks`."""
-        others = labels[:, None] != self.labels[None, :]
-        return others if self.plain else self._without_own(others)
+        other_classes = labels[:, None] != self.labels[None, :]
+        return other_classes if self.plain else self._without_own(other_classes)
 
     def _without_own(self, mask: torch.Tensor) -> torch.Tensor:
         """`mask` `(B, M)`, set to False in place where a column is the anchor's own image: no second matrix is made."""
         if not len(self):
             return mask
-        own = self.own.clamp(min=0)[:, None]
-        return mask.scatter_(1, own, mask.gather(1, own) & (self.own < 0)[:, None])
+        own_rows = self.own.clamp(min=0)[:, None]
+        return mask.scatter_(1, own_rows, mask.gather(1, own_rows) & (self.own < 0)[:, None])
 
     def with_own_row(self) -> "Reference":
         """An empty reference with a single row that is every anchor's own image, so that this case needs no rule."""

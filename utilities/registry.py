@@ -1,9 +1,9 @@
 """One registry class for every plug-in folder: the file name is the name on the command line.
 
-A plug-in is a file of the folder whose name does not start with `_`. Its docstring's first paragraph is its caption, its
-optional table `FLAGS` holds its own flags (`utilities.plug_ins`), and its optional `derived(opt)` returns flag -> value
-for those of them whose default depends on other flags. Constants in capitals say what it needs; one that the file leaves
-out has the default that the folder's `__init__.py` gives.
+A plug-in is a file of the folder whose name does not start with `_`. Its docstring's first paragraph is its caption,
+its optional table `FLAGS` holds its own flags (`utilities.plug_ins`), and its optional `derived(opt)` returns flag ->
+value for those of them whose default depends on other flags. Constants in capitals say what it needs; one that the file
+leaves out has the default that the folder's `__init__.py` gives.
 
 A plug-in that cannot be imported, such as a user's unfinished file, is left out with a printed line, and stops only who
 names it.
@@ -33,9 +33,9 @@ def unknown(kind: str, name: str, available) -> UnknownName:
     available = sorted(available)
     flag = migration.FLAGS.get(kind)
     if kind == "metric" or flag is not None:
-        here = migration.answer(name) if flag is None else migration.answer_to_class(name, flag, available)
-        if here is not None:
-            return UnknownName(f"unknown {kind} {name!r}. Here: {here}")
+        answer = migration.answer(name) if flag is None else migration.answer_to_class(name, flag, available)
+        if answer is not None:
+            return UnknownName(f"unknown {kind} {name!r}. Here: {answer}")
     return UnknownName(f"unknown {kind} {name!r}.{did_you_mean(name, available)} Available: {', '.join(available)}.")
 
 
@@ -167,10 +167,13 @@ class Registry:
         helpers.
         """
         modules = self._importable(self._helpers()).values()
-        found = {}
-        for module in [*modules, *([self.module(name)] if name in self.names() else [])]:
-            found |= getattr(module, "derived", lambda opt: {})(opt)
-        return found
+        if name in self.names():
+            modules = [*modules, self.module(name)]
+        values = {}
+        for module in modules:
+            if hasattr(module, "derived"):
+                values |= module.derived(opt)
+        return values
 
     def _helpers(self) -> list[str]:
         return sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if m.name.startswith("_"))

@@ -64,8 +64,8 @@ def safe_sqrt(x: torch.Tensor) -> torch.Tensor:
     """Square root whose gradient at 0 is 0 instead of infinite. Negative values count as 0; NaN stays NaN, so that it
     reaches the loss.
     """
-    none = x <= 0
-    return torch.where(none, 0.0, torch.where(none, 1.0, x).sqrt())
+    not_positive = x <= 0
+    return torch.where(not_positive, 0.0, torch.where(not_positive, 1.0, x).sqrt())
 
 
 def squared_distances(
@@ -76,8 +76,9 @@ def squared_distances(
     By matrix product; a value within its rounding error of 0 becomes 0, so that equal points are exactly 0 apart.
     `y_norms`: the squared lengths `(B',)` of `y`, where they are known.
     """
-    squared, apart = _squared_and_apart(x, x if y is None else y, y_norms)
-    return torch.where(apart, squared, 0.0)
+    y = x if y is None else y
+    squared, is_apart = _squared_and_apart(x, y, y_norms)
+    return torch.where(is_apart, squared, 0.0)
 
 
 def _squared_and_apart(x, y, y_norms) -> tuple[torch.Tensor, torch.Tensor]:
@@ -94,8 +95,9 @@ def pairwise_distances(
     x: torch.Tensor, y: torch.Tensor | None = None, y_norms: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Euclidean distances `(B, B')`, zero-safe in the gradient; see `squared_distances`."""
-    squared, apart = _squared_and_apart(x, x if y is None else y, y_norms)
-    return torch.where(apart, squared, 0.0).sqrt()  # the infinite slope at 0 ends at `where`
+    y = x if y is None else y
+    squared, is_apart = _squared_and_apart(x, y, y_norms)
+    return torch.where(is_apart, squared, 0.0).sqrt()  # the infinite slope at 0 ends at `where`
 
 
 @functools.lru_cache(maxsize=64)
@@ -119,7 +121,8 @@ def first_equal_rows(x: torch.Tensor) -> torch.Tensor:
     """
     places = torch.arange(len(x), device=x.device)
     x = x.detach() + 0.0  # -0 equals 0 and has other bits
-    bits = x.contiguous().view(torch.int64 if x.dtype == torch.float64 else torch.int32).long()
+    whole_type = torch.int64 if x.dtype == torch.float64 else torch.int32
+    bits = x.contiguous().view(whole_type).long()
     sums = (bits * _odd_numbers(x.shape[1], x.device)).sum(1)
     sorted_sums, order = sums.sort(stable=True)
     begins = torch.ones_like(sorted_sums, dtype=torch.bool)
@@ -146,8 +149,8 @@ def pair_distances(
     if len(rows) <= 4 * len(x):
         distances = (x.index_select(0, rows) - y.index_select(0, columns)).square().sum(1)
     else:
-        matrix, apart = _squared_and_apart(x, y, None)
-        distances = take_pairs(torch.where(apart | matrix.isnan(), matrix, 0.0), rows, columns)
+        matrix, is_apart = _squared_and_apart(x, y, None)
+        distances = take_pairs(torch.where(is_apart | matrix.isnan(), matrix, 0.0), rows, columns)
     return distances if squared else safe_sqrt(distances)
 
 

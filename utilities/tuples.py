@@ -31,9 +31,11 @@ class Pairs(NamedTuple):
     negatives: torch.Tensor
 
 
-def same_class(labels: torch.Tensor, others: torch.Tensor | None = None) -> torch.Tensor:
+def same_class(labels: torch.Tensor, reference_labels: torch.Tensor | None = None) -> torch.Tensor:
     """Boolean `(B, B')`: do two samples share their class? The diagonal is True."""
-    return labels[:, None] == (labels if others is None else others)[None, :]
+    if reference_labels is None:
+        reference_labels = labels
+    return labels[:, None] == reference_labels[None, :]
 
 
 def positive_mask(labels: torch.Tensor) -> torch.Tensor:
@@ -48,7 +50,8 @@ def from_user(tuples, device) -> "Triplets | Pairs":
     if isinstance(tuples, (Triplets, Pairs)):
         return tuples
     if isinstance(tuples, tuple) and all(isinstance(part, torch.Tensor) for part in tuples) and len(tuples) in (3, 4):
-        return (Triplets if len(tuples) == 3 else Pairs)(*(part.to(device) for part in tuples))
+        kind = Triplets if len(tuples) == 3 else Pairs
+        return kind(*(part.to(device) for part in tuples))
     if isinstance(tuples, (list, tuple)) and all(len(triplet) == 3 for triplet in tuples):
         columns = torch.as_tensor(
             [[operator.index(i) for i in triplet] for triplet in tuples], dtype=torch.long, device=device
@@ -120,11 +123,9 @@ def as_pairs(tuples: "Triplets | Pairs") -> Pairs:
     `as_triplets` does.
     """
     _not_sets(tuples)
-    return (
-        tuples
-        if isinstance(tuples, Pairs)
-        else Pairs(tuples.anchors, tuples.positives, tuples.anchors, tuples.negatives)
-    )
+    if isinstance(tuples, Pairs):
+        return tuples
+    return Pairs(tuples.anchors, tuples.positives, tuples.anchors, tuples.negatives)
 
 
 def as_triplets(tuples: "Triplets | Pairs") -> Triplets:
@@ -203,13 +204,15 @@ class Classes:
 
     def __init__(self, labels: torch.Tensor, reference=None):
         self.reference = None if reference is None or reference.plain else reference
-        others = labels if self.reference is None else reference.labels
-        self.size = len(others)
+        reference_labels = labels if self.reference is None else reference.labels
+        self.size = len(reference_labels)
         self.places = torch.arange(len(labels), device=labels.device)
         if not self.size:  # empty: no anchor is complete, and lookups that are made all the same find row 0
-            others = labels.new_zeros(1)
-        self.sorted_labels, self.order = torch.sort(others, stable=True)
-        ranks = torch.empty_like(self.order).scatter_(0, self.order, torch.arange(len(others), device=labels.device))
+            reference_labels = labels.new_zeros(1)
+        self.sorted_labels, self.order = torch.sort(reference_labels, stable=True)
+        ranks = torch.empty_like(self.order).scatter_(
+            0, self.order, torch.arange(len(reference_labels), device=labels.device)
+        )
         self.starts, self.counts = self._block(labels)
         if self.reference is None:
             self.after_own = ranks - self.starts + 1
@@ -217,12 +220,12 @@ class Classes:
             own_negative = 0
         else:
             at = reference.own.clamp(min=0)
-            own_positive = ((reference.own >= 0) & (others[at] == labels)).long()
+            own_positive = ((reference.own >= 0) & (reference_labels[at] == labels)).long()
             own_negative = (reference.own >= 0).long() - own_positive
             self.after_own = own_positive * (ranks[at] - self.starts + 1)
             self.own_ranks = ranks[at]
             self.own_negative = own_negative
-        self.others = others
+        self.reference_labels = reference_labels
         self.n_positives = self.counts - own_positive
         self.n_negatives = self.size - self.counts - own_negative
         self.complete = (self.n_positives > 0) & (self.n_negatives > 0)
@@ -270,14 +273,12 @@ class Classes:
 
         Where there is none, the sample is arbitrary.
         """
-        starts, counts = self._block(self.others[negatives])
+        starts, counts = self._block(self.reference_labels[negatives])
         block = self.starts[anchors], self.counts[anchors]
-        other = (
-            starts,
-            torch.where(starts == block[0], counts - block[1], counts),
-        )  # same class, or the anchor's is empty: skip the block once
-        available = self.size - block[1] - other[1]
-        return self._at(_past_both(below(available), block, other)), available > 0
+        # Of the same class, or where the anchor's is empty: skip the block once.
+        negative_block = starts, torch.where(starts == block[0], counts - block[1], counts)
+        available = self.size - block[1] - negative_block[1]
+        return self._at(_past_both(below(available), block, negative_block)), available > 0
 
 
 def _past(places: torch.Tensor, starts: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
@@ -287,11 +288,11 @@ def _past(places: torch.Tensor, starts: torch.Tensor, counts: torch.Tensor) -> t
     return places + torch.where(places < starts, 0, counts)
 
 
-def _past_both(places: torch.Tensor, one: tuple, two: tuple) -> torch.Tensor:
+def _past_both(places: torch.Tensor, first_block: tuple, second_block: tuple) -> torch.Tensor:
     """`_past` of two blocks `(starts, counts)` that do not overlap."""
-    first = one[0] <= two[0]
-    lower = [torch.where(first, a, b) for a, b in zip(one, two, strict=True)]
-    upper = [torch.where(first, b, a) for a, b in zip(one, two, strict=True)]
+    first = first_block[0] <= second_block[0]
+    lower = [torch.where(first, a, b) for a, b in zip(first_block, second_block, strict=True)]
+    upper = [torch.where(first, b, a) for a, b in zip(first_block, second_block, strict=True)]
     return _past(_past(places, *lower), *upper)
 
 
