@@ -156,7 +156,7 @@ def anchors_at_once(n_others: int) -> int:
 
 
 def few_at_a_time(part: Callable, argument_lists: Iterable[tuple]) -> list:
-    """`part(*few)` of each `arguments` that is `argument_lists`; computed again in the backward pass, as exactly as now."""
+    """`part(*arguments)` of each of `argument_lists`, computed again in the backward pass, as exactly as now."""
     precision = precision_of_products()
     return [
         checkpoint(

@@ -19,8 +19,8 @@ def add_arguments(group) -> None:
         "--loss_reduction",
         default=None,
         choices=CHOICES,
-        help="reduction of the terms of all pairs or triplets: their mean, the mean of those above 0, the mean over the "
-        "batch of each anchor's mean (0 without a term), their sum, or their mean with the weights of the anchors' "
+        help="reduction of the terms of all pairs or triplets: their mean, the mean of those above 0, the mean over "
+        "the batch of each anchor's mean (0 without a term), their sum, or their mean with the weights of the anchors' "
         "classes. Wins over --loss_triplet_reduction and --loss_contrastive_reduction (default: what the loss does by "
         "itself)",
     )
@@ -28,8 +28,8 @@ def add_arguments(group) -> None:
         "--loss_class_weights",
         default=None,
         metavar="FILE",
-        help="of --loss_reduction class_weighted: a text file with one number of at least 0 a class, in the order of the "
-        "labels (default: the classes that have terms in a batch count alike)",
+        help="of --loss_reduction class_weighted: a text file with one number of at least 0 a class, in the order of "
+        "the labels (default: the classes that have terms in a batch count alike)",
     ).only_with = {"loss_reduction": ["class_weighted"]}
 
 

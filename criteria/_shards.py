@@ -176,8 +176,9 @@ class SoftmaxCriterion(ShardedCriterion):
     def logits(
         self, similarities: torch.Tensor, class_columns: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor
     ) -> torch.Tensor:
-        """The logits `(B, C)`, with margin and scale, of `similarities` `(B, C)`; `class_columns` `(B,)` is the column of each
-        sample's class.
+        """The logits `(B, C)`, with margin and scale, of `similarities` `(B, C)`.
+
+        `class_columns` `(B,)` is the column of each sample's class.
         """
         raise NotImplementedError
 

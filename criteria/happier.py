@@ -116,10 +116,9 @@ class Criterion(PairCriterion):
 
     def _precisions(self, values, levels, relevances, counted, anchors, related) -> torch.Tensor:
         """H_k / rank_k `(P',)` of some pairs of an anchor and a relative k."""
-        rivals = counted.index_select(0, anchors).scatter(
-            1, related[:, None], 0.0
-        )  # (P', M), 0 with the own image and k
-        excesses, of_j, rel_j = (given.index_select(0, anchors) for given in (values, levels, relevances))
+        # (P', M), 0 with the own image and k
+        rivals = counted.index_select(0, anchors).scatter(1, related[:, None], 0.0)
+        excesses, of_j, rel_j = (matrix.index_select(0, anchors) for matrix in (values, levels, relevances))
         excesses = excesses - excesses.gather(1, related[:, None])
         of_k = of_j.gather(1, related[:, None])
         rel_k = rel_j.gather(1, related[:, None])

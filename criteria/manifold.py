@@ -64,8 +64,9 @@ class Criterion(ProxyCriterion):
         ).inverse
 
     def part(self, similarities: torch.Tensor, own_groups: torch.Tensor) -> torch.Tensor:
-        """mean log(1 + sum exp) of the excesses of `similarities` `(B, K)` over that to the own proxy, `own_groups` `(B,
-        1)`.
+        """mean log(1 + sum exp) of the excesses of `similarities` `(B, K)` over that to the own proxy.
+
+        `own_groups` `(B, 1)` is the column of that proxy.
         """
         excesses = similarities - similarities.gather(1, own_groups) + self.margin
         counted = (excesses < 0).logical_not().scatter(1, own_groups, False)

@@ -43,11 +43,12 @@ class Criterion(SoftmaxCriterion):
         Of tied centres the first is taken. `batch` `(B, D)` should hold all samples of a class.
         """
         centres = self.unit_proxies(batch).view(self.n_classes, self.per_class, -1)
-        parts = zip(normalize(batch).split(CHUNK), labels.split(CHUNK), strict=True)  # without products across classes
-        to_own = torch.cat(
-            [torch.einsum("nd,nkd->nk", part, centres.index_select(0, own)) for part, own in parts]
-        )  # (B, K)
+        chunks = []  # without products across classes
+        for rows, classes in zip(normalize(batch).split(CHUNK), labels.split(CHUNK), strict=True):
+            chunks.append(torch.einsum("nd,nkd->nk", rows, centres.index_select(0, classes)))
+        to_own = torch.cat(chunks)  # (B, K)
         cells = labels * self.per_class + to_own.argmax(1)
         counts = torch.bincount(cells, minlength=self.n_classes * self.per_class).view(self.n_classes, self.per_class)
-        own = to_own.gather(1, counts.argmax(1).index_select(0, labels)[:, None]).squeeze(1)
-        return own.clamp(-1, 1).acos().rad2deg()
+        dominant = counts.argmax(1).index_select(0, labels)
+        cosines = to_own.gather(1, dominant[:, None]).squeeze(1)
+        return cosines.clamp(-1, 1).acos().rad2deg()

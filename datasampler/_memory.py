@@ -320,13 +320,13 @@ class BatchMatchSampler(MemorySampler):
         begins = torch.ones_like(classes, dtype=torch.bool)
         begins[:, 1:] = classes[:, 1:] != classes[:, :-1]
         ends = torch.full_like(classes[:, :1], n_groups)
-        bounds = torch.cat(
-            [torch.where(begins, torch.arange(n_groups), n_groups).sort(1).values, ends], 1
-        )  # (b, G + 1)
-        drawn = random_below(begins.sum(1, keepdim=True).expand(-1, self.n_candidates * self.classes_per_batch))
-        first = bounds.gather(1, drawn)
-        behind = bounds.gather(1, drawn + 1)
-        chosen = groups.gather(1, first + random_below(behind - first)).view(len(pools), self.n_candidates, -1)
+        starts = torch.where(begins, torch.arange(n_groups), n_groups).sort(1).values
+        bounds = torch.cat([starts, ends], 1)  # (b, G + 1)
+        n_classes = begins.sum(1, keepdim=True)
+        numbers = random_below(n_classes.expand(-1, self.n_candidates * self.classes_per_batch))  # of drawn classes
+        first = bounds.gather(1, numbers)
+        end = bounds.gather(1, numbers + 1)
+        chosen = groups.gather(1, first + random_below(end - first)).view(len(pools), self.n_candidates, -1)
         return (chosen[..., None] * m + torch.arange(m)).flatten(2)
 
     def entries(self, pool_size: int, stored: torch.Tensor) -> int:

@@ -35,8 +35,8 @@ class Reference:
         labels_shape = None if reference_labels is None else tuple(reference_labels.shape)
         if reference.ndim != 2 or reference.shape[1] != batch.shape[1] or labels_shape != tuple(reference.shape[:1]):
             raise ValueError(
-                f"reference is {tuple(reference.shape)}, reference_labels {labels_shape}: expected (M, {batch.shape[1]}) "
-                "and (M,)"
+                f"reference is {tuple(reference.shape)}, reference_labels {labels_shape}: expected "
+                f"(M, {batch.shape[1]}) and (M,)"
             )
         own = torch.full_like(labels, -1) if own is None else own.to(device=batch.device, dtype=torch.long)
         if own.shape != labels.shape:

@@ -1,9 +1,9 @@
 """The table of the losses: each one's formula as obvious loops in float64, the flags that it is tried under, its peer
 elsewhere.
 
-A loss that compares samples: `formula(criterion, x, r, (positives, negatives), (labels, others, own))`, anchors `x`,
-reference `r`, of each anchor the rows of its positives and of its negatives. One of the batch as a whole, most with
-class vectors: `formula(criterion, x, labels)`. Numbers such as margins are read from the criterion.
+A loss that compares samples: `formula(criterion, x, r, partner_rows, (labels, reference_labels, own_rows))`, anchors
+`x`, reference `r`, `partner_rows` the rows of each anchor's positives and those of its negatives. A loss of the batch as
+a whole, most with class vectors: `formula(criterion, x, labels)`. Numbers such as margins are read from the criterion.
 """
 
 import math
@@ -16,15 +16,15 @@ from utilities.reference import Reference
 from utilities.tuples import Classes
 
 
-def partners(labels, others, own) -> tuple[list[list[int]], list[list[int]]]:
+def partners(labels, reference_labels, own_rows) -> tuple[list[list[int]], list[list[int]]]:
     """Of each anchor the rows of the reference that are its positives, and its negatives; its own image is neither."""
-    own = [-1] * len(labels) if own is None else [int(row) for row in own]
+    own_rows = [-1] * len(labels) if own_rows is None else [int(row) for row in own_rows]
     positives = []
     negatives = []
     for a, label in enumerate(labels):
-        rows = [j for j in range(len(others)) if j != own[a]]
-        positives.append([j for j in rows if others[j] == label])
-        negatives.append([j for j in rows if others[j] != label])
+        rows = [j for j in range(len(reference_labels)) if j != own_rows[a]]
+        positives.append([j for j in rows if reference_labels[j] == label])
+        negatives.append([j for j in rows if reference_labels[j] != label])
     return positives, negatives
 
 
@@ -47,40 +47,43 @@ def mean_active(terms):
     return mean(terms)
 
 
-def triplets(found):
+def triplets(partner_rows):
     """(a, p, n), as the stand-in miner gives them."""
-    return [(a, p, n) for a, (ps, ns) in enumerate(zip(*found, strict=True)) for p in ps for n in ns]
+    return [(a, p, n) for a, (ps, ns) in enumerate(zip(*partner_rows, strict=True)) for p in ps for n in ns]
 
 
-def of_pairs(values, x, r, found):
+def of_pairs(values, x, r, partner_rows):
     """The values of all positive and of all negative pairs."""
-    return [[values(x[a], r[j]) for a, js in enumerate(kind) for j in js] for kind in found]
+    return [[values(x[a], r[j]) for a, js in enumerate(kind) for j in js] for kind in partner_rows]
 
 
 def noise_ratio(u, v):
     return (u - v).var() / u.var()
 
 
-def sets(found):
-    return [(a, ps, ns) for a, (ps, ns) in enumerate(zip(*found, strict=True)) if ps and ns]
+def sets(partner_rows):
+    return [(a, ps, ns) for a, (ps, ns) in enumerate(zip(*partner_rows, strict=True)) if ps and ns]
 
 
-def contrastive(c, x, r, found, context):
-    all_triplets = triplets(found)
+def contrastive(c, x, r, partner_rows, context):
+    all_triplets = triplets(partner_rows)
     far = [torch.relu(distance(x[a], r[p]) - c.pos_margin) for a, p, _ in all_triplets]
     return mean(far) + mean([torch.relu(c.neg_margin - distance(x[a], r[n])) for a, _, n in all_triplets])
 
 
-def triplet(c, x, r, found, context):
+def triplet(c, x, r, partner_rows, context):
     return mean(
-        [torch.relu(distance(x[a], r[p]) ** 2 - distance(x[a], r[n]) ** 2 + c.margin) for a, p, n in triplets(found)]
+        [
+            torch.relu(distance(x[a], r[p]) ** 2 - distance(x[a], r[n]) ** 2 + c.margin)
+            for a, p, n in triplets(partner_rows)
+        ]
     )
 
 
-def margin(c, x, r, found, context):
+def margin(c, x, r, partner_rows, context):
     terms = []
     betas = 0.0
-    for a, p, n in triplets(found):
+    for a, p, n in triplets(partner_rows):
         beta = c.beta[context[0][a]]
         terms += [
             torch.relu(distance(x[a], r[p]) - beta + c.margin),
@@ -91,27 +94,27 @@ def margin(c, x, r, found, context):
     return (sum(terms) + c.nu * betas) / active if active else 0.0
 
 
-def quadruplet(c, x, r, found, context):
-    labels, others, own = context
+def quadruplet(c, x, r, partner_rows, context):
+    labels, reference_labels, own_rows = context
     first = []
     second = []
-    chosen = triplets(found)
+    chosen = triplets(partner_rows)
     if chosen:
         anchors, _, negatives = torch.tensor(chosen).unbind(1)
-        strangers, _ = Classes(labels, Reference.build(x, labels, r, others, own)).draw_strangers(
+        strangers, _ = Classes(labels, Reference.build(x, labels, r, reference_labels, own_rows)).draw_strangers(
             anchors, negatives
         )  # the criterion's draws
         for (a, p, n), m in zip(chosen, strangers.tolist(), strict=True):
             first.append(torch.relu(distance(x[a], r[p]) - distance(x[a], r[n]) + c.margin_alpha_1))
-            if set(others.tolist()) - {int(labels[a]), int(others[n])}:
-                assert others[m] not in (labels[a], others[n])
-                apart = distance(r[n], r[m]) if n != m else 0.0
-                second.append(torch.relu(distance(x[a], r[p]) - apart + c.margin_alpha_2))
+            if set(reference_labels.tolist()) - {int(labels[a]), int(reference_labels[n])}:
+                assert reference_labels[m] not in (labels[a], reference_labels[n])
+                stranger_distance = distance(r[n], r[m]) if n != m else 0.0
+                second.append(torch.relu(distance(x[a], r[p]) - stranger_distance + c.margin_alpha_2))
     return mean(first) + mean(second)
 
 
-def snr(c, x, r, found, context):
-    chosen = triplets(found)
+def snr(c, x, r, partner_rows, context):
+    chosen = triplets(partner_rows)
     terms = [torch.relu(noise_ratio(x[a], r[p]) - noise_ratio(x[a], r[n]) + c.margin) for a, p, n in chosen]
     return mean_active(terms) + c.reg_lambda * mean([x[a].sum().abs() for a, _, _ in chosen])
 
@@ -120,25 +123,27 @@ def norms(x):
     return sum(row.norm() for row in x) / len(x)
 
 
-def npair(c, x, r, found, context):
-    terms = [torch.log1p(sum(torch.exp(x[a] @ r[n] - x[a] @ r[ps[-1]]) for n in ns)) for a, ps, ns in sets(found)]
+def npair(c, x, r, partner_rows, context):
+    terms = [
+        torch.log1p(sum(torch.exp(x[a] @ r[n] - x[a] @ r[ps[-1]]) for n in ns)) for a, ps, ns in sets(partner_rows)
+    ]
     return mean(terms) + getattr(c, "npair_l2" if hasattr(c, "npair_l2") else "l2") * norms(x)
 
 
-def angular(c, x, r, found, context):
+def angular(c, x, r, partner_rows, context):
     t = math.tan(math.radians(c.alpha)) ** 2
     terms = []
     u = x / x.norm(dim=1, keepdim=True)
     v = r / r.norm(dim=1, keepdim=True)
-    for a, ps, ns in sets(found):
+    for a, ps, ns in sets(partner_rows):
         exponents = [4 * t * (u[a] + v[ps[-1]]) @ v[n] - 2 * (1 + t) * u[a] @ v[ps[-1]] for n in ns]
         terms.append(torch.log1p(sum(torch.exp(e) for e in exponents)))
-    return npair(c, x, r, found, context) + c.npair_ang_weight * mean(terms)
+    return npair(c, x, r, partner_rows, context) + c.npair_ang_weight * mean(terms)
 
 
-def lifted(c, x, r, found, context):
+def lifted(c, x, r, partner_rows, context):
     terms = []
-    for a, ps, ns in sets(found):
+    for a, ps, ns in sets(partner_rows):
         far = torch.log(sum(torch.exp(distance(x[a], r[p])) for p in ps))
         terms.append(torch.relu(far + torch.log(sum(torch.exp(c.neg_margin - distance(x[a], r[n])) for n in ns))))
     return mean(terms) + c.l2 * norms(x)
@@ -150,10 +155,10 @@ def each_anchor(values, reduce=mean):
     """
 
     def made(term):
-        def loss(c, x, r, found, context):
+        def loss(c, x, r, partner_rows, context):
             terms = [
                 term(c, *([values(x[a], r[j]) for j in kind] for kind in both))
-                for a, both in enumerate(zip(*found, strict=True))
+                for a, both in enumerate(zip(*partner_rows, strict=True))
             ]
             return reduce([one for of in terms if of is not None for one in (of if isinstance(of, list) else [of])])
 
@@ -181,10 +186,10 @@ def multisimilarity(c, ps, ns):
     return soft_multisimilarity(c, [s for s in ps if s - c.margin < max(ns)], [s for s in ns if s + c.margin > min(ps)])
 
 
-def histogram(c, x, r, found, context):
+def histogram(c, x, r, partner_rows, context):
     width = 2 / (c.nbins - 1)
     densities = []
-    for chosen in found:
+    for chosen in partner_rows:
         nodes = [0.0] * c.nbins
         count = 0
         for a, js in enumerate(chosen):
@@ -202,16 +207,16 @@ def histogram(c, x, r, found, context):
 @each_anchor(cosine, lambda terms: 1 - mean(terms) if terms else 0.0)
 def fastap(c, ps, ns):
     width = 4 / c.num_bins
-    found = ([0.0] * (c.num_bins + 1), [0.0] * (c.num_bins + 1))
+    partner_rows = ([0.0] * (c.num_bins + 1), [0.0] * (c.num_bins + 1))
     if not ps:
         return None
     for place, s in enumerate(ps + ns):
         for k in range(c.num_bins + 1):
             share = 1 - abs(2 - 2 * s - k * width) / width
-            for nodes in found[: 1 + (place < len(ps))] if share > 0 else ():  # of all, and of positives
+            for nodes in partner_rows[: 1 + (place < len(ps))] if share > 0 else ():  # of all, and of positives
                 nodes[k] = nodes[k] + share
-    totals, hits = ([sum(nodes[: k + 1]) for k in range(c.num_bins + 1)] for nodes in found)
-    return sum(found[1][k] * hits[k] / totals[k] for k in range(c.num_bins + 1) if totals[k] > 0) / len(ps)
+    totals, hits = ([sum(nodes[: k + 1]) for k in range(c.num_bins + 1)] for nodes in partner_rows)
+    return sum(partner_rows[1][k] * hits[k] / totals[k] for k in range(c.num_bins + 1) if totals[k] > 0) / len(ps)
 
 
 @each_anchor(lambda u, v: (u - v).square().sum())
@@ -242,8 +247,8 @@ def circle(c, ps, ns):
     return torch.log1p(torch.exp(-exponent.abs())) + exponent.clamp(min=0)
 
 
-def snr_contrastive(c, x, r, found, context):
-    near, far = of_pairs(noise_ratio, x, r, found)
+def snr_contrastive(c, x, r, partner_rows, context):
+    near, far = of_pairs(noise_ratio, x, r, partner_rows)
     active = mean_active([d - c.pos_margin for d in near]) + mean_active([c.neg_margin - d for d in far])
     return active + c.regularizer_weight * mean([row.sum().abs() for row in x])
 
@@ -260,7 +265,7 @@ def smoothap(c, ps, ns):
     )
 
 
-def recallatk(c, x, r, found, context):
+def recallatk(c, x, r, partner_rows, context):
     @each_anchor(torch.dot)
     def terms(c, ps, ns):
         ranks = [soft_rank(s, ps + ns, c.temperature) for s in ps]
@@ -270,10 +275,10 @@ def recallatk(c, x, r, found, context):
             terms.append(1 - hits.clamp(max=k) / min(k, len(ps)))
         return terms
 
-    return terms(c, x, r, found, context)
+    return terms(c, x, r, partner_rows, context)
 
 
-def hyperbolic(c, x, r, found, context):
+def hyperbolic(c, x, r, partner_rows, context):
     """By the distance's other form, 1/sqrt(c) arcosh(1 + 2c |p - q|^2 / ((1 - c p^2) (1 - c q^2))) of points of the
     ball.
     """
@@ -290,12 +295,12 @@ def hyperbolic(c, x, r, found, context):
     def views(labels):
         return [sum(int(labels[b]) == int(labels[a]) for b in range(a)) for a in range(len(labels))]
 
-    labels, others, own = context
+    labels, reference_labels, own_rows = context
     of_batch = views(labels)
-    of_others = views(others)
+    of_others = views(reference_labels)
     groups = {}
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        own_row = -1 if own is None else int(own[a])
+    for a, (ps, ns) in enumerate(zip(*partner_rows, strict=True)):
+        own_row = -1 if own_rows is None else int(own_rows[a])
         for p in ps:
             rivals = [n for n in ns if own_row < 0 or of_others[n] in (of_others[own_row], of_others[p])]
             logits = torch.stack([-apart(x[a], r[j]) / c.temperature for j in [p, *rivals]])
@@ -303,11 +308,11 @@ def hyperbolic(c, x, r, found, context):
     return sum(mean(terms) for terms in groups.values())
 
 
-def pml(c, x, r, found, context):
+def pml(c, x, r, partner_rows, context):
     """Its ContrastiveLoss: unit vectors, margins 0 and 1, means over what is active."""
     u = x / x.norm(dim=1, keepdim=True)
     v = r / r.norm(dim=1, keepdim=True) if len(r) else r
-    near, far = of_pairs(distance, u, v, found)
+    near, far = of_pairs(distance, u, v, partner_rows)
     return mean_active(near) + mean_active([torch.relu(1 - d) for d in far])
 
 
@@ -351,16 +356,16 @@ def gpw(kind):
     return loss
 
 
-def intrapair_variance(c, x, r, found, context):
-    of_positives, of_negatives = of_pairs(cosine, x, r, found)
+def intrapair_variance(c, x, r, partner_rows, context):
+    of_positives, of_negatives = of_pairs(cosine, x, r, partner_rows)
     middle = mean(of_positives)
     other = mean(of_negatives)
     below = mean([((1 - c.pos_eps) * middle - s).clamp(min=0) ** 2 for s in of_positives])
     return below + mean([(s - (1 + c.neg_eps) * other).clamp(min=0) ** 2 for s in of_negatives])
 
 
-def lifted_original(c, x, r, found, context):
-    positives, negatives = found
+def lifted_original(c, x, r, partner_rows, context):
+    positives, negatives = partner_rows
     terms = []
     for a, ps in enumerate(positives):
         for p in ps:
@@ -383,8 +388,8 @@ def rankedlist(c, ps, ns):
     return (1 - c.imbalance) * far + c.imbalance * weighted([c.alpha - d for d in ns], c.neg_temperature)
 
 
-def threshold_consistent(c, x, r, found, context):
-    near, far = of_pairs(cosine, x, r, found)
+def threshold_consistent(c, x, r, partner_rows, context):
+    near, far = of_pairs(cosine, x, r, partner_rows)
     below = [c.pos_margin - s for s in near if s <= c.pos_margin]
     above = [s - c.neg_margin for s in far if s >= c.neg_margin]
     return c.pos_weight * mean(below) + c.neg_weight * mean(above)
@@ -429,11 +434,11 @@ def soft_h_ap(c, similarities, shared, n_levels):
 
 
 def happier(levels):
-    def loss(c, x, r, found, context):
-        labels, others, _ = context
+    def loss(c, x, r, partner_rows, context):
+        labels, reference_labels, _ = context
         terms = []
-        for a, rows in enumerate(ps + ns for ps, ns in zip(*found, strict=True)):
-            shared = [int((levels[labels[a]] == levels[others[j]]).sum()) for j in rows]
+        for a, rows in enumerate(ps + ns for ps, ns in zip(*partner_rows, strict=True)):
+            shared = [int((levels[labels[a]] == levels[reference_labels[j]]).sum()) for j in rows]
             terms.append(soft_h_ap(c, [x[a] @ r[j] for j in rows], shared, levels.shape[1]))
         ranking = mean([1 - term for term in terms if term is not None])
         logits = lambda c, row, y: [row @ w / w.norm() / c.cluster.temperature for w in c.cluster.proxies]  # noqa: E731
@@ -539,9 +544,9 @@ def cross_entropy(logits_of):
     return loss
 
 
-def widened(own, margin):
-    angle = torch.acos(own.clamp(-1 + 1e-7, 1 - 1e-7))
-    return torch.cos(angle + margin) if angle + margin <= math.pi else own - margin * math.sin(margin)
+def widened(own_rows, margin):
+    angle = torch.acos(own_rows.clamp(-1 + 1e-7, 1 - 1e-7))
+    return torch.cos(angle + margin) if angle + margin <= math.pi else own_rows - margin * math.sin(margin)
 
 
 def subcenter_arcface(c, x, y):
@@ -566,9 +571,9 @@ def circle_softmax(c, x, y):
 
 def center(c, x, labels):
     """The embeddings' part with the weight, the centres' without: the second is subtracted again."""
-    own = [c.proxies[y] for y in labels.tolist()]
-    embeddings = mean([(row - w.detach()).square().sum() for row, w in zip(x, own, strict=True)])
-    centres = mean([(row.detach() - w).square().sum() for row, w in zip(x, own, strict=True)])
+    own_rows = [c.proxies[y] for y in labels.tolist()]
+    embeddings = mean([(row - w.detach()).square().sum() for row, w in zip(x, own_rows, strict=True)])
+    centres = mean([(row.detach() - w).square().sum() for row, w in zip(x, own_rows, strict=True)])
     return c.weight * embeddings + centres - centres.detach()
 
 
@@ -605,13 +610,13 @@ def proxyanchor(c, x, labels):
     positive = []
     negative = 0.0
     for k, proxy in enumerate(c.proxies):
-        own, others = (
+        own_rows, reference_labels = (
             [cosine(row, proxy) for row, y in zip(x, labels.tolist(), strict=True) if (y == k) == same]
             for same in (True, False)
         )
-        if own:
-            positive.append(log1p_sum([torch.exp(-c.alpha * (s - c.delta)) for s in own]))
-        negative = negative + log1p_sum([torch.exp(c.alpha * (s + c.delta)) for s in others])
+        if own_rows:
+            positive.append(log1p_sum([torch.exp(-c.alpha * (s - c.delta)) for s in own_rows]))
+        negative = negative + log1p_sum([torch.exp(c.alpha * (s + c.delta)) for s in reference_labels])
     return mean(positive) + negative / len(c.proxies)
 
 
@@ -621,13 +626,13 @@ def softtriplet(c, x, labels):
     centres = [centres[k * size : (k + 1) * size] for k in range(c.n_classes)]
 
     def logits(c, row, y):
-        found = []
-        for k, own in enumerate(centres):
-            s = torch.stack([row @ w / row.norm() for w in own])
-            found.append(c.scale * ((torch.softmax(s / c.gamma, 0) * s).sum() - c.margin_delta * (k == y)))
-        return found
+        partner_rows = []
+        for k, own_rows in enumerate(centres):
+            s = torch.stack([row @ w / row.norm() for w in own_rows])
+            partner_rows.append(c.scale * ((torch.softmax(s / c.gamma, 0) * s).sum() - c.margin_delta * (k == y)))
+        return partner_rows
 
-    pairs = [(own[t], own[u]) for own in centres for t in range(size) for u in range(t + 1, size)]
+    pairs = [(own_rows[t], own_rows[u]) for own_rows in centres for t in range(size) for u in range(t + 1, size)]
     apart = sum(torch.sqrt(2 + 1e-5 - 2 * one @ other) for one, other in pairs)
     return cross_entropy(logits)(c, x, labels) + (
         c.reg_weight * apart / (c.n_classes * size * (size - 1)) if size > 1 else 0
@@ -661,10 +666,10 @@ def manifold(c, x, labels):
         walk = walk + term
     total = 0.0
     for i, y in enumerate(labels):
-        own = int(c.groups[y])
+        own_rows = int(c.groups[y])
         of_context = [cosine(walk[i], walk[n + k]) for k in range(len(c.proxies))]
         for weight, row in ((1.0, (1 - c.alpha) * walk[i, n:]), (c.context_weight, of_context)):
-            excesses = [row[k] - row[own] + c.margin for k in range(len(c.proxies)) if k != own]
+            excesses = [row[k] - row[own_rows] + c.margin for k in range(len(c.proxies)) if k != own_rows]
             total = total + weight * log1p_sum([torch.exp(e) for e in excesses if e >= 0])
     return total / n
 
@@ -675,13 +680,13 @@ def meanfield(c, x, labels):
     s = [[cosine(row, w) for w in c.proxies] for row in x]
     near = [mean([torch.exp(c.alpha * (c.margin - s[j][k])) for j in rows[k]]) for k in range(c.n_classes)]
     far = [
-        [mean([torch.exp(c.beta * (s[j][k] - c.margin)) for j in rows[own]]) for k in range(c.n_classes)]
-        for own in range(c.n_classes)
+        [mean([torch.exp(c.beta * (s[j][k] - c.margin)) for j in rows[own_rows]]) for k in range(c.n_classes)]
+        for own_rows in range(c.n_classes)
     ]
-    n = sum(bool(found) for found in rows)
-    own = sum(torch.log(1 + torch.as_tensor(value)) for value in near) / (c.alpha * n)
+    n = sum(bool(partner_rows) for partner_rows in rows)
+    own_rows = sum(torch.log(1 + torch.as_tensor(value)) for value in near) / (c.alpha * n)
     pairs = [(i, k) for i in range(c.n_classes) for k in range(c.n_classes) if i != k]
-    return own + sum(torch.log(1 + torch.as_tensor(far[i][k] + far[k][i])) for i, k in pairs) / (2 * c.beta * n)
+    return own_rows + sum(torch.log(1 + torch.as_tensor(far[i][k] + far[k][i])) for i, k in pairs) / (2 * c.beta * n)
 
 
 # loss, formula, flags: of those that compare samples. Flags give a case active and inactive terms, or terms that are
