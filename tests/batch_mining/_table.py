@@ -1,11 +1,13 @@
-"""The table of the miners: what each finds, as loops in float64: a list of outcomes, or groups of outcomes that are drawn.
+"""The table of the miners: what each finds, as loops in float64.
 
-Outcomes: (a, p, n) of triplets; (0, a, p) and (1, a, n) of pairs; (a, positives, negatives) of sets. The number of an anchor's draws in
-a group is known, and each outcome's probability.
+That is a list of outcomes, or groups of outcomes that are drawn: the number of an anchor's draws in a group is known,
+and each outcome's probability. Outcomes: (a, p, n) of triplets; (0, a, p) and (1, a, n) of pairs; (a, positives,
+negatives) of sets.
 """
 
 import dataclasses
 import functools
+import itertools
 import math
 from typing import NamedTuple
 
@@ -18,7 +20,7 @@ from utilities.tuples import Pairs, Sets
 
 @dataclasses.dataclass
 class Scene:
-    """A batch and what it is compared with; `own`: the row of each anchor's own image among these, -1 where there is none."""
+    """A batch and what it is compared with; `own`: the row of each anchor's own image among these, -1 if missing."""
 
     x: torch.Tensor
     labels: list
@@ -27,11 +29,13 @@ class Scene:
     own: list
 
     def __post_init__(self):
-        rows = range(len(self.others))
-        self.all = [(a, [j for j in rows if j != self.own[a]]) for a in range(len(self.labels))]
-        self.positives = [[j for j in kept if self.others[j] == self.labels[a]] for a, kept in self.all]
-        self.negatives = [[j for j in kept if self.others[j] != self.labels[a]] for a, kept in self.all]
-        self.anchors = [a for a, _ in self.all if self.positives[a] and self.negatives[a]]
+        self.positives = []
+        self.negatives = []
+        for label, own_row in zip(self.labels, self.own, strict=True):
+            rows = [row for row in range(len(self.others)) if row != own_row]
+            self.positives.append([row for row in rows if self.others[row] == label])
+            self.negatives.append([row for row in rows if self.others[row] != label])
+        self.anchors = [a for a in range(len(self.labels)) if self.positives[a] and self.negatives[a]]
 
     @functools.cached_property
     def d(self):
@@ -55,10 +59,11 @@ class Group(NamedTuple):
 
 def outcomes(mined) -> list[tuple]:
     if isinstance(mined, Sets):
-        return [
-            (a, tuple(p.nonzero().flatten().tolist()) if p.ndim else int(p), tuple(n.nonzero().flatten().tolist()))
-            for a, p, n in zip(mined.anchors.tolist(), mined.positives, mined.negatives, strict=True)
-        ]
+        sets = []
+        for a, positives, negatives in zip(mined.anchors.tolist(), mined.positives, mined.negatives, strict=True):
+            rows = tuple(positives.nonzero().flatten().tolist()) if positives.ndim else int(positives)
+            sets.append((a, rows, tuple(negatives.nonzero().flatten().tolist())))
+        return sets
     if isinstance(mined, Pairs):
         return as_pairs(as_lists(*mined[:2]), as_lists(*mined[2:]))
     return as_lists(*mined)
@@ -73,7 +78,9 @@ def all_triplets(s):
 
 
 def all_pairs(s):
-    return as_pairs(*([(a, j) for a, _ in s.all for j in of[a]] for of in (s.positives, s.negatives)))
+    positives = [(a, row) for a, rows in enumerate(s.positives) for row in rows]
+    negatives = [(a, row) for a, rows in enumerate(s.negatives) for row in rows]
+    return as_pairs(positives, negatives)
 
 
 def kept_triplets(rule):
@@ -81,7 +88,8 @@ def kept_triplets(rule):
 
 
 def kept_pairs(positive, negative):
-    return lambda s: [(kind, a, j) for kind, a, j in all_pairs(s) if (negative if kind else positive)(s, a, j)]
+    rules = (positive, negative)
+    return lambda s: [(kind, a, j) for kind, a, j in all_pairs(s) if rules[kind](s, a, j)]
 
 
 def gap(s, a, p, n):
@@ -105,11 +113,11 @@ def batchhard(s):
 
 
 def hardest_half(s):
-    kept = []
+    hardest = []
     for kind, sign in ((0, -1), (1, 1)):
         pairs = sorted((pair for pair in all_pairs(s) if pair[0] == kind), key=lambda pair: sign * s.d[pair[1:]])  # noqa: B023
-        kept += pairs[: math.ceil(len(pairs) / 2)]
-    return kept
+        hardest += pairs[: math.ceil(len(pairs) / 2)]
+    return hardest
 
 
 def easy_positive_semihard_negative(s):
@@ -124,8 +132,9 @@ def easy_positive_semihard_negative(s):
     return as_pairs(positives, negatives)
 
 
-# -------------------------------------------------------------------------------------------------------------------------------
 # draws
+
+
 def alike(*choices):
     """Those of the first choice that is not empty."""
     return dict.fromkeys(next(filter(None, choices)), 1.0)
@@ -197,33 +206,39 @@ def semihard(margin):
 
 
 def soft_positive(s, a):
-    return alike([p for p in s.positives[a] if s.d[a, p] > min(s.d[a, n] for n in s.negatives[a])], s.positives[a])
+    nearest_negative = min(s.d[a, n] for n in s.negatives[a])
+    return alike([p for p in s.positives[a] if s.d[a, p] > nearest_negative], s.positives[a])
 
 
 def soft_negative(s, a, p):
-    return alike([n for n in s.negatives[a] if s.d[a, n] < max(s.d[a, p] for p in s.positives[a])], s.negatives[a])
+    farthest_positive = max(s.d[a, p] for p in s.positives[a])
+    return alike([n for n in s.negatives[a] if s.d[a, n] < farthest_positive], s.negatives[a])
 
 
 def random_of_all(s):
-    found = all_triplets(s)
-    return [Group(dict.fromkeys(found, 1.0), len(s.labels))] if found else []
+    triplets = all_triplets(s)
+    return [Group(dict.fromkeys(triplets, 1.0), len(s.labels))] if triplets else []
 
 
 def random_per_anchor(count):
-    return lambda s: [Group(dict.fromkeys((t for t in all_triplets(s) if t[0] == a), 1.0), count) for a in s.anchors]  # noqa: B023
+    def rule(s):
+        groups = []
+        for a in s.anchors:
+            triplets = [triplet for triplet in all_triplets(s) if triplet[0] == a]
+            groups.append(Group(dict.fromkeys(triplets, 1.0), count))
+        return groups
+
+    return rule
 
 
 def within_a_class(s):
     """A class, then an anchor of the batch, then two samples, which may be the anchor's own image."""
-    members = {label: [a for a, own in enumerate(s.labels) if own == label] for label in set(s.labels) & set(s.others)}
-    there = {label: [j for j, other in enumerate(s.others) if other == label] for label in members}
-    table = {
-        (a, p, n): 1 / len(members[label]) / len(there[label]) ** 2
-        for label in members
-        for a in members[label]
-        for p in there[label]
-        for n in there[label]
-    }
+    table = {}
+    for label in set(s.labels) & set(s.others):
+        anchors = [a for a, a_label in enumerate(s.labels) if a_label == label]
+        members = [row for row, row_label in enumerate(s.others) if row_label == label]
+        for a, p, n in itertools.product(anchors, members, members):
+            table[a, p, n] = 1 / len(anchors) / len(members) ** 2
     return [Group(table, len(s.labels))] if table else []
 
 
@@ -238,10 +253,10 @@ def each_bin_alike(n_bins, *per_bin):
             pairs = [pair for pair in all_pairs(s) if pair[0] == kind]
             far = [s.d[pair[1:]] for pair in pairs]
             places = [min(int((d - min(far)) / max(max(far) - min(far), 1e-300) * n_bins), n_bins - 1) for d in far]
-            groups += [
-                Group({p: 1.0 for p, at in zip(pairs, places, strict=True) if at == place}, count)
-                for place in sorted(set(places))
-            ]
+            bins = {place: {} for place in sorted(set(places))}
+            for pair, place in zip(pairs, places, strict=True):
+                bins[place][pair] = 1.0
+            groups += [Group(table, count) for table in bins.values()]
         return groups
 
     return rule

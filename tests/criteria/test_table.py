@@ -37,13 +37,13 @@ class TableMiner:
 
     def __call__(self, batch, labels, reference=None, reference_labels=None, own=None):
         others, own = (labels, torch.arange(len(labels))) if reference is None else (reference_labels, own)
-        found = pairs_of(labels, others, own, self.yields == "few")
-        complete = _table.sets(found)
+        partner_rows = pairs_of(labels, others, own, self.yields == "few")
+        complete = _table.sets(partner_rows)
         if self.yields in ("triplets", "few"):
-            return _table.triplets(found)
+            return _table.triplets(partner_rows)
         masks = [torch.zeros(len(complete), len(others), dtype=torch.bool) for _ in range(2)]
-        for row, (_, *both) in enumerate(complete):
-            for mask, chosen in zip(masks, both, strict=True):
+        for row, (_, *partner_sets) in enumerate(complete):
+            for mask, chosen in zip(masks, partner_sets, strict=True):
                 mask[row, chosen] = True
         positives = (
             masks[0] if self.yields == "lifted" else torch.tensor([ps[-1] for _, ps, _ in complete], dtype=torch.long)
@@ -51,17 +51,17 @@ class TableMiner:
         return Sets(torch.tensor([a for a, _, _ in complete], dtype=torch.long), positives, masks[1])
 
 
-def pairs_of(labels, others, own, few=False):
+def pairs_of(labels, reference_labels, own, few=False):
     """Positives and negatives of each anchor; with `few` the first positive and the first two negatives of those that
     have both.
     """
-    found = _table.partners(labels.tolist(), others.tolist(), own)
+    partner_rows = _table.partners(labels.tolist(), reference_labels.tolist(), own)
     if not few:
-        return found
-    both = [bool(ps and ns) for ps, ns in zip(*found, strict=True)]
+        return partner_rows
+    are_complete = [bool(ps and ns) for ps, ns in zip(*partner_rows, strict=True)]
     return [
-        [chosen[:most] if there else [] for chosen, there in zip(kind, both, strict=True)]
-        for kind, most in zip(found, (1, 2), strict=True)
+        [chosen[:count] if is_complete else [] for chosen, is_complete in zip(kind, are_complete, strict=True)]
+        for kind, count in zip(partner_rows, (1, 2), strict=True)
     ]
 
 
@@ -190,14 +190,14 @@ def check_comparing(name, formula, flags, yields, seed, labels, others, own, uni
     form = {}
     inputs = [x]
     r = x
-    of_others = labels
+    reference_labels = labels
     own = torch.arange(len(labels)) if own is None else torch.tensor(own)
     if others is not None:
-        of_others = torch.tensor(others, dtype=torch.long)
+        reference_labels = torch.tensor(others, dtype=torch.long)
         r = points(len(others), seed + 100, unit)
-        form = {"reference": r, "reference_labels": of_others, "own": own}
+        form = {"reference": r, "reference_labels": reference_labels, "own": own}
         inputs = [x, r]
-    found = pairs_of(labels, of_others, own, bool(yields))
+    partner_rows = pairs_of(labels, reference_labels, own, bool(yields))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_pairs, "ENTRIES", 1)
         patch.setattr(_pairs, "ANCHORS", rows)
@@ -205,13 +205,13 @@ def check_comparing(name, formula, flags, yields, seed, labels, others, own, uni
         patch.setattr(happier, "CHUNK", 30 * rows)
         inputs += [p for p in criterion.parameters()]
         ours = step(criterion, inputs, x, labels, **form)
-        expected = step(formula, inputs, criterion, x, r, found, (labels, of_others, own))
+        expected = step(formula, inputs, criterion, x, r, partner_rows, (labels, reference_labels, own))
         check_numbers(criterion, ours, expected, not copies)
         if others is None and not copies:  # the batch as its own reference is the plain form
             copy = x.detach().clone().requires_grad_()
-            same = step(criterion, [x, copy], x, labels, reference=copy, reference_labels=labels, own=own)
-            torch.testing.assert_close(same[0], ours[0], rtol=1e-10, atol=1e-10)
-            torch.testing.assert_close(same[1][0] + same[1][1], ours[1][0], rtol=1e-8, atol=1e-9)
+            against_itself = step(criterion, [x, copy], x, labels, reference=copy, reference_labels=labels, own=own)
+            torch.testing.assert_close(against_itself[0], ours[0], rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(against_itself[1][0] + against_itself[1][1], ours[1][0], rtol=1e-8, atol=1e-9)
 
     def call(dtype):
         torch.manual_seed(1)
@@ -226,18 +226,18 @@ def test_rows_at_a_time_change_nothing():
     x = points(8, 1, False)
     r = points(14, 2, False)
     labels = torch.tensor([0, 0, 1, 1, 2, 3, 0, 4])
-    others = torch.tensor([0, 1] * 3 + [2, 3, 4, 0] * 2)
+    reference_labels = torch.tensor([0, 1] * 3 + [2, 3, 4, 0] * 2)
     for name, formula, flags, yields in COMPARING:
-        found = []
-        form = {"reference": r, "reference_labels": others, "own": torch.tensor([0, -1, 5, 3, 6, 1, 2, -1])}
+        results = []
+        form = {"reference": r, "reference_labels": reference_labels, "own": torch.tensor([0, -1, 5, 3, 6, 1, 2, -1])}
         for rows in (100, 3):
             criterion = build(name, yields, formula, **flags)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(_pairs, "ENTRIES", 1)
                 patch.setattr(_pairs, "ANCHORS", rows)
-                found.append((*step(criterion, [x, r, *criterion.parameters()], x, labels, **form), criterion.stats))
+                results.append((*step(criterion, [x, r, *criterion.parameters()], x, labels, **form), criterion.stats))
         torch.testing.assert_close(
-            found[1], found[0], rtol=1e-10, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}"
+            results[1], results[0], rtol=1e-10, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}"
         )
 
 
@@ -263,9 +263,9 @@ def test_values_of_the_authors_code():
     for name, flags, state, values in _table.PINS:
         criterion = build(name, n_classes=3, embed_dim=3, **flags)
         criterion.load_state_dict({**criterion.state_dict(), **state})
-        found = {"loss": criterion(_table.PINNED, _table.PINNED_LABELS), **criterion.stats}
+        results = {"loss": criterion(_table.PINNED, _table.PINNED_LABELS), **criterion.stats}
         for key, value in values.items():
-            assert found[key].item() == pytest.approx(value, abs=1e-7), (name, flags, key)
+            assert results[key].item() == pytest.approx(value, abs=1e-7), (name, flags, key)
 
 
 def test_every_loss_is_in_the_table_or_has_tests_of_its_own():
