@@ -1,9 +1,10 @@
 """The table of the losses: each one's formula as obvious loops in float64, the flags that it is tried under, its peer
 elsewhere.
 
-A loss that compares samples: `formula(criterion, x, r, partner_rows, (labels, reference_labels, own_rows))`, anchors
-`x`, reference `r`, `partner_rows` the rows of each anchor's positives and those of its negatives. A loss of the batch as
-a whole, most with class vectors: `formula(criterion, x, labels)`. Numbers such as margins are read from the criterion.
+A loss that compares samples: `formula(criterion, x, r, partner_rows, (labels, reference_labels, own_rows))`, with
+anchors `x`, reference `r`, and `partner_rows` the rows of each anchor's positives and those of its negatives. A loss of
+the batch as a whole, most with class vectors: `formula(criterion, x, labels)`. Numbers such as margins are read from
+the criterion.
 """
 
 import math
