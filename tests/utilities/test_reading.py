@@ -234,7 +234,7 @@ def test_nothing_but_a_users_error_leaves_a_reader(kinds, folder, kind, damages)
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-@settings(FUZZED, max_examples=2000)
+@settings(FUZZED, max_examples=500)
 @given(damages=DAMAGES)
 @pytest.mark.filterwarnings("ignore")
 def test_nothing_but_a_users_error_leaves_a_reader_for_long(kinds, folder, kind, damages):
