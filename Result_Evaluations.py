@@ -44,7 +44,7 @@ from utilities.numbers import number, whole
 PROGRAM = "Result_Evaluations.py"
 # parts of the page other than the data sets
 ALL = "All data sets"
-LEFT_OUT = "Runs that are in no mean"
+LEFT_OUT = "Runs excluded from the means"
 PROGRESSION = ", out of distribution"
 
 
@@ -415,7 +415,7 @@ def _figures(
         figures = [
             (
                 plots.relations(dataset_groups, first, quantities, out),
-                f"{first.title} against the structure of the embedding space; one point a group, bars: one deviation",
+                f"{first.title} against the structure of the embedding space; one point per group, bars: one deviation",
             ),
             (plots.rho(dataset_groups, first, quantities, out), f"{first.title} against rho"),
             (

@@ -144,7 +144,7 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
     for flag, default in (("pool", None), ("last_stride", 2), ("neck", "none")):
         if getattr(opt, flag) != default and not getattr(network, "pools", False):
             raise UserError(
-                f"--{flag} {getattr(opt, flag)}: {name} is a network of its own, which does not read it: leave it out"
+                f"--{flag} {getattr(opt, flag)}: {name} builds its own network and does not use this flag: leave it out"
             )
     if opt.neck_feature == "before" and opt.neck == "none":
         raise UserError("--neck_feature before: there is no neck, add --neck bn or layernorm, or leave it out")

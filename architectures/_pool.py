@@ -77,11 +77,9 @@ def replace(backbone: torch.nn.Module, name: str, kind: str) -> None:
     """Replace the last pooling by `kind`. Raises UserError if the backbone has no such pooling, or no tokens."""
     layer_name = place(backbone)
     if layer_name is None:
-        raise UserError(
-            f"--pool {kind}: {name} does not pool so (it does not pool its map by a layer of its own): leave it out"
-        )
+        raise UserError(f"--pool {kind}: {name} does not support it (no separate layer pools its map): leave it out")
     if kind.startswith("token"):
-        raise UserError(f"--pool {kind}: {name} does not pool so (it has no class token): leave it out, or take avg")
+        raise UserError(f"--pool {kind}: {name} does not support it (it has no class token): leave it out, or take avg")
     setattr(backbone, layer_name, pooling(kind))
 
 

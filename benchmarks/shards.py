@@ -167,7 +167,7 @@ def main(argv=None) -> None:
     parser = OneLineParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--classes", type=whole(4), default=200_000)
     parser.add_argument("--dimensions", type=whole(1), default=128)
-    parser.add_argument("--bs", type=whole(4), default=128, help="images a batch, of all processes")
+    parser.add_argument("--bs", type=whole(4), default=128, help="images per batch, of all processes")
     parser.add_argument(
         "--share", type=number(above=0, most=1), nargs="+", default=[1.0, 0.1], help="of --sample_classes"
     )

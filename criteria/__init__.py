@@ -85,7 +85,9 @@ def check(opt, inner=()) -> None:
     """
     _matryoshka.check(opt)
     if (flag := requested(opt)) and opt.loss not in (able := divisible()):
-        raise UserError(f"{flag}: --loss {opt.loss} cannot take its class vectors apart; these can: {', '.join(able)}")
+        raise UserError(
+            f"{flag}: --loss {opt.loss} cannot use a part of its class vectors; these can: {', '.join(able)}"
+        )
     if flag and opt.matryoshka is not None:
         raise UserError(f"{flag}: --matryoshka compares prefixes of all class vectors: leave one out")
     if flag and opt.weight_regularizer and not flag.startswith("--loss_dims"):

@@ -28,7 +28,9 @@ def add_arguments(group) -> None:
         "--loss_learn_lr", type=number(0), default=0.0005, help="their learning rate; they have no weight decay"
     ).noted_without = "loss_learn"
     group.add_argument(
-        "--loss_learn_per_class", action="store_true", help="learn one value a class, that of the anchor's class counts"
+        "--loss_learn_per_class",
+        action="store_true",
+        help="learn one value per class; that of the anchor's class is used",
     ).noted_without = "loss_learn"
 
 
@@ -130,7 +132,7 @@ def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
             )
         if opt.loss_learn_per_class and hyper not in per_class:
             able = f"these have: {', '.join(per_class)}" if per_class else "none of its hyperparameters has"
-            raise UserError(f"--loss_learn_per_class: {hyper} of --loss {name} has no value an anchor; {able}")
+            raise UserError(f"--loss_learn_per_class: {hyper} of --loss {name} has no value per anchor; {able}")
         size = (opt.n_classes,) if opt.loss_learn_per_class else ()
         learned.append(_parameter(criterion, attribute(module, hyper), learnable[hyper], size))
     criterion.optim_dict_list = [

@@ -28,8 +28,8 @@ def add_arguments(group) -> None:
         "--loss_class_weights",
         default=None,
         metavar="FILE",
-        help="of --loss_reduction class_weighted: a text file with one number of at least 0 a class, in the order of "
-        "the labels (default: the classes that have terms in a batch count alike)",
+        help="of --loss_reduction class_weighted: a text file with one number per class, at least 0, in the order of "
+        "the labels (default: all classes that have terms in a batch count equally)",
     ).only_with = {"loss_reduction": ["class_weighted"]}
 
 
@@ -99,7 +99,7 @@ def read_weights(path: str, n_classes: int | None) -> torch.Tensor:
         raise UserError(f"--loss_class_weights {path}: every weight is a finite number of at least 0")
     if n_classes and len(weights) != n_classes:
         raise UserError(
-            f"--loss_class_weights {path} has {len(weights)} numbers, the training data {n_classes} classes: one "
-            "a class"
+            f"--loss_class_weights {path} has {len(weights)} numbers, the training data {n_classes} classes: "
+            "give one number per class"
         )
     return weights

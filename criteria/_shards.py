@@ -31,8 +31,8 @@ def add_arguments(group) -> None:
         type=number(above=0, most=1),
         default=1.0,
         metavar="Q",
-        help="each step compares with the vectors of the batch's classes and of others drawn at random, together this "
-        "share of all (with --shard_classes of each shard); the vectors that are not drawn rest",
+        help="each step compares with the vectors of the batch's classes and of other classes drawn at random, "
+        "together this share of all (with --shard_classes of each shard); the vectors that are not drawn do not change",
     )
     group.add_argument(
         "--loss_dims",
@@ -46,8 +46,8 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--separate_classifiers",
         action="store_true",
-        help="--dataset union, uned: a classifier a domain, in place of a joint one; each sample is compared with the "
-        "class vectors, and those of --trainer classifier, of its own domain's classes alone",
+        help="--dataset union, uned: one classifier per domain instead of a joint one; each sample is compared only "
+        "with the class vectors, also those of --trainer classifier, of its own domain's classes",
     )
 
 

@@ -31,7 +31,7 @@ TAKES_TRIPLETS = True
 
 FLAGS = {
     "alpha": Flag(number(above=0, below=90), 45.0, "degrees that the angle at the negative should not exceed"),
-    "npair_ang_weight": Flag(number(0), 2.0, "weight of the angular term beside the N-pair term"),
+    "npair_ang_weight": Flag(number(0), 2.0, "weight of the angular term, which is added to the N-pair term"),
     "npair_l2": Flag(number(0), 0.005, "weight of the mean norm of the embeddings"),
 }
 

@@ -23,7 +23,7 @@ FLAGS = {
     "context_weight": Flag(number(0), 0.95, "weight of the contextual part"),
     "contrastive_weight": Flag(number(0), 0.05, "weight of the contrastive part"),
     "mean_weight": Flag(number(0), 0.1, "weight of the regulariser of the mean cosine (gamma there)"),
-    "k": Flag(whole(2, 10**5), 4, "neighbours, the own image counted: images a class in a batch"),
+    "k": Flag(whole(2, 10**5), 4, "neighbours, including the image itself: images per class in a batch"),
     "eps": Flag(number(0), 0.05, "squared distance beyond the k-th neighbour that still is in the neighbourhood"),
     "pos_margin": Flag(number(), 0.75, "cosine above which positives cost nothing in the contrastive part"),
     "neg_margin": Flag(number(), 0.6, "cosine below which negatives cost nothing there"),

@@ -32,7 +32,7 @@ FLAGS = {
     "n_proxies": Flag(whole(1, 4096), 512, "hierarchical proxies (P)"),
     "lrmulti": Flag(number(0), 50, "learning rate of these proxies, in multiples of --lr"),
     "topk": Flag(whole(1, 10**5), 20, "nearest ones among which reciprocal neighbours are, itself counted in"),
-    "per_anchor": Flag(whole(1, 1000), 50, "triplets an anchor, drawn with replacement", attribute="n_per_anchor"),
+    "per_anchor": Flag(whole(1, 1000), 50, "triplets per anchor, drawn with replacement", attribute="n_per_anchor"),
     "margin": Flag(number(), 0.1, "by which a common ancestor is to be nearer"),
     "tau": Flag(number(1e-6), 0.1, "temperature of the draw of an ancestor"),
     "c": Flag(number(0, 100), 0.1, "the ball's curvature is -c; 0: the sphere, with 2 - 2 cos"),

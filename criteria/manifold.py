@@ -19,7 +19,7 @@ TEMPERATURE = 0.5  # of the edges
 
 FLAGS = {
     "lr": Flag(number(0), 0.0005, "learning rate of the proxies"),
-    "n_proxies": Flag(whole(1, 10000), 50, "groups of classes, at most one a class (K)"),
+    "n_proxies": Flag(whole(1, 10000), 50, "groups of classes, at most one per class (K)"),
     "context_weight": Flag(number(0), 1, "weight of the context part (lambda_C)"),
     "alpha": Flag(number(above=0, below=1), 0.8, "share that a step of the random walk passes on"),
     "margin": Flag(number(0), 5e-4, "by which the own proxy is to be the most similar"),

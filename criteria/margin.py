@@ -25,7 +25,7 @@ FLAGS = {
     "beta": Flag(number(), 1.2, "boundary between positives and negatives at the start"),
     "nu": Flag(number(0), 0.0, "weight of the sum of betas"),
     "beta_constant": Flag(bool, False, "beta is not learned"),
-    "beta_shared": Flag(bool, False, "one beta for all classes instead of one a class"),
+    "beta_shared": Flag(bool, False, "one beta for all classes instead of one per class"),
 }
 
 

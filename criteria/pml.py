@@ -112,5 +112,5 @@ class Criterion(MetricCriterion):
         except ValueError as error:
             if not str(error).startswith(_NO_REFERENCE):
                 raise
-            raise UserError(f"--loss_pml_class {name} takes no reference, nor a memory: choose another loss") from error
+            raise UserError(f"--loss_pml_class {name} cannot be used with a memory: choose another loss") from error
         return loss + 0.0 * reference.embeddings.sum()

@@ -25,7 +25,7 @@ def add_arguments(group) -> None:
         "--data_batchmatch_ncomps",
         type=whole(1, 10**4),
         default=10,
-        help="candidate batches a batch of the *_batchmatch samplers",
+        help="candidate batches per batch of the *_batchmatch samplers",
     )
     group.add_argument(
         "--data_storage_no_update",

@@ -166,7 +166,7 @@ def _transfer(url: str, part: Path, start: int, label: str) -> bool:
         resumes = getattr(response, "status", None) == 206  # else (ftp, or a host without ranges) the file starts anew
         length = response.headers.get("Content-Length")
         if length is not None and not is_whole(length):
-            raise _NoAnswerError(f"it says Content-Length {length[:20]!r}, which is no number")
+            raise _NoAnswerError(f"its Content-Length {length[:20]!r} is not a number")
         position = start if resumes else 0
         total = position + int(length) if length is not None else None
         bar = tqdm(total=total, initial=position, unit="B", unit_scale=True, desc=label, disable=None)

@@ -43,8 +43,8 @@ def add_arguments(group) -> None:
         nargs="+",
         default=None,
         metavar="LABEL",
-        help="labels of folder, csv and shards that mean nobody, such as unknown: test images in the gallery become "
-        "distractors, others are left out",
+        help="labels of folder, csv and shards that stand for no class, such as unknown: test images in the gallery "
+        "become distractors, others are left out",
     ).role = DATA
     _split(group)
     _images(group)

@@ -88,7 +88,7 @@ def rows(lists: Lists, images: list[Image], partial: bool) -> dict[str, tuple[li
             unknown += [path for path in (*positives, *junk) if path not in gallery_rows]
         if unknown and not partial:
             raise UserError(
-                f"ground truth lists {unknown[0]}, which is no query or no image of the gallery here, as are "
+                f"ground truth lists {unknown[0]}, which is not a query or not an image of the gallery here; so are "
                 f"{len(unknown) - 1:,} others"
             )
         for path in listed_paths:

@@ -148,7 +148,7 @@ def _content(file: Path) -> tuple[list[str], list[Query]]:
     are_texts = all(isinstance(name, str) for name in [*gallery, *names])
     if len(boxes) != len(names) or not are_texts or any(len(box) != 4 for box in boxes):
         raise UserError(
-            f"{file}: {len(names)} queries beside {len(boxes)} boxes of four numbers and lists: it is damaged"
+            f"{file}: {len(names)} queries, but {len(boxes)} boxes of four numbers and lists: the file is damaged"
         )
     queries = []
     for name, box, by_kind in zip(names, boxes, positions, strict=True):

@@ -76,8 +76,8 @@ def _check_predefined(opt) -> None:
     scheme = f"--split_scheme {opt.split_scheme}"
     if opt.split_shuffle is not None:
         raise UserError(
-            f"--split_shuffle {opt.split_shuffle}: {scheme} names what is in each split, there is nothing to mix. "
-            "Leave it out"
+            f"--split_shuffle {opt.split_shuffle}: {scheme} names the content of each split, so there is no order to "
+            "shuffle. Leave it out"
         )
     if opt.split_file is None:
         raise UserError(f"{scheme} needs --split_file splits.json: train, val and test with class names or image paths")

@@ -98,7 +98,7 @@ def _rows(path: Path, opt) -> tuple[list[list[str]], list[str]]:
             raise UserError(f"{path}, row {number}: {len(row)} fields, expected {len(COLUMNS)}: the file is damaged")
     if len(lines) == count:
         return lines, []
-    note = f"{path} names {len(lines):,} images, its first line says {count:,}"
+    note = f"{path} lists {len(lines):,} images, but its first line says {count:,}"
     if not opt.allow_partial_dataset:
         raise UserError(f"{note}: it is cut short. Restore it, or go on with --allow_partial_dataset")
     return lines, [note]

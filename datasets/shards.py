@@ -40,9 +40,9 @@ def add_arguments(group) -> None:
         "--dataset_shards",
         default=None,
         metavar="PATTERN",
-        help="tar files of WebDataset, as data-{000..015}.tar or {a,b}.tar, from the working folder or from --source: "
-        "<key>.jpg (png, webp) with <key>.cls or <key>.json, whose label, cls or class is the class and category the "
-        "super-class; an index is written beside each once",
+        help="tar files of WebDataset, such as data-{000..015}.tar or {a,b}.tar, from the working folder or from "
+        "--source: <key>.jpg (png, webp) with <key>.cls or <key>.json, whose label, cls or class is the class and "
+        "category the super-class; an index is written beside each once",
     )
     shards.role = DATA.but(fixed=None)  # shards may move
 

@@ -110,7 +110,7 @@ def remedy(opt, part: str, device: torch.device) -> str:
         "optimiser": [(True, "--freeze_blocks N or --lora_rank R train fewer parameters")],
         "logging": [(True, "a larger --log_every records less")],
         "other": [
-            (True, "a --data_sampler without a storage, no --ema_decay and no --subset_mining do less beside the step")
+            (True, "a --data_sampler without a storage, no --ema_decay and no --subset_mining do less between steps")
         ],
     }
     return next(words for holds, words in ways[part] if holds)

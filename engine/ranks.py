@@ -45,8 +45,8 @@ def _raising_lost(call):
             if "out of memory" in str(error):
                 raise
             raise Lost(
-                "another process of this run has ended, killed or by an error of its own: --resume goes on from the "
-                "last whole epoch, with as many processes as you like"
+                "another process of this run was killed or ended with an error: --resume goes on from the "
+                "last complete epoch, with any number of processes"
             ) from error
 
     return wrapped

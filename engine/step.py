@@ -320,6 +320,7 @@ class Step:
                 weighted.append(weight * value)
         if not weighted:
             raise UserError(
-                f"--loss_weights: all of {', '.join(losses)} weigh 0, so that nothing is trained. Give one a weight"
+                f"--loss_weights: the weights of {', '.join(losses)} are all 0, so nothing is trained. Give one a "
+                "weight"
             )
         return sum(weighted)

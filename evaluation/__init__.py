@@ -159,8 +159,8 @@ def say_few_samples(name: str, metric_names: list[str], size: int, width: int) -
     spectra = [metric for metric in metric_names if metric.startswith("rho_spectrum@")]
     if spectra and size < width:
         say(
-            f"{spectra[0]} of {name}: {size} samples in {width} dimensions have {size} singular values at most: "
-            "compare it only with that of sets as small"
+            f"{spectra[0]} of {name}: only {size} samples for {width} dimensions, so at most {size} singular values; "
+            "compare this value only with sets of the same size"
         )
 
 

@@ -81,7 +81,7 @@ def _check_lists(datasets: dict, opt) -> None:
         if by_function and getattr(dataset, "sequences", None) is not None:
             raise UserError(
                 f"--eval_relevance {opt.eval_relevance}: {split} of --dataset {dataset.name} has sequences, which "
-                "say too what is found: leave one out"
+                "also define what is relevant: leave one out"
             )
         for flag, needed in (("eval_reference_set", SELF), ("tester", "global"), ("label_hierarchy_level", 0)):
             value = getattr(opt, flag)
@@ -110,7 +110,7 @@ def _check_domains(datasets: dict, opt) -> None:
                 "levels are not compared: leave it out"
             )
         several = f"queries of {split} show several classes"
-        rules = [("eval_relevance", None, "its classes say what is found")]
+        rules = [("eval_relevance", None, "its classes define what is relevant")]
         if dataset.further_labels:
             rules += [("eval_reference_set", SELF, several), ("label_hierarchy_level", 0, several)]
         for flag, needed, reason in rules:

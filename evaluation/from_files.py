@@ -136,7 +136,7 @@ def task_of(
         return Task(rows_of(arrays)) if role is None else in_itself(_checked(path, arrays, listed))
     if role is not None:
         raise UserError(
-            f"{path}: it has reference_features and {role}: one of them says who searches where, leave out the other"
+            f"{path}: it has reference_features and {role}: each of them defines queries and gallery, leave one out"
         )
     return with_reference(arrays)
 
@@ -268,7 +268,7 @@ def _refuse_names_beside_numbers(path: str, name: str, of_queries, of_gallery) -
         return
     if (of_queries.dtype.kind == "U") != (of_gallery.dtype.kind == "U"):
         raise UserError(
-            f"--gallery {path}: {name} of numbers beside {name} of names: give numbers in both files, or names"
+            f"--gallery {path}: {name} are numbers in one file and names in the other: give numbers in both, or names"
         )
 
 
@@ -301,8 +301,8 @@ def _rows_in(gallery: EmbeddingFile, queries: EmbeddingFile) -> np.ndarray:
     is_ambiguous = is_there & (counts[places] > 1)
     if is_ambiguous.any():
         raise UserError(
-            f"--gallery {gallery.path}: {paths[is_ambiguous.argmax()]} stands there several times: give exclude, the "
-            f"row of each query there, in {queries.path}"
+            f"--gallery {gallery.path}: {paths[is_ambiguous.argmax()]} occurs there several times: give exclude, the "
+            f"row of each query in that file, in {queries.path}"
         )
     return np.where(is_there, rows[places], -1)
 

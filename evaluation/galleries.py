@@ -214,7 +214,7 @@ def lists_described(task: Task) -> str:
         n_junk = 0 if lists.junk_indices is None else len(lists.junk_indices)
         n_unmatched = int((np.diff(lists.positive_indptr) == 0).sum())
         phrases.append(
-            f"{protocol or 'lists'}: {len(lists.positive_indices):,} positives, {n_junk:,} junk, which takes no rank; "
+            f"{protocol or 'lists'}: {len(lists.positive_indices):,} positives, {n_junk:,} junk, which is not ranked; "
             f"{n_unmatched:,} of {len(lists):,} queries have no positive: left out of all ranking metrics"
         )
     return "; ".join(phrases)

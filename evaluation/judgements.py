@@ -48,7 +48,7 @@ def in_file(path: str, arrays: dict) -> dict[str, metrics.Lists]:
     for name in ("sequence", "role_draws"):
         if name in arrays:
             raise UserError(
-                f"{path}: it has lists and {name}, and lists already give what takes no rank: leave {name} out"
+                f"{path}: it has lists and {name}, but lists already define what is not ranked: leave {name} out"
             )
     return lists
 
@@ -112,7 +112,7 @@ def by_ground_truth(task: Task, path: str, arrays: dict, gallery: dict) -> Task:
 def _refuse_unknown(path: str, name: str, places: dict[str, int], where: str) -> None:
     """Raise UserError for a name of the ground truth that no image has, or several."""
     if places.get(name, -1) < 0:
-        why = "stands there twice" if name in places else "is not among the paths"
+        why = "occurs there twice" if name in places else "is not among the paths"
         raise UserError(f"--ground_truth {path}: {name} {why} of the {where}")
 
 

@@ -67,8 +67,8 @@ def _what_it_has(task: Task, relevant: np.ndarray, ranked: np.ndarray, least: in
     if relevant.any():
         n_classes = len(np.unique(task.searched.labels))
         return (
-            f"{count_of(n_classes, 'class', 'classes')}, and a query at most {max(ranked - relevant)} images of "
-            f"others: {least} or more are needed"
+            f"{count_of(n_classes, 'class', 'classes')}, and for a query at most {max(ranked - relevant)} images of "
+            f"other classes: at least {least} are needed"
         )
     if not within:
         return f"no image of a class that is in the reference, --eval_reference_set {opt.eval_reference_set}"

@@ -96,7 +96,7 @@ def pairs_of_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     order = np.argsort(labels, kind="stable")
     same = labels[order[1:]] == labels[order[:-1]]
     if not same.any():
-        raise UserError("whitening: no class has two images, so there is no pair to learn from")
+        raise UserError("whitening: no class has two images, so there are no pairs to learn from")
     return order[:-1][same], order[1:][same]
 
 

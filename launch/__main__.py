@@ -148,7 +148,7 @@ class Task:
 
     def outcome(self) -> tuple[str, str]:
         """(outcome, details in words) of the line when its process ended with status 0."""
-        return FINISHED, "now"
+        return FINISHED, "in this call"
 
 
 class SearchTask(Task):
@@ -180,7 +180,7 @@ class SearchTask(Task):
     def outcome(self) -> tuple[str, str]:
         """See `Task.outcome`. A search also ends with status 0 while other processes still work on its last trials."""
         if self.standing() == FINISHED:
-            return FINISHED, "now"
+            return FINISHED, "in this call"
         return RUNNING, f"{self.progress}: another process works on the rest"
 
 

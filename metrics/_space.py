@@ -155,7 +155,7 @@ class EmbeddingSpace:
         self.exclude = _hidden.as_exclude(exclude, self.size, self.reference_size)
         sequences = self._sequences(query_sequences, reference_sequences)
         if lists is not None and sequences is not None:
-            raise UserError("lists say what takes no rank: leave out the sequences.")
+            raise UserError("lists already define what is not ranked: leave out the sequences.")
         levels = _numbered_levels(labels, reference_labels)
         self.labels = np.ascontiguousarray(levels[: self.size, 0])
         self.reference_labels = np.ascontiguousarray(levels[self.size :, 0])

@@ -144,7 +144,7 @@ def compression(path: Path, rows: list[dict], title: str) -> Path:
             axis.plot(sizes, values, marker="o", linewidth=1.4, label=f"{dimensions} dimensions")
             for size, value, code in points:
                 axis.annotate(code, (size, value), xytext=(3, 4), textcoords="offset points", fontsize=LEGEND_SIZE - 2)
-        axis.set(xlabel="bytes a vector", ylabel=metric)
+        axis.set(xlabel="bytes per vector", ylabel=metric)
         axis.set_xscale("log", base=2)
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)

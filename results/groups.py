@@ -66,7 +66,7 @@ class Group:
     _computed: dict = field(default_factory=dict, repr=False)
 
     def reason(self, run: RecordedRun) -> str:
-        """Why a run is in no mean; empty if it is in one."""
+        """Why a run is excluded from the means; empty if it is not."""
         return next((reason for left_out, reason in self.left_out if left_out is run), "")
 
     @property

@@ -85,11 +85,11 @@ def write(
 
 
 def in_no_mean(count: int) -> str:
-    """How many runs are in no mean, as text."""
+    """How many runs are excluded from the means, as text."""
     if not count:
-        return "all runs are in the means"
+        return "all runs are included in the means"
     verb = "is" if count == 1 else "are"
-    return f"{count_of(count, 'run')} {verb} in no mean"
+    return f"{count_of(count, 'run')} {verb} excluded from the means"
 
 
 def template():

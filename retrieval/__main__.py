@@ -42,7 +42,7 @@ def _embedding_flags(add) -> None:
     add("--checkpoint", choices=["best", "last"], default=None, help=HELP_WHICH)
     add("--evaltype", default=None, metavar="NAME", help=HELP_EVALTYPE)
     add("--device", default=None, help=HELP_DEVICE)
-    add("--batch_size", type=whole(1, 10**5), default=None, help="images a batch (default: 16 on a CPU, else 128)")
+    add("--batch_size", type=whole(1, 10**5), default=None, help="images per batch (default: 16 on a CPU, else 128)")
 
 
 def _index_flags(add) -> None:
@@ -101,7 +101,7 @@ def _query_flags(add) -> None:
         help="where the run lies now (default: where it lay when it was indexed)",
     )
     add("--device", default=None, help=HELP_DEVICE)
-    add("--batch_size", type=whole(1, 10**5), default=None, help="images a batch (default: 16 on a CPU, else 128)")
+    add("--batch_size", type=whole(1, 10**5), default=None, help="images per batch (default: 16 on a CPU, else 128)")
 
 
 def _export_flags(add) -> None:

@@ -99,7 +99,7 @@ def _introduction(embedder) -> list[str]:
     return [
         f"# {_cell(title)}: embeddings of images by `{_cell(embedder.opt.arch)}`",
         (
-            "Images of the same class, in the sense of the classes it was trained on, have a small Euclidean distance. "
+            "Images of the same class, as classes were defined in training, have a small Euclidean distance. "
             f"Embeddings have {embedder.dimensions} dimensions{length}."
         ),
     ]
@@ -221,7 +221,7 @@ def _results(run: RunFolder, checkpoint: str, opt) -> str:
 def _licence(environment: dict, opt) -> str:
     start = environment.get("weights")
     if start == "random":
-        return "Training began from random weights: no licence of others but that of the training images."
+        return "Training began from random weights: no other licence than that of the training images applies."
     if opt.weights:  # the data_config is that of the architecture's own weights
         sha256 = environment.get("weights_sha256") or "not recorded"
         return (

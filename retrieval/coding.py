@@ -35,7 +35,7 @@ def learned(embedder, flags) -> Codes:
         if flags.calibration is not None:
             raise
         raise UserError(
-            f"--code {flags.code} learns from the run's training images ({error}): or give others with --calibration"
+            f"--code {flags.code} learns from the run's training images ({error}); give other images with --calibration"
         ) from error
     if len(paths) > codes.MOST:
         paths = [

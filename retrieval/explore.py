@@ -94,7 +94,7 @@ def explore(flags) -> Path:
     for name, plain in OF_RUNS.items():
         if of_one and getattr(flags, name) != plain:
             raise UserError(
-                f"--{name} {getattr(flags, name)}: {flags.source} is a file, all of whose rows are shown as they "
+                f"--{name} {getattr(flags, name)}: {flags.source} is a file, and all of its rows are shown as they "
                 "are: leave it out"
             )
     shown = of_file(flags.source) if of_one else of_run(flags)
@@ -214,7 +214,7 @@ def _unheeded(has_roles: bool, flags: dict, unheeded: dict) -> tuple[str, ...]:
     """Notes on the evaluation's flags, and the images' roles, that the page ignores."""
     notes = []
     if has_roles:
-        notes.append("Roles and sequences of the images are not heeded here: each searches among all others.")
+        notes.append("Roles and sequences of the images are ignored here: each image searches among all others.")
     if asked := from_splits.changed_flags(flags, unheeded):
         notes.append(
             f"{', '.join(asked)} of the evaluation have no effect here: distances are Euclidean and of all images."
@@ -241,7 +241,10 @@ def content(shown: Shown, flags) -> dict:
     low = plane.min(0)
     extent = float(np.ptp(plane, axis=0).max()) or 1.0
     sheets, missing = (None, 0) if flags.no_thumbnails or shown.picture is None else _thumbnails(shown.picture, size)
-    notes = [f"Map: {how}. What is near there is mostly near in the space; gaps and sizes mean little."]
+    notes = [
+        f"Map: {how}. Neighbouring points are usually neighbours in the embedding; gaps and sizes of clusters mean "
+        "little."
+    ]
     notes += shown.notes
     if missing:
         notes.append(

@@ -27,7 +27,7 @@ BODY = """
 </section>
 <section id="query-part" aria-label="neighbours">
   <h2>Neighbours</h2>
-  <p id="hint">Click an image on the map or in a list: its nearest images stand here.</p>
+  <p id="hint">Click an image on the map or in a list: its nearest images appear here.</p>
   <div id="query"></div><div id="neighbours" class="grid"></div>
 </section>
 <section id="worst-part">

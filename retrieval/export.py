@@ -79,7 +79,8 @@ def _images_to_compare(embedder: Embedder, arguments: list[str] | None) -> list:
             paths = data.split(embedder, "test").paths
         except UserError as error:
             raise UserError(
-                f"the run's data are needed to compare the export with the run ({error}): or give others with --images"
+                f"the run's data are needed to compare the export with the run ({error}); give other images with "
+                "--images"
             ) from error
     rows = np.unique(np.linspace(0, len(paths) - 1, IMAGES).astype(int))
     return [paths[row] for row in rows]

@@ -20,7 +20,7 @@ from utilities.evaltypes import MAIN, of_type
 from utilities.processes import kernels
 from utilities.tensors import normalize
 
-BATCHES = {"cpu": 16}  # images a batch, elsewhere 128: on a CPU larger batches are not faster, and take more memory
+BATCHES = {"cpu": 16}  # images per batch, elsewhere 128: on a CPU larger batches are not faster, and take more memory
 THREADS = 16  # threads that decode images, at most one per CPU
 
 
@@ -70,7 +70,7 @@ class Embedder:
         folder: of the run, or of a fold of a cross-validation.
         which: `best` (the selected epoch) or `last`.
         device: where the network runs; None: the first GPU, else the CPU.
-        batch_size: images a batch; None: 16 on a CPU, else 128.
+        batch_size: images per batch; None: 16 on a CPU, else 128.
         evaltype: which embedding of a network that has several; None: the first of the run's `--evaltypes`.
         prefix: give the first so many dimensions alone, at unit length again where the network normalises; None: all.
 

@@ -192,6 +192,6 @@ class CrossValidation:
             raise UserError(f"--aggregate_only: no fold in {self.folder} is finished")
         missing = sorted(set(range(self.n_folds)) - set(folds))
         if missing:
-            say(f"folds {' '.join(map(str, missing))} are not finished: the meta results are over the others")
+            say(f"folds {' '.join(map(str, missing))} are not finished: the meta results cover only the other folds")
         self.meta.aggregate(folds)
         return self.results

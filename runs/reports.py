@@ -91,11 +91,11 @@ def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
 
 
 def pace(loaded: float, trained: float, opt, device) -> str:
-    """Images a second that the input can load and that the steps take, and which of the two is the brake."""
-    brake = "the network is the brake"
+    """Images per second that the input can load and that the steps take, and which of the two is the bottleneck."""
+    bottleneck = "the network is the bottleneck"
     if loaded < trained:
-        brake = f"the input is the brake: {profiling.remedy(opt, 'data', device)}"
-    return f"images a second a process: the input {loaded:,.0f}, the network {trained:,.0f}: {brake}"
+        bottleneck = f"the input is the bottleneck: {profiling.remedy(opt, 'data', device)}"
+    return f"throughput per process: input {loaded:,.0f} images/s, network {trained:,.0f} images/s; {bottleneck}"
 
 
 def finish(run) -> None:
@@ -196,7 +196,7 @@ def table(columns: dict, first: tuple[str, str] | None = None) -> str:
         rows.append([split, metric, *(_cell(scores.get(split, {}).get(metric)) for scores in columns.values())])
     lines = aligned(rows, left=(0, 1))
     if len(names) > len(printed_names):
-        lines.append(f"and {len(names) - len(printed_names)} more, in the records")
+        lines.append(f"{len(names) - len(printed_names)} more rows in the records of the run folder")
     return "\n".join(lines)
 
 

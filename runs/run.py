@@ -63,7 +63,7 @@ class Selection:
     def rule(self) -> str:
         """Description of the rule."""
         direction = "highest" if self.higher_is_better(self.metric) else "lowest"
-        note = "" if self.split == "val" else " (no validation data: the choice sees the test set)"
+        note = "" if self.split == "val" else " (no validation data, so the epoch is selected on the test set)"
         return f"epoch with the {direction} {self.metric} on {self.split}{note}"
 
 

@@ -52,8 +52,8 @@ def _network_lines(opt, trainer) -> list[tuple[str, str]]:
     network = trainer.network
     lines = [("network", described_network(opt, trainer))]
     if getattr(network, "backbone_rests", False):
-        start = ", at the random weights that it starts from" if network.weights_name == "random" else ""
-        lines.append(("", f"--freeze_backbone: the backbone rests{start}; only what stands behind it is trained"))
+        start = " at its random initial weights" if network.weights_name == "random" else ""
+        lines.append(("", f"--freeze_backbone: the backbone is frozen{start}; only the layers after it are trained"))
     lines += [("", text) for text in partly_trained(opt, network)]
     return lines
 
@@ -94,7 +94,7 @@ def partly_trained(opt, network) -> list[str]:
         return []
     total = _size(network.parameters())
     trained = total - _size(network.resting_parameters())
-    return [f"{flags}: {trained:,} of {total:,} parameters train, {trained / total:.2%}; the others rest"]
+    return [f"{flags}: {trained:,} of {total:,} parameters are trained, {trained / total:.2%}; the others are frozen"]
 
 
 def _size(parameters) -> int:

@@ -55,8 +55,8 @@ def dry_run(opt, step, training, evaluated: dict) -> None:
 
     picture = step.runtime.ranks.first(draw)
     say(
-        f"dry run: one batch of {images} images gives loss {loss.item():.4f}; nothing was written but {picture}, its "
-        "images for the network"
+        f"dry run: one batch of {images} images gives loss {loss.item():.4f}; only {picture} was written: the "
+        "batch as the network sees it"
     )
 
 

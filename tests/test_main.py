@@ -107,7 +107,7 @@ def test_a_run_folder_is_complete(trained_once, begun_once):
     assert set(table.index) == {(e, s) for e in (1, 2) for s in ("train", "test")}
     assert (
         set(summary) == {"parameters", "selected", "best", "last", "seconds"}
-        and "sees the test set" in summary["selected"]["rule"]
+        and "selected on the test set" in summary["selected"]["rule"]
     )
     of_test = table.xs("test", level="split")
     assert (

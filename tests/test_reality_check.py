@@ -166,7 +166,7 @@ def test_folds_are_joined_and_reported_and_the_line_is_finished(protocol):
     assert np.load(protocol.folder / "meta" / "embeddings_test.npz")["features"].shape == (40, 4 * 128)
     out = protocol.path / "tables"
     output = python(["python", "Result_Evaluations.py", "--runs", str(protocol.path / "runs"), "--out", str(out)], ROOT)
-    assert "4 runs in 1 groups; 0 runs are in no mean" in output and (out / "index.html").exists()
+    assert "4 runs in 1 group; all runs are included in the means" in output and (out / "index.html").exists()
     (selected,) = rows_of(out / "cub200_selected.csv")
     single, joined = rows_of(out / "cub200_cross_validation.csv")
     assert selected["group"] == GROUP and selected["seeds"] == "1 x 4 folds"

@@ -480,7 +480,7 @@ def test_what_cannot_be_is_refused():
     for words, message in (
         (
             ["--loss", "margin", "--shard_classes"],
-            f"margin cannot take its class vectors apart; these can: {', '.join(ABLE)}",
+            f"margin cannot use a part of its class vectors; these can: {', '.join(ABLE)}",
         ),
         (["--loss", "proxynca", "--sample_classes", ".1"], "--sample_classes 0.1: --loss proxynca cannot"),
         (["--loss", "hier", "--loss_dims", "8"], "--loss_dims 8: --loss hier cannot"),

@@ -202,7 +202,7 @@ def uninterrupted_run(data, tmp_path_factory):
 @pytest.mark.parametrize(
     "fail,message,processes",
     [
-        ("1:4:kill", "another process of this run has ended", (2, 1)),
+        ("1:4:kill", "another process of this run was killed or ended", (2, 1)),
         ("*:4:kill", "", (1,)),
         ("0:4:torchrun", "interrupted: epochs 1 to 1 are saved", (2,)),
         ("1:4:interrupt", "interrupted: epochs 1 to 1 are saved", (1,)),
@@ -219,7 +219,7 @@ def test_what_was_killed_goes_on_with_any_number(data, tmp_path, uninterrupted_r
         time.sleep(0.1)
     assert status and lock.holder() is None and RunFolder(killed).progress.epochs == 1
     if message:
-        endings = ("another process of this run has ended", "interrupted: epochs 1 to 1 are saved")
+        endings = ("another process of this run was killed or ended", "interrupted: epochs 1 to 1 are saved")
         assert 1 <= sum(map((out + err).count, endings)) <= 2 and max(map((out + err).count, endings)) == 1, out + err
         assert fail == "1:4:kill" or message in out, out + err
     for n in processes:

@@ -33,7 +33,7 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
     The parsed namespace also has the settings of data and runtime that such a program does not change.
     """
     add = parser.add_argument
-    add("--eval_bs", type=whole(1, 10**6), default=64, help="images a batch (default: 64)")
+    add("--eval_bs", type=whole(1, 10**6), default=64, help="images per batch (default: 64)")
     add("--eval_kernels", type=whole(0), default=4, help="worker processes that load images (default: 4)")
     add("--gpu", type=whole(0), nargs=1, default=[0], help="which GPU, where there is one (default: 0)")
     flags.add_arguments(parser)

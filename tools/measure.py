@@ -247,10 +247,11 @@ def _refuse_two_truths(flags, truths: list[str], arrays: dict) -> None:
     if has_lists(arrays):
         sources.append("lists")
     if len(sources) > 1:
-        raise UserError(f"{flags.file}: what queries are to find is said twice, by {' and by '.join(sources)}")
+        raise UserError(f"{flags.file}: what is relevant to the queries is given twice, by {' and by '.join(sources)}")
     if truths and "role_draws" in arrays and flags.gallery is None:
         raise UserError(
-            f"{flags.file}: it has role_draws, and {sources[0]} says what queries find in one gallery: leave one out"
+            f"{flags.file}: it has role_draws, but {sources[0]} defines what is relevant in a single gallery: leave "
+            "one out"
         )
 
 

@@ -95,8 +95,8 @@ def find(path: str, read, threshold: float) -> tuple[list[Outlier], int]:
         )
     if not len(labels) or int(labels.min()) < 0 or int(labels.max()) >= n_classes:
         raise UserError(
-            f"{file}: the run trained on {n_classes} classes, 0 to {n_classes - 1}: its labels are others, "
-            "give those of train"
+            f"{file}: the run trained on {n_classes} classes, 0 to {n_classes - 1}: its labels are not of these "
+            "classes, give the labels of the training set"
         )
     angles = getattr(built, METHOD)(features, labels).tolist()
     paths = arrays.get("paths", [None] * len(angles))

@@ -113,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"what to measure (default: {' '.join(DEFAULT_METRICS)})",
     )
     add("--pictures", type=whole(0, 1000), default=24, metavar="N", help="draw the N most similar pairs (default: 24)")
-    add("--eval_bs", type=whole(1, 10**6), default=64, help="images a batch (default: 64)")
+    add("--eval_bs", type=whole(1, 10**6), default=64, help="images per batch (default: 64)")
     add("--kernels", type=whole(0), default=4, help="worker processes that load images (default: 4)")
     add("--gpu", type=whole(0), default=0, help="which GPU, where there is one (default: 0)")
     add(

@@ -76,7 +76,7 @@ def _of_lfw(path: str, lines: list[str], folds: int, each: int, paths: np.ndarra
         is_same.append(keys[0].rpartition("/")[0] == keys[1].rpartition("/")[0])
     if len(rows) != 2 * folds * each:
         expected = f"{folds} folds of {each} of each kind: {2 * folds * each}"
-        raise UserError(f"{path}: {len(rows)} pairs, and its first line says {expected}")
+        raise UserError(f"{path}: {len(rows)} pairs, but its first line says {expected}")
     return TextPairs(np.array(rows), np.array(is_same), folds)
 
 

@@ -102,7 +102,7 @@ def read(path: str, size: int, paths: np.ndarray | None, folds: int | None = Non
         raise UserError(f"{path}: {count} pairs, {of_one_class} of one class: verification needs pairs of both kinds")
     if not 2 <= pairs.folds <= count:
         raise UserError(
-            f"{path}: {count} pairs cannot be cut into {pairs.folds} folds: --folds says how many, at least 2"
+            f"{path}: {count} pairs cannot be cut into {pairs.folds} folds: set their number, at least 2, by --folds"
         )
     return pairs
 
@@ -184,7 +184,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         n_accepts = far * n_different
         if n_accepts < FEW:
             counts = f"{far:g} of {n_different:,} pairs are {n_accepts:g} false accepts"
-            say(f"tar@{far:g}: {counts}: such a rate says little")
+            say(f"tar@{far:g}: {counts}: a rate from so few is not reliable")
     print(f"\n{outputs.table({Path(flags.features).stem: values})}")
     if flags.roc is not None:
         print(f"written  {charts.roc(Path(flags.roc), *rates, Path(flags.features).stem)}")

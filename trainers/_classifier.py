@@ -292,7 +292,7 @@ def torch_smoothing(eps: float, over: str, n_classes: int) -> float:
     smoothing = eps if over == "all" else eps * n_classes / max(n_classes - 1, 1)
     if n_classes < 2 or smoothing > 1:
         raise UserError(
-            f"--classifier_smoothing {eps:g} over the others of {n_classes} classes leaves the own class less "
-            "than each of them"
+            f"--classifier_smoothing {eps:g} over the other classes of {n_classes} leaves the image's own class less "
+            "than each of the others"
         )
     return smoothing

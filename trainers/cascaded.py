@@ -26,7 +26,7 @@ PERCENTS = (1.0, 0.5, 0.2)  # default of --cascade_percents
 def add_arguments(group) -> None:
     """Declare the flags."""
     help_stages = (
-        "stages of the backbone, one a level: layer2 of a ResNet, inception4e of a GoogLeNet, block2 of conv4 …, or "
+        "stages of the backbone, one per level: layer2 of a ResNet, inception4e of a GoogLeNet, block2 of conv4 …, or "
         "any module of it (default: the last ones of the families that name theirs)"
     )
     group.add_argument("--cascade_stages", nargs="*", default=[], metavar="STAGE", help=help_stages)

@@ -12,7 +12,7 @@ import numpy as np
 
 from utilities.errors import UserError
 
-NAMES = "float32, float16, int8, binary, pq<M> or opq<M> with M bytes a vector, such as pq64"
+NAMES = "float32, float16, int8, binary, pq<M> or opq<M> with M bytes per vector, such as pq64"
 FLOAT32 = "float32"
 INT8 = "int8"
 BINARY = "binary"
@@ -44,7 +44,7 @@ def refuse_few(name: str, vectors: int) -> None:
     """Raise UserError where a code cannot learn from so few training vectors."""
     if "pq" in name and vectors < LEAST:
         raise UserError(
-            f"{name} learns from at least {LEAST:,} (39 x 256) training vectors, and there are {vectors:,}: take {INT8}"
+            f"{name} needs at least {LEAST:,} (39 x 256) training vectors, and there are {vectors:,}: use {INT8}"
         )
 
 

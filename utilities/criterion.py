@@ -35,7 +35,7 @@ def check_reference(kind: type) -> None:
         package, _, name = kind.__module__.rpartition(".")
         name = name if package == "criteria" else kind.__name__
         raise UserError(
-            f"the criterion {name} takes no reference, and so no memory: its forward does not name one; choose "
+            f"the criterion {name} cannot be used with a memory: its forward() has no argument `reference`; choose "
             "another loss"
         )
 
@@ -64,7 +64,7 @@ def check_inputs(criterion: torch.nn.Module, args: tuple, kwargs: dict):
     if batch.ndim != 2 or labels.shape != batch.shape[:1]:
         raise ValueError(f"batch is {tuple(batch.shape)}, labels {tuple(labels.shape)}: expected (B, D) and (B,)")
     if labels.is_floating_point() and not bool((labels.isfinite() & (labels == labels.trunc())).all()):
-        raise ValueError(f"labels {labels.flatten().tolist()[:5]} …: whole numbers are expected, one a class")
+        raise ValueError(f"labels {labels.flatten().tolist()[:5]} …: whole numbers are expected, one per class")
     named["batch"] = raise_half(batch)
     named["labels"] = labels.to(device=batch.device, dtype=torch.long)
     if named.get("reference") is not None and not getattr(named["reference"], "plain", False):

@@ -50,12 +50,12 @@ def add_arguments(parser) -> None:
         "--data_sampler", default="class_random", help="sampler of batches, a file of datasampler/ (--list samplers)"
     )
     group = roles.group(parser, "batches and rates", roles.METHOD)
-    group.add_argument("--bs", "--batch_size", type=whole(1, 10**6), default=112, help="images a batch")
+    group.add_argument("--bs", "--batch_size", type=whole(1, 10**6), default=112, help="images per batch")
     group.add_argument(
         "--samples_per_class",
         type=whole(1),
         default=2,
-        help="images a class in a batch, for the samplers that group by class",
+        help="images per class in a batch, for the samplers that group by class",
     )
     group.add_argument("--lr", type=number(0), default=1e-5, help="learning rate of the network")
     group.add_argument(

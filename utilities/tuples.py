@@ -65,12 +65,13 @@ def check_reference(miner) -> None:
     miner = miner.miner if isinstance(miner, TupleMiner) else miner
     if not getattr(miner, "takes_reference", True):
         raise UserError(
-            f"the miner {type(miner).__name__} takes no reference: its mine(embeddings, labels) lacks a third "
+            f"the miner {type(miner).__name__} cannot be used with a memory: its mine(embeddings, labels) has no third "
             "argument, reference"
         )
     if "reference" not in inspect.signature(miner).parameters:
         raise UserError(
-            f"the miner {type(miner).__name__} takes no reference: its call lacks reference, reference_labels and own"
+            f"the miner {type(miner).__name__} cannot be used with a memory: its call has no reference, "
+            "reference_labels and own"
         )
 
 

@@ -35,7 +35,7 @@ def refuse_faults(
     if others:
         types = ", ".join(sorted({str(state[key].dtype).removeprefix("torch.") for key in others}))
         raise UserError(
-            f"{source} holds {types} where weights are floating-point numbers: {_few(prefix, others)}: "
+            f"{source} holds {types} instead of floating-point numbers in {_few(prefix, others)}: "
             "give the weights before quantisation"
         )
     broken = [

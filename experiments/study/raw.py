@@ -161,7 +161,9 @@ def main(argv=None) -> None:
         "--runs", nargs="+", default=["Training_Results"], metavar="FOLDER", help="folders with run folders below them"
     )
     parser.add_argument("--filter", default="", metavar="TEXT", help="groups whose name holds this regular expression")
-    parser.add_argument("--write", type=Path, required=True, metavar="FILE", help="the .csv file that gets a row a run")
+    parser.add_argument(
+        "--write", type=Path, required=True, metavar="FILE", help="the .csv file that gets one row per run"
+    )
     options = parser.parse_args(argv)
     collected, _ = collect.collect(options.runs, [], FlagRoles(parameters.declared_roles()))
     runs = [run for run in collected if re.search(options.filter, run.group)]

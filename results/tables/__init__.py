@@ -1,7 +1,7 @@
 """Groups -> tables.
 
 How good is it?
-  ratings.py       groups x metrics, of one data set and of all; runs that are in no mean; runs.csv; settings
+  ratings.py       groups x metrics, of one data set and of all; runs excluded from the means; runs.csv; settings
   space.py         the structure of the embedding space and its correlations with the metrics; rho_distance and distance
   folds.py         cross-validations
   progressions.py  out-of-distribution progressions

@@ -1,4 +1,4 @@
-"""Groups x metrics of one data set and of all; the runs that are in no mean; every run's values; all settings.
+"""Groups x metrics of one data set and of all; the runs excluded from the means; every run's values; all settings.
 
 `single` is the main table of a data set, also used for single domains and for re-identification; `shared` has all data
 sets side by side. Means of groups that may be ranked together are marked and have intervals to the best.
@@ -176,12 +176,12 @@ def _number_cells(group: Group | None, table_columns: list[Column], how: str, dd
 
 
 def left_out(all_groups: list[Group], table_columns: list[Column]) -> Table | None:
-    """The runs that are in no mean, one by one, with what they recorded; None if there are none."""
+    """The runs excluded from the means, one by one, with what they recorded; None if there are none."""
     rows = [(group, run, reason) for group in all_groups for run, reason in group.left_out]
     if not rows:
         return None
     heads = ["run", "group", "data set", "seed", "why", "epochs", *map(head, table_columns)]
-    table = Table("left_out", "Runs that are in no mean", heads)
+    table = Table("left_out", "Runs excluded from the means", heads)
     for group, run, reason in rows:
         last = str(run.series.epochs[-1]) if len(run.series.epochs) else "0"
         texts = [run.name, group.name, run.dataset, str(run.seed), reason, last]

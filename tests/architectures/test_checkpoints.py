@@ -264,7 +264,7 @@ def test_values_that_are_no_weights_are_refused_with_file_and_keys(states, tmp_p
     for value, message in (
         (
             lambda x: (x * 100).to(torch.int8),
-            r"--weights .*broken.pth holds int8 where weights are floating-point numbers: a\.conv1\.0\.weight: give",
+            r"--weights .*broken.pth holds int8 instead of floating-point numbers in a\.conv1\.0\.weight: give",
         ),
         (
             lambda x: x.clone().fill_(torch.nan),

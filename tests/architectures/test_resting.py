@@ -225,7 +225,8 @@ def test_prompts_and_updates_decay_with_their_block_and_a_resting_backbone_shows
     total = sum(p.numel() for p in network.parameters())
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
     assert start_up.partly_trained(opt, network) == [
-        f"--lora_rank 2 --prompts 4: {trained:,} of {total:,} parameters train, {trained / total:.2%}; the others rest"
+        f"--lora_rank 2 --prompts 4: {trained:,} of {total:,} parameters are trained, {trained / total:.2%}; the "
+        "others are frozen"
     ]
     groups = {group["name"]: group for group in network.param_groups(opt)}
     assert set(groups) == {*(f"backbone_{depth}" for depth in range(1, 7)), "last_linear"}
@@ -315,7 +316,7 @@ def test_a_run_trains_a_part_says_so_and_comes_back(flags, data, tmp_path, capsy
     end = state["state_dict"]
     moved = {name for name, value in end.items() if not torch.equal(value, start[name])}
     if "--freeze_backbone" in flags:
-        assert "the backbone rests, at the random weights that it starts from" in output and network.backbone_rests
+        assert "the backbone is frozen at its random initial weights" in output and network.backbone_rests
         assert moved == {"last_linear.weight", "last_linear.bias"}
         assert {group["name"] for group in state["optimizer"]["param_groups"]} == {"last_linear", "classifier"}
     else:

@@ -285,11 +285,11 @@ def test_a_users_miner_takes_a_reference_where_it_can():
     for miner in (OfTheBatch(), lambda batch, labels: [(0, 1, 2)]):
         wrapped = tuples.TupleMiner(miner)
         assert as_lists(*wrapped(x, y)) == as_lists(*wrapped(x, y, Reference.build(x, y))) == [(0, 1, 2)]
-        with refused("takes no reference"):
+        with refused("cannot be used with a memory"):
             wrapped(x, y, Reference.build(x, y, x, y))
         wrapped.stats = {"mined": 3}
         assert miner.stats == wrapped.stats == {"mined": 3}, "the criterion records what its miner counts"
-    with pytest.raises(UserError, match="OfTheBatch takes no reference"):
+    with pytest.raises(UserError, match="OfTheBatch cannot be used with a memory"):
         OfTheBatch()(x, y, x, y)
 
 

@@ -197,7 +197,7 @@ def test_what_cannot_be_learned_is_refused_in_one_line():
         ),
         (
             {"loss": "proxyanchor", "loss_learn": ["alpha"], "loss_learn_per_class": True},
-            "alpha of --loss proxyanchor has no value an anchor",
+            "alpha of --loss proxyanchor has no value per anchor",
         ),
         (
             {"loss": "margin", "loss_learn": ["nu"], "loss_margin_nu": 0.0},

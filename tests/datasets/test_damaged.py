@@ -79,7 +79,7 @@ DAMAGES = [  # name, file, what of it is replaced (None: all, "": the file is go
     ),
     ("online_products", "Ebay_test.txt", "", "", "Ebay_test.txt"),
     ("cars196", "cars_annos.mat", None, "nothing", "cars_annos.mat"),
-    ("inshop", INSHOP, "15\n", "16\n", "names 15 images, its first line says 16"),
+    ("inshop", INSHOP, "15\n", "16\n", "lists 15 images, but its first line says 16"),
     ("inshop", INSHOP, "15\n", "", "expected the count in the first line"),
     ("inshop", INSHOP, ITEM, " id_00000007", "row 16: 2 fields"),
     ("inshop", INSHOP, ITEM, " id_x train", "row 16"),
@@ -132,7 +132,7 @@ DAMAGES = [  # name, file, what of it is replaced (None: all, "": the file is go
         "retrieval_solution_v2.1.csv",
         "b03",
         "zzz",
-        "ground truth lists .*zzz.jpg, which is no query or no image of the gallery",
+        "ground truth lists .*zzz.jpg, which is not a query or not an image of the gallery",
     ),
     (
         "gldv2",

@@ -163,8 +163,8 @@ def test_lists_of_a_table(tmp_path):
     for row, message in (
         ("3.jpg,maybe,7.jpg", "row 6: '3.jpg,maybe,7.jpg', expected a query, positive or junk"),
         ("3.jpg,junk,9.jpg", "row 6: 9.jpg: the data set's table has no"),
-        ("5.jpg,junk,7.jpg", "5.jpg, which is no query or no image of the gallery here"),
-        ("4.jpg,junk,3.jpg", "3.jpg, which is no query or no image"),
+        ("5.jpg,junk,7.jpg", "5.jpg, which is not a query or not an image of the gallery here"),
+        ("4.jpg,junk,3.jpg", "3.jpg, which is not a query or not an image"),
     ):
         (tmp_path / "lists.csv").write_text(LISTS + row + "\n")
         with refused("lists", message):
@@ -229,7 +229,7 @@ def test_pickles_of_plain_content_are_read_and_a_damaged_ground_truth_is_named(t
         ({}, None),
         ({"imlist": None}, "expected imlist, qimlist and gnd"),
         ({"gnd": [{"bbx": [1, 2, 3, 4]}]}, "KeyError: 'easy'"),
-        ({"qimlist": ["a", "b"]}, "2 queries beside 1 boxes"),
+        ({"qimlist": ["a", "b"]}, "2 queries, but 1 boxes"),
         ({"gnd": [{**query, "bbx": [1, 2, 3]}]}, "boxes of four numbers"),
         ({"gnd": [{**query, "easy": [2]}]}, "easy of a lists 2, which is no index of its 2 images"),
     ):
@@ -324,6 +324,6 @@ def test_a_run_whose_test_has_lists(tmp_path, capsys):
             "three positives, one junk image, and of both queries what else lies in the gallery"
         )
         assert any("Lists say" in note for note in explored.notes) and not any(
-            "not heeded" in note for note in explored.notes
+            "are ignored here" in note for note in explored.notes
         )
     np.testing.assert_allclose(of_run.listed.precision(5), of_file.listed.precision(5))

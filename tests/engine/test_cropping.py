@@ -389,8 +389,8 @@ class Slow(torch.utils.data.Dataset):
 @pytest.mark.parametrize(
     ("kernels", "seconds", "line"),
     [
-        (0, 0.005, "the input 50, the network 400: the input is the brake: --kernels"),
-        (1, 0.2, "the input 50, the network 10: the network is the brake"),
+        (0, 0.005, "input 50 images/s, network 400 images/s; the input is the bottleneck: --kernels"),
+        (1, 0.2, "input 50 images/s, network 10 images/s; the network is the bottleneck"),
     ],
 )
 def test_the_pace_of_every_loader_is_told_after_the_first_epoch(kernels, seconds, line, capsys, monkeypatch):
@@ -406,7 +406,7 @@ def test_the_pace_of_every_loader_is_told_after_the_first_epoch(kernels, seconds
         for number, batch in enumerate(reports.progress(loader, epoch, opt, meter)):
             clock[0] += seconds if number else 7
             meter.add(StepResult(torch.zeros(()), {}, torch.zeros(()), len(batch.labels)))
-    assert capsys.readouterr().out.count(f"images a second a process: {line}") == 1
+    assert capsys.readouterr().out.count(f"throughput per process: {line}") == 1
 
 
 def test_a_gpus_steps_are_timed_by_its_own_clock_and_waited_for_at_the_end(monkeypatch):
@@ -428,7 +428,7 @@ def test_a_run_resumed_is_the_run_and_says_its_pace(root, tmp_path, capsys):
         "--bs 4 --loss triplet --batch_mining semihard --arch conv4_frozen_normalize --chunk_size 3 --n_epochs 2"
     ).split()
     whole_run = main.main(parameters.read([*argv, "--savename", "whole"])).folder
-    assert capsys.readouterr().out.count("images a second a process: the input") == 1
+    assert capsys.readouterr().out.count("throughput per process: input") == 1
     cut = main.main(parameters.read([*argv, "--savename", "cut", "--n_epochs", "1"])).folder
     main.main(parameters.read(["--resume_from", str(cut), "--n_epochs", "2"]))
     assert_same_run(whole_run, cut)

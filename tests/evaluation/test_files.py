@@ -404,8 +404,12 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
     mapped = str(tmp_path / "x.npy")
     level = ["--evaluation_metrics", "h_ap"]
     for words, arrays, message in (
-        (["--gallery", names], GOOD, "labels of numbers beside labels of names"),
-        (["--gallery", good], {"features": X, "labels": TEXTS}, "labels of numbers beside labels of names"),
+        (["--gallery", names], GOOD, "labels are numbers in one file and names in the other"),
+        (
+            ["--gallery", good],
+            {"features": X, "labels": TEXTS},
+            "labels are numbers in one file and names in the other",
+        ),
         (
             ["--gallery", odd],
             {**GOOD, "paths": np.array([None] * 60, dtype=object)},
@@ -414,7 +418,7 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
         (["--gallery", narrow], GOOD, "they must agree"),
         (["--gallery", nan], GOOD, "nan.npz: features hold NaN"),
         (["--gallery", short], GOOD, "short.npz: labels have shape (59,)"),
-        (["--gallery", twice], {**GOOD, "paths": np.repeat(["a", "c"], 30)}, "stands there several times"),
+        (["--gallery", twice], {**GOOD, "paths": np.repeat(["a", "c"], 30)}, "occurs there several times"),
         (["--gallery", good], REFERENCE, "it has reference_features, and --gallery"),
         (["--gallery", reference], GOOD, "it has reference_features, and --gallery"),
         (["--gallery", good, paths], GOOD, "in paths"),
@@ -452,7 +456,11 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
             },
             "lists have a single level",
         ),
-        ([*level, "--gallery", levels], {"features": X, "labels": LEVELS}, "levels of numbers beside levels of names"),
+        (
+            [*level, "--gallery", levels],
+            {"features": X, "labels": LEVELS},
+            "levels are numbers in one file and names in the other",
+        ),
         ([*level, "--gallery", levels], GOOD, "labels have a single level"),
         (["--evaluation_metrics", "e_recal@1"], GOOD, "Did you mean"),
         (["--eval_kmeans_starts", "0"], GOOD, "must be at least 1"),

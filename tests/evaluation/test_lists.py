@@ -131,7 +131,7 @@ def test_drawn_galleries_beside_a_function(tmp_path):
     """Its rows are those of one gallery; other draws would be measured by the labels."""
     words = relevant(tmp_path, "return np.ones((len(q), len(g)))")
     draws = np.stack([np.arange(12) < 6, np.arange(12) >= 6])
-    with refused("it has role_draws, and --eval_relevance says"):
+    with refused("it has role_draws, but --eval_relevance defines"):
         measured(tmp_path, *words, names=NAMES, features=QUERIES, labels=np.arange(12), role_draws=draws)
 
 
@@ -140,9 +140,9 @@ def test_ground_truth_that_does_not_fit(tmp_path):
     (gallery,) = save(tmp_path, gallery={"features": GALLERY[:1], "paths": np.array(["g"])})
     for arrays, message in (
         ({}, "has no paths"),
-        ({"paths": ["a", "a"]}, "a stands there twice of the queries"),
+        ({"paths": ["a", "a"]}, "a occurs there twice of the queries"),
         ({"paths": ["a", "c"]}, "b is not among the paths of the queries"),
-        ({"paths": ["a", "b"], **LISTS._asdict()}, "said twice, by --ground_truth and by lists"),
+        ({"paths": ["a", "b"], **LISTS._asdict()}, "given twice, by --ground_truth and by lists"),
     ):
         with refused(message):
             measured(

@@ -178,10 +178,10 @@ def test_ctrl_c_lets_the_runs_close_and_starts_no_more(stand_in):  # noqa: F811
 def test_searches_are_run_by_their_program(stand_in, folder_data, monkeypatch):  # noqa: F811
     task = search_task(folder_data, stand_in, 1, 0)
     (stand_in / "main.py").unlink()
-    monkeypatch.setattr(launcher.SearchTask, "outcome", lambda task: (launcher.FINISHED, "now"))
+    monkeypatch.setattr(launcher.SearchTask, "outcome", lambda task: (launcher.FINISHED, "in this call"))
     runner = launcher.Runner([task], jobs=1, gpus=[])
     runner.run()
-    assert runner.outcomes["finished"] == ["folder/Tiny_search: now"]
+    assert runner.outcomes["finished"] == ["folder/Tiny_search: in this call"]
     assert "--lr~LOG_BAYESIAN~" in (stand_in / "seen.txt").read_text()
 
 

@@ -163,7 +163,11 @@ GALLERY = {"reference": np.ones((3, 1))}
         (Lists(np.array([0, 2, 1]), np.array([0])), GALLERY, "positive_indptr must rise from 0 to 1"),
         (Lists(np.array([0, 1, 2]), np.array([0.0, 1.0])), GALLERY, "whole numbers"),
         (Lists.of([[1], [1]]), {}, "query 1 lists itself, 1: an image is not its own positive"),
-        (Lists.of([[1], [0]]), {"query_sequences": [0, 1]}, "lists say what takes no rank: leave out the sequences"),
+        (
+            Lists.of([[1], [0]]),
+            {"query_sequences": [0, 1]},
+            "lists already define what is not ranked: leave out the sequences",
+        ),
     ],
 )
 def test_what_cannot_be_lists(lists, given, told):

@@ -118,7 +118,7 @@ def test_plain_tables_of_runs_have_the_requested_columns_alone(tmp_path, capsys)
     heads = (out / "cub200_selected.md").read_text().splitlines()[2]
     assert heads == "| group | seeds | NMI [%] † | R@1 [%] | epoch |"
     printed = capsys.readouterr().out
-    assert "5 runs in 2 groups; 1 run is in no mean" in printed
+    assert "5 runs in 2 groups; 1 run is excluded from the means" in printed
     (named,) = [line for line in printed.splitlines() if line.startswith("group ")]
     (of_a,) = [line for line in printed.splitlines() if line.startswith("A ")]
     assert re.fullmatch(r"group +seeds +NMI \[%\] † +R@1 \[%\] +epoch", named) and len(named) == len(of_a)

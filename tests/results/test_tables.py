@@ -139,7 +139,7 @@ def test_the_best_is_marked_and_every_table_states_its_rules(results):
     assert marks["CUB_B"] == "best" and marks["CUB_C"] == ""
     assert re.search(r"\| CUB_B \| 4 \| \*\*[\d.]+\*\* ±", (out / "cub200_selected.md").read_text())
     assert re.search(r"CUB\\_B & 4 & \$\\mathbf\{[\d.]+\}\\pm", (out / "cub200_selected.tex").read_text())
-    of_test = "e_recall@1 on test (no validation data: the choice sees the test set)"
+    of_test = "e_recall@1 on test (no validation data, so the epoch is selected on the test set)"
     rules = (
         "ddof 1",
         "over 4 seeds",

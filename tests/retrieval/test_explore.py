@@ -153,7 +153,7 @@ def test_what_the_page_does_not_heed_is_said(file, content, tmp_path):
     )
     notes = " ".join(explored(tmp_path / "e.npz", tmp_path / "p.html", "--no_thumbnails")["notes"])
     assert (
-        "Roles and sequences of the images are not heeded" in notes
+        "Roles and sequences of the images are ignored" in notes
         and "--eval_space hyperbolic, --rerank alpha_qe of" in notes
     )
     assert "--eval_pca" not in notes, "the rows of a file are after it"

@@ -127,7 +127,8 @@ def test_without_records_there_is_what_the_help_says_and_few_samples_of_a_spectr
     output = capsys.readouterr().out
     for split in ("train", "test"):
         assert (
-            output.count(f"rho_spectrum@2 of {split}: 24 samples in 64 dimensions have 24 singular values at most") == 1
+            output.count(f"rho_spectrum@2 of {split}: only 24 samples for 64 dimensions, so at most 24 singular values")
+            == 1
         )
     assert output.index("singular values") < output.index("epoch 1/1")
     main.main(parameters.read([*words, "24"]))

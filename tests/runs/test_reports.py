@@ -237,7 +237,7 @@ def test_the_table_begins_with_what_selects_and_is_a_screen_long():
         and lines[3].startswith("test")
         and len(lines) == 2 + reports.MOST_LINES + 1
     )
-    assert lines[-1] == "and 28 more, in the records"
+    assert lines[-1] == "28 more rows in the records of the run folder"
 
 
 @pytest.mark.parametrize("first", [("val", "nmi"), ("test", "nmi"), None])
@@ -245,7 +245,7 @@ def test_the_table_has_val_test_train_in_this_order_and_all_of_test(first):
     values = {split: {**{f"e_recall@{k}": 0.1 for k in range(1, 31)}, "nmi": 0.2} for split in ("train", "test", "val")}
     lines = reports.table({"untrained": {"train": values["train"]}, "last": values}, first).splitlines()
     assert [line.split()[0] for line in lines[2:-1]] == ["val"] * 31 + ["test"] * 31
-    assert lines[-1] == "and 31 more, in the records"
+    assert lines[-1] == "31 more rows in the records of the run folder"
     if first is not None:
         number = 2 if first[0] == "val" else 33
         assert lines[number].split()[:2] == list(first)

@@ -167,9 +167,7 @@ def test_codes_that_cannot_be_learned_are_skipped_with_a_note(files, capsys):
     )
     assert [(row["code"], row["dimensions"]) for row in rows] == [("float32", 6), ("float32", 12)]
     said = capsys.readouterr().out
-    assert (
-        "12 dimensions: pq4 learns from at least 9,984" in said and "6 dimensions: pq4: 4 does not divide the 6" in said
-    )
+    assert "12 dimensions: pq4 needs at least 9,984" in said and "6 dimensions: pq4: 4 does not divide the 6" in said
     assert [row["code"] for row in compressed(files / "features.npz")] == ["float32", "float16", "binary"]
     assert (
         "skipped, 12 dimensions: --codes int8 learns from training embeddings: name their file by --calibration"
@@ -182,7 +180,7 @@ def test_mistakes_end_in_one_line(files):
     np.savez(files / "nan.npz", features=np.full((4, 12), np.nan))
     for given, message in (
         ("--codes pq5 --calibration training.npz", r"pq5: 5 does not divide the 12 dimensions"),
-        ("--codes pq4 --calibration training.npz", r"pq4 learns from at least 9,984 .* there are 50"),
+        ("--codes pq4 --calibration training.npz", r"pq4 needs at least 9,984 .* there are 50"),
         ("--codes int8", r"--codes int8 learns from training embeddings: name their file by --calibration"),
         ("--codes float32 --prefixes 13", r"--prefixes 13: the features of .* have 12 dimensions"),
         (

@@ -163,7 +163,7 @@ def test_what_cannot_be_pairs(tmp_path):
         ({"second": np.array([0, 1, 2])}, "must be (P,)"),
         ({"same": None}, "has no same"),
         ({}, "cannot be cut into 10 folds"),
-        ("3 2\nName_A 1 2\n", "1 pairs, and its first line says 3 folds of 2 of each kind: 12"),
+        ("3 2\nName_A 1 2\n", "1 pairs, but its first line says 3 folds of 2 of each kind: 12"),
         ("1 1\nName_A 1 9\nName_A 1 Name_B 1\n", "pair 1 names Name_A/Name_A_0009, which is not among the paths"),
         ("1 1\nName_A 1\nName_A 1 Name_B 1\n", "pair 1 is 'Name_A 1', expected"),
         ("hello\n", "neither an .npz file of pairs nor a text file"),

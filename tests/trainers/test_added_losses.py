@@ -102,19 +102,19 @@ def test_a_memory_that_cannot_work_is_refused_in_one_line():
     for loss in ("arcface", "proxyanchor", "softtriplet"):
         with refused(f"--memory_size 10: --loss {loss} compares no samples that a memory could hold"):
             tiny.trainer("metric_only", "--loss", loss, *MEMORY, "0")
-    with refused("BatchAlone takes no reference"):
+    with refused("BatchAlone cannot be used with a memory"):
         against(*MEMORY, "0", criterion=BatchAlone)
     of_the_package = ["--loss", "pml", "--loss_pml_class"]
     for name, message in (
-        ("ArcFaceLoss", "ArcFaceLoss takes no reference, nor a memory"),
+        ("ArcFaceLoss", "ArcFaceLoss cannot be used with a memory"),
         ("NCALoss", "NCALoss cannot leave an anchor's own image out"),
     ):
         with refused(message):
             tiny.trainer("metric_only", *of_the_package, name, *MEMORY, "5")
     tiny.trainer("metric_only", *of_the_package, "CircleLoss", *MEMORY, "5")
     for miner, message in (
-        (WithinBatches(), "WithinBatches takes no reference: its mine"),
-        (lambda batch, labels: [], "takes no reference: its call"),
+        (WithinBatches(), "WithinBatches cannot be used with a memory: its mine"),
+        (lambda batch, labels: [], "cannot be used with a memory: its call"),
     ):
         with refused(message):
             tiny.trainer(

@@ -159,5 +159,5 @@ def test_without_the_metric_loss_it_is_plain_classification():
     for (name, parameter), expected in zip(trainer.named_parameters(), single.parameters(), strict=True):
         assert torch.allclose(parameter, expected, rtol=0, atol=1e-14), name
     trainer, opt = tiny.trainer("classifier", "--loss_weights", "metric_loss=0", "classifier_loss=0")
-    with refused("all of metric_loss, classifier_loss weigh 0"):
+    with refused("the weights of metric_loss, classifier_loss are all 0"):
         tiny.step(opt, trainer)(tiny.batch())

@@ -168,7 +168,7 @@ def test_what_cannot_be_coded():
     with pytest.raises(UserError, match=r"pq3: 3 does not divide the 8 dimensions: take M from 1, 2, 4, 8"):
         Codes("pq3", 8)
     with pytest.raises(
-        UserError, match=r"opq4 learns from at least 9,984 \(39 x 256\) training vectors, and there are 9,983"
+        UserError, match=r"opq4 needs at least 9,984 \(39 x 256\) training vectors, and there are 9,983"
     ):
         Codes("opq4", 8).calibrate(vectors(9983, 0))
     for text in ("int4", "pq", "pq0", "qp8", "binary8"):
