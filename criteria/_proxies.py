@@ -24,8 +24,8 @@ def _check_width(criterion: "ProxyCriterion", args: tuple, kwargs: dict) -> None
     vector_width = criterion.proxies.shape[1]
     if embedding_width != vector_width:
         raise UserError(
-            f"embeddings have {embedding_width} dimensions, class vectors {vector_width}: the network's embed_dim is not the size of "
-            "its output (of several embeddings, embed_dims gives the size of each)"
+            f"embeddings have {embedding_width} dimensions, class vectors {vector_width}: the network's embed_dim is "
+            "not the size of its output (of several embeddings, embed_dims gives the size of each)"
         )
 
 

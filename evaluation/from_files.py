@@ -136,7 +136,7 @@ def task_of(
         return Task(rows_of(arrays)) if role is None else in_itself(_checked(path, arrays, listed))
     if role is not None:
         raise UserError(
-            f"{path}: it has reference_features and {role}: each of them defines queries and gallery, leave one out"
+            f"{path}: it has reference_features and {role}: both define queries and gallery: leave out one of them"
         )
     return with_reference(arrays)
 

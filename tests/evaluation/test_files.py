@@ -437,7 +437,7 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
         (["--outliers", "--gallery", good], GOOD, "leave out --gallery"),
         (["--outliers", "--labels", good], GOOD, "leave out --labels"),
         ([], {**GOOD, "exclude": Y}, "exclude needs reference_features, or --gallery"),
-        ([], {**REFERENCE, "is_query": np.ones(15, bool)}, "leave out the other"),
+        ([], {**REFERENCE, "is_query": np.ones(15, bool)}, "leave out one of them"),
         ([], {**GOOD, "reference_features": X}, "has no reference_labels"),
         ([], {**GOOD, "reference_labels": Y}, "needs reference_features"),
         ([], {"features": X, "labels": Y.astype(object)}, "plain arrays"),
