@@ -22,8 +22,8 @@ def parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog=PROGRAM, description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, run, about: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
+    def command(name: str, run, description: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=description, description=description, allow_abbrev=False)
         added.set_defaults(run=run)
         return added
 
@@ -70,8 +70,8 @@ def _index_flags(add) -> None:
     _embedding_flags(add)
 
 
-def _code_flags(add, of: str) -> None:
-    add("--code", type=codes.name, default=None, metavar="CODE", help=f"{codes.NAMES} {of}")
+def _code_flags(add, explanation: str) -> None:
+    add("--code", type=codes.name, default=None, metavar="CODE", help=f"{codes.NAMES} {explanation}")
     help_calibration = (
         "images from which int8, pq and opq learn: files, folders, CSV (default: training images of the run's data)"
     )
@@ -167,85 +167,81 @@ def index(flags) -> dict:
     paths, notes = sources.listed_with_notes(flags.images)
     how = {"device": flags.device, "batch_size": flags.batch_size}
     if old is None:
-        embedder = Embedder(
-            flags.run_folder, flags.checkpoint or "best", evaltype=flags.evaltype, prefix=flags.prefix, **how
-        )
+        kind = flags.index or indices.EXACT
+        checkpoint = flags.checkpoint or "best"
+        embedder = Embedder(flags.run_folder, checkpoint, evaltype=flags.evaltype, prefix=flags.prefix, **how)
     else:
+        kind = old.about["index"]
+        checkpoint = old.about["checkpoint"]
         embedder = old.embedder(flags.run_folder, **how)
-    kind, checkpoint = (
-        (flags.index or indices.EXACT, flags.checkpoint or "best")
-        if old is None
-        else (old.about["index"], old.about["checkpoint"])
-    )
     coded = coding.learned(embedder, flags) if old is None and flags.code not in (None, codes.FLOAT32) else None
-    about = indices.build(embedder, paths, flags.out, kind, checkpoint, flags.add, coded)
-    added = f", {about['added']:,} of them new" if flags.add else ""
+    content = indices.build(embedder, paths, flags.out, kind, checkpoint, flags.add, coded)
+    added = f", {content['added']:,} of them new" if flags.add else ""
     print(
-        f"{flags.out}: {about['images']:,} images{added}, {about['dimensions']} dimensions, index {kind}, code "
-        f"{about['code']}"
+        f"{flags.out}: {content['images']:,} images{added}, {content['dimensions']} dimensions, index {kind}, code "
+        f"{content['code']}"
     )
-    if about["recall"]:
-        of = "the first {images:,} images" if flags.add and "images" in about["recall"] else "the index"
+    if content["recall"]:
+        recall = content["recall"]
+        query_source = f"the first {recall['images']:,} images" if flags.add and "images" in recall else "the index"
         print(
-            f"recall@{{at}} against exact search, {{queries}} images of {of} as queries: {{recall:.4f}}".format(
-                **about["recall"]
-            )
+            f"recall@{recall['at']} against exact search, {recall['queries']} images of {query_source} as queries: "
+            f"{recall['recall']:.4f}"
         )
-    if about["copies"]:
-        notes.append(_copies_told(about, flags.add))
+    if content["copies"]:
+        notes.append(_copies_note(content, flags.add))
     for note in notes:
         warn(note)
-    for reason in list(about["left_out"].values())[:NAMED]:
+    for reason in list(content["left_out"].values())[:NAMED]:
         warn(f"left out: {reason}")
-    if about["left_out"]:
-        warn(f"{len(about['left_out']):,} images cannot be decoded: {Path(flags.out) / indices.LEFT_OUT}")
+    if content["left_out"]:
+        warn(f"{len(content['left_out']):,} images cannot be decoded: {Path(flags.out) / indices.LEFT_OUT}")
     propose("python", "-m", "retrieval", "query", flags.out, paths[0])
-    return about
+    return content
 
 
-def _copies_told(about: dict, adds: bool) -> str:
+def _copies_note(content: dict, adds: bool) -> str:
     """A line on indexed images whose vector another image of the index has too, with the way out."""
-    (path, other), count = about["copies"][0], len(about["copies"])
-    what = "vector" if about["code"] == codes.FLOAT32 else f"code ({about['code']})"
+    path, copied_path = content["copies"][0]
+    count = len(content["copies"])
+    noun = "vector" if content["code"] == codes.FLOAT32 else f"code ({content['code']})"
     way_out = "leave the copies out and make the index anew"
     if adds:
         way_out = f"if the images have moved, make the index anew without --add, else {way_out}"
     return (
-        f"note: {count:,} of these images have the same {what} as another image of the index, such as {path} and "
-        f"{other}: they find each other, also with --exclude_self, which goes by path; {way_out}"
+        f"note: {count:,} of these images have the same {noun} as another image of the index, such as {path} and "
+        f"{copied_path}: they find each other, also with --exclude_self, which goes by path; {way_out}"
     )
 
 
 def query(flags) -> list:
-    """Search, and print rank, distance and path. Returns `retrieval.answers.Found` of every query."""
+    """Search, and print rank, distance and path. Returns the `retrieval.answers.Neighbour`s of all queries."""
     from retrieval import answers, sources
     from retrieval.index import Index
 
     if flags.out is not None:
         answers.check(flags.out)
-    found_in = Index(flags.index_folder)
+    searched_index = Index(flags.index_folder)
     images, notes = sources.listed_with_notes(flags.images)
-    embedder = found_in.embedder(flags.run_folder, device=flags.device, batch_size=flags.batch_size)
-    found = answers.answers(
-        found_in, images, embedder(images, progress=True), flags.k, flags.exclude_self, flags.rescore_multiplier
+    embedder = searched_index.embedder(flags.run_folder, device=flags.device, batch_size=flags.batch_size)
+    neighbours = answers.answers(
+        searched_index, images, embedder(images, progress=True), flags.k, flags.exclude_self, flags.rescore_multiplier
     )
-    print(answers.text(found).encode("utf-8", "replace").decode())
+    print(answers.text(neighbours).encode("utf-8", "replace").decode())
     for note in notes:
         warn(note)
-    if number := answers.found_themselves(found):
+    if number := answers.count_self_neighbours(neighbours):
         warn(
             f"{number} of the queries are in the index, and among their own neighbours: --exclude_self leaves them out"
         )
     if flags.out is not None:
-        answers.write(found, flags.out, embedder.preparation)
+        answers.write(neighbours, flags.out, embedder.preparation)
     _propose_after_query(flags)
-    return found
+    return neighbours
 
 
 def _propose_after_query(flags) -> None:
-    """Print the command that shows the pictures of what was found; on standard error, as other programs read the
-    answers.
-    """
+    """Print the command that shows pictures of the neighbours, on standard error: stdout is for other programs."""
     out = Path(flags.out or "neighbours")
     if out.suffix.lower() == ".html":
         propose_view(out, file=sys.stderr)

@@ -36,7 +36,7 @@ OF_RUNS = {
 }  # flags of the command that a file has no use for
 
 
-class Shown(NamedTuple):
+class PageImages(NamedTuple):
     """The images that a page shows.
 
     features `(N, D)`; labels `(N,)`, and class_names, label -> name; supers: label -> name of the super-class, None
@@ -66,10 +66,10 @@ class Listed(NamedTuple):
         """Average precision among the first R of each of `size` images, `(N,)`; NaN of those that are no query or have
         nothing to find.
         """
-        found = np.full(size, np.nan)
+        precision = np.full(size, np.nan)
         space = metrics.EmbeddingSpace(**self.task.arguments())
-        found[self.task.queries.positions] = metrics.per_query(["map_r"], space)["map_r"]
-        return found
+        precision[self.task.queries.positions] = metrics.per_query(["map_r"], space)["map_r"]
+        return precision
 
     def judged(self, neighbours: np.ndarray) -> np.ndarray:
         """What neighbours `(N, k)` are to each image, `(N, k)`: 0 right, 1 wrong, 2 junk, 3 not judged."""
@@ -97,18 +97,18 @@ def explore(flags) -> Path:
                 f"--{name} {getattr(flags, name)}: {flags.source} is a file, and all of its rows are shown as they "
                 "are: leave it out"
             )
-    shown = of_file(flags.source) if of_one else of_run(flags)
-    page = explore_page.html(content(shown, flags))
+    images = of_file(flags.source) if of_one else of_run(flags)
+    page = explore_page.html(content(images, flags))
     write_file(out, page)
     print(
-        f"{out}: {len(shown.features):,} images of {len(set(shown.labels.tolist())):,} classes, "
+        f"{out}: {len(images.features):,} images of {len(set(images.labels.tolist())):,} classes, "
         f"{out.stat().st_size / 1e6:.1f} MB"
     )
     propose_view(out)
     return out
 
 
-def of_run(flags) -> Shown:
+def of_run(flags) -> PageImages:
     """The images of one split of a run, embedded anew."""
     embedder = Embedder(
         flags.source,
@@ -120,20 +120,23 @@ def of_run(flags) -> Shown:
     dataset = data.split(embedder, flags.split)
     supers = set(dataset.super_labels.values())
     labels = np.array([label for _, label in dataset.image_list])
-    title = f"{getattr(embedder.opt, 'group', '')}: {flags.split} of {dataset.name}"
+    saved_flags = vars(embedder.opt)
+    title = f"{saved_flags.get('group', '')}: {flags.split} of {dataset.name}"
     features = _embedded(embedder, dataset)
     roles = galleries.roles_of(dataset, len(labels))
     listed = None if roles.lists is None else _of_roles(features, labels, roles)
     notes = (
-        *_unheeded(roles.restrict and listed is None, vars(embedder.opt), UNHEEDED | from_splits.OF_EMBEDDINGS),
+        *_unheeded(roles.restrict and listed is None, saved_flags, UNHEEDED | from_splits.OF_EMBEDDINGS),
         *_heeded(listed),
     )
-    return Shown(
+    has_supers = None not in supers and len(supers) >= 2
+    super_labels = dataset.super_labels if has_supers else None
+    return PageImages(
         title,
         features,
         labels,
         dataset.class_names,
-        None if None in supers or len(supers) < 2 else dataset.super_labels,
+        super_labels,
         dataset.paths,
         dataset.original,
         notes,
@@ -155,12 +158,9 @@ def _heeded(listed: Listed | None) -> tuple[str, ...]:
     if listed is None:
         return ()
     protocol = next(iter(listed.task.relevance))
-    return (
-        (
-            f"Lists{' of ' * bool(protocol)}{protocol} say what queries are to find: ✓; – is junk, and images that no "
-            "list judges have no mark."
-        ),
-    )
+    lists = f"Lists of {protocol}" if protocol else "Lists"
+    note = f"{lists} say what queries are to find: ✓; – is junk, and images that no list judges have no mark."
+    return (note,)
 
 
 def _embedded(embedder: Embedder, dataset) -> np.ndarray:
@@ -170,14 +170,14 @@ def _embedded(embedder: Embedder, dataset) -> np.ndarray:
     return embedder.embed(map(dataset.original, range(len(dataset))), len(dataset), progress=True)
 
 
-def of_file(path: str) -> Shown:
+def of_file(path: str) -> PageImages:
     """The content of an .npz file, as `--dump_embeddings` writes it. Pictures are read from its paths, where these
     still exist.
     """
     arrays = read(path, optional=("paths", "class_names", "super_names", *ROLES, *LISTS, "flags"))
     arrays = missing_labels.of_queries(path, arrays, has_lists(arrays))
     listed = _listed(path, arrays) if has_lists(arrays) else None
-    apart = {
+    evaluation_arrays = {
         name: arrays.pop(name) for name in list(arrays) if name in (*ROLES, "flags") or protocol_of(name) is not None
     }
     size = len(arrays["features"])
@@ -188,21 +188,25 @@ def of_file(path: str) -> Shown:
                 f"{path}: {name} have shape {array.shape}, expected ({size},), one for each row of features"
             )
     _, firsts, labels = np.unique(arrays["labels"], return_index=True, return_inverse=True)
-    labels = np.where(apart.get("is_distractor", np.zeros(size)), -1, labels)
+    labels = np.where(evaluation_arrays.get("is_distractor", np.zeros(size)), -1, labels)
     names = arrays.get("class_names", [f"class {label}" for label in arrays["labels"].tolist()])
     supers = None
     if "super_names" in arrays and len(set(arrays["super_names"].tolist())) > 1:
         supers = {label: str(arrays["super_names"][place]) for label, place in enumerate(firsts)}
     class_names = {label: str(names[place]) for label, place in enumerate(firsts)}
-    paths = [str(one) for one in arrays["paths"]] if "paths" in arrays else None
+    paths = [str(image_path) for image_path in arrays["paths"]] if "paths" in arrays else None
     from datasets import decode
 
     picture = None if paths is None else lambda place: decode(paths[place])
     notes = (
-        *_unheeded(any(name in apart for name in ROLES) and listed is None, written_flags(apart), UNHEEDED),
+        *_unheeded(
+            any(name in evaluation_arrays for name in ROLES) and listed is None,
+            written_flags(evaluation_arrays),
+            UNHEEDED,
+        ),
         *_heeded(listed),
     )
-    return Shown(Path(path).name, arrays["features"], labels, class_names, supers, paths, picture, notes, listed)
+    return PageImages(Path(path).name, arrays["features"], labels, class_names, supers, paths, picture, notes, listed)
 
 
 def _listed(path: str, arrays: dict) -> Listed:
@@ -215,69 +219,68 @@ def _unheeded(has_roles: bool, flags: dict, unheeded: dict) -> tuple[str, ...]:
     notes = []
     if has_roles:
         notes.append("Roles and sequences of the images are ignored here: each image searches among all others.")
-    if asked := from_splits.changed_flags(flags, unheeded):
+    if changed := from_splits.changed_flags(flags, unheeded):
         notes.append(
-            f"{', '.join(asked)} of the evaluation have no effect here: distances are Euclidean and of all images."
+            f"{', '.join(changed)} of the evaluation have no effect here: distances are Euclidean and of all images."
         )
     return tuple(notes)
 
 
-def content(shown: Shown, flags) -> dict:
+def content(images: PageImages, flags) -> dict:
     """The content of the page, as JSON values and `explore_page.packed` arrays."""
-    of_none = (shown.labels < 0) & (shown.labels >= 0).any()  # distractors, where any image has a class
+    of_none = (images.labels < 0) & (images.labels >= 0).any()  # distractors, where any image has a class
     space = metrics.EmbeddingSpace(
-        shown.features, np.where(of_none, -1 - np.arange(len(of_none)), shown.labels), progress=True
+        images.features, np.where(of_none, -1 - np.arange(len(of_none)), images.labels), progress=True
     )  # distractors have no like
     features = space.features
     size = space.size
-    classes, labels = np.unique(shown.labels, return_inverse=True)
+    classes, labels = np.unique(images.labels, return_inverse=True)
     classes = classes.tolist()
     neighbours = space.neighbours(min(flags.neighbours, max(size - 1, 1)))  # (N, k), -1 for none
     rows, columns = np.nonzero(neighbours >= 0)
-    away = np.full(neighbours.shape, np.nan, dtype=np.float32)
-    away[rows, columns] = np.sqrt(space.squared_distances(rows, neighbours[rows, columns]))
-    precision = metrics.per_query(["map_r"], space)["map_r"] if shown.listed is None else shown.listed.precision(size)
+    distances = np.full(neighbours.shape, np.nan, dtype=np.float32)
+    distances[rows, columns] = np.sqrt(space.squared_distances(rows, neighbours[rows, columns]))
+    precision = metrics.per_query(["map_r"], space)["map_r"] if images.listed is None else images.listed.precision(size)
     plane, how = maps.places(features.astype(np.float32), flags.map, flags.map_size, flags.seed)
     low = plane.min(0)
     extent = float(np.ptp(plane, axis=0).max()) or 1.0
-    sheets, missing = (None, 0) if flags.no_thumbnails or shown.picture is None else _thumbnails(shown.picture, size)
+    sheets, missing = (None, 0) if flags.no_thumbnails or images.picture is None else _thumbnails(images.picture, size)
     notes = [
         f"Map: {how}. Neighbouring points are usually neighbours in the embedding; gaps and sizes of clusters mean "
         "little."
     ]
-    notes += shown.notes
+    notes += images.notes
     if missing:
         notes.append(
             f"{missing:,} of {size:,} images cannot be shown: their files are not there, or cannot be decoded."
         )
-    super_of = [shown.supers.get(label, "no class") for label in classes] if shown.supers else None
-    supers = sorted(set(super_of)) if shown.supers else None
+    super_of = [images.supers.get(label, "no class") for label in classes] if images.supers else None
+    supers = sorted(set(super_of)) if images.supers else None
+    pair_space = space  # the histogram's pairs are of images that have a class
+    if of_none.any():
+        pair_space = metrics.EmbeddingSpace(features[~of_none], images.labels[~of_none])
     return {
-        "title": shown.title,
+        "title": images.title,
         "notes": notes,
         "size": size,
         "dimensions": space.dimensions,
         "k": neighbours.shape[1],
-        "classes": [str(shown.class_names.get(label, "no class")) for label in classes],
+        "classes": [str(images.class_names.get(label, "no class")) for label in classes],
         "supers": supers,
         "superOf": [supers.index(name) for name in super_of] if supers else None,
-        "paths": None if shown.paths is None else [str(path) for path in shown.paths],
+        "paths": None if images.paths is None else [str(path) for path in images.paths],
         "labels": explore_page.packed(labels, np.uint32),
         "places": explore_page.packed((plane - low) / extent * 65535, np.uint16),
         "neighbours": explore_page.packed(np.where(neighbours < 0, 2**32 - 1, neighbours), np.uint32),
-        "judged": None if shown.listed is None else explore_page.packed(shown.listed.judged(neighbours), np.uint8),
-        "distances": explore_page.packed(away, np.float32),
+        "judged": None if images.listed is None else explore_page.packed(images.listed.judged(neighbours), np.uint8),
+        "distances": explore_page.packed(distances, np.float32),
         "precision": explore_page.packed(precision, np.float32),
         "meanPrecision": None if np.isnan(precision).all() else float(np.nanmean(precision)),
         "sheets": None
         if sheets is None
         else {"images": sheets.addresses(), "side": sheets.side, "across": sheets.across},
         "confusions": confusions(labels, np.where(of_none, -1, neighbours[:, 0])),
-        "histogram": histogram(
-            space if not of_none.any() else metrics.EmbeddingSpace(features[~of_none], shown.labels[~of_none]),
-            flags.fmr,
-            flags.seed,
-        ),
+        "histogram": histogram(pair_space, flags.fmr, flags.seed),
     }
 
 
@@ -299,34 +302,37 @@ def confusions(labels: np.ndarray, nearest: np.ndarray) -> list[list]:
     """[class, class of the nearest image, how many, share of the class's images], where the classes differ; the most
     frequent first.
     """
-    there = nearest >= 0
-    pairs_of, counts = np.unique(np.stack([labels[there], labels[nearest[there]]], axis=1), axis=0, return_counts=True)
+    has_neighbour = nearest >= 0
+    pairs_of, counts = np.unique(
+        np.stack([labels[has_neighbour], labels[nearest[has_neighbour]]], axis=1), axis=0, return_counts=True
+    )
     sizes = np.bincount(labels)
-    found = [
+    rows = [
         [int(a), int(b), int(count), float(count / sizes[a])]
         for (a, b), count in zip(pairs_of, counts, strict=True)
         if a != b
     ]
-    return sorted(found, key=lambda one: (-one[2], -one[3], one[0], one[1]))
+    return sorted(rows, key=lambda row: (-row[2], -row[3], row[0], row[1]))
 
 
 def histogram(space: metrics.EmbeddingSpace, rates: list[float], seed: int) -> dict:
     """Shares of same-class and different-class pairs in `BINS` bars from 0 to `most`, and `thresholds`: fmr, distance,
     fnmr (as metric).
     """
-    same, different, which = pairs.distances(space.features.astype(np.float32), space.labels, seed)
-    most = float(max((kind.max() for kind in (same, different) if len(kind)), default=1.0)) or 1.0
+    same_class, different_class, pairs_text = pairs.distances(space.features.astype(np.float32), space.labels, seed)
+    farthest = float(max((kind.max() for kind in (same_class, different_class) if len(kind)), default=1.0)) or 1.0
     bars = [
-        (np.histogram(kind, bins=BINS, range=(0, most))[0] / max(len(kind), 1)).tolist() for kind in (same, different)
+        (np.histogram(kind, bins=BINS, range=(0, farthest))[0] / max(len(kind), 1)).tolist()
+        for kind in (same_class, different_class)
     ]
     points = [(rate, *fnmr.operating_point(space, rate)) for rate in rates]
     thresholds = [{"fmr": rate, "distance": at, "fnmr": missed} for rate, at, missed in points if not np.isnan(missed)]
-    counts = [len(same), len(different)]
+    counts = [len(same_class), len(different_class)]
     return {
         "same": bars[0],
         "different": bars[1],
-        "most": most,
-        "pairs": which,
+        "most": farthest,
+        "pairs": pairs_text,
         "counts": counts,
         "thresholds": thresholds,
     }

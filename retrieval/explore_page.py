@@ -17,12 +17,15 @@ BODY = """
 <main>
 <section id="map-part" aria-label="map">
   <div class="controls">
-    <label>colours <select id="colours"><option value="class">class</option><option value="query">the query's class</option></select></label>
-    <label>class <input id="filter" type="search" list="class-names" placeholder="all classes"></label><datalist id="class-names"></datalist>
+    <label>colours <select id="colours"><option value="class">class</option>\
+<option value="query">the query's class</option></select></label>
+    <label>class <input id="filter" type="search" list="class-names" placeholder="all classes"></label>\
+<datalist id="class-names"></datalist>
     <button id="whole" type="button">whole map</button>
   </div>
   <p id="filtered" role="status"></p>
-  <div id="stage"><canvas id="map" tabindex="0" aria-label="map of the images; a click chooses a query"></canvas><div id="hover" hidden></div></div>
+  <div id="stage"><canvas id="map" tabindex="0" aria-label="map of the images; a click chooses a query"></canvas>\
+<div id="hover" hidden></div></div>
   <div id="legend"></div>
 </section>
 <section id="query-part" aria-label="neighbours">
@@ -32,8 +35,10 @@ BODY = """
 </section>
 <section id="worst-part">
   <h2>Queries</h2>
-  <div class="controls"><label>sort <select id="sort"><option value="worst">worst average precision first</option>
-  <option value="best">best average precision first</option><option value="order">order of the data</option></select></label></div>
+  <div class="controls"><label>sort <select id="sort">\
+<option value="worst">worst average precision first</option>
+  <option value="best">best average precision first</option>\
+<option value="order">order of the data</option></select></label></div>
   <div id="worst" class="grid small"></div><button id="more" type="button">more</button>
 </section>
 <section id="confusions-part">
@@ -68,7 +73,8 @@ def html(content: dict) -> str:
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
         f'content="{POLICY}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
-        f"<title>{markup.escape(content['title'].encode('utf-8', 'replace').decode())}</title><style>\n{style}</style></head><body>{BODY}"
+        f"<title>{markup.escape(content['title'].encode('utf-8', 'replace').decode())}</title>"
+        f"<style>\n{style}</style></head><body>{BODY}"
         f'<script id="content" type="application/json">{inside}</script>\n<script>\n"use '
         f'strict";\n{script}</script></body></html>\n'
     )

@@ -24,7 +24,10 @@ from utilities.copies import CopyFinder
 from utilities.errors import UserError
 from utilities.reading import map_array, parsing
 
-EXACT, HNSW, IVFPQ = KINDS = ("exact", "hnsw", "ivfpq")
+EXACT = "exact"
+HNSW = "hnsw"
+IVFPQ = "ivfpq"
+KINDS = (EXACT, HNSW, IVFPQ)
 VECTORS = "vectors.npy"
 PATHS = "paths.csv"
 FAISS = "index.faiss"
@@ -147,9 +150,9 @@ def _candidates(index, queries: np.ndarray, kind: str, k: int) -> np.ndarray:
     """The candidates for the nearest: rows `(Q, K)`, K >= k; -1 for none."""
     import faiss
 
-    width = min(
-        k + 8 if kind == EXACT else max(AGAIN * k, 100), index.ntotal
-    )  # exact: distances equal in float32 may differ in float64
+    # exact: distances equal in float32 may differ in float64
+    width = k + 8 if kind == EXACT else max(AGAIN * k, 100)
+    width = min(width, index.ntotal)
     if kind == HNSW:
         index.hnsw.efSearch = max(SEARCHING, width)
     if kind == IVFPQ:
@@ -187,15 +190,16 @@ class _Vectors:
     """`vectors.npy` as it grows: rows are appended, and `close` writes their number into the header."""
 
     def __init__(self, path: Path, dimensions: int):
-        self.file, self.dimensions, self.rows = open(path, "wb"), dimensions, 0  # noqa: SIM115  closed by `close`
+        self.file = open(path, "wb")  # noqa: SIM115  closed by `close`
+        self.dimensions = dimensions
+        self.rows = 0
         self.start = self._head()
 
     def _head(self) -> int:
         self.file.seek(0)
-        about = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.dimensions)}
-        np.lib.format.write_array_header_1_0(
-            self.file, about
-        )  # its length is the same for any number of rows: numpy pads it
+        header = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.dimensions)}
+        # its length is the same for any number of rows: numpy pads it
+        np.lib.format.write_array_header_1_0(self.file, header)
         return self.file.tell()
 
     def append(self, vectors: np.ndarray) -> None:
@@ -234,17 +238,17 @@ def check_place(out, add: bool) -> Index | None:
 
 def check_addition(old: Index, flags) -> None:
     """Raise UserError where flags contradict the index that is added to."""
-    about = {**old.about, "code": old.code, "prefix": old.about["dimensions"]}
-    for flag, given in (
+    indexed = {**old.about, "code": old.code, "prefix": old.about["dimensions"]}
+    for flag, value in (
         ("index", flags.index),
         ("code", flags.code),
         ("prefix", flags.prefix),
         ("evaltype", flags.evaltype),
         ("checkpoint", flags.checkpoint),
     ):
-        if given not in (None, about[flag]):
+        if value not in (None, indexed[flag]):
             raise UserError(
-                f"--{flag} {given}: the index in {old.folder} is of {about[flag]}: leave it out, or make another one"
+                f"--{flag} {value}: the index in {old.folder} is of {indexed[flag]}: leave it out, or make another one"
             )
     if flags.calibration is not None:
         raise UserError(
@@ -288,8 +292,8 @@ def _fill(
     if old and old.code != codes.FLOAT32:
         coded = old.faiss
     held = 0 if coded is None else len(coded)
-    known = set(old.paths) if old else set()
-    paths = [path for path in paths if path not in known]
+    indexed_paths = set(old.paths) if old else set()
+    paths = [path for path in paths if path not in indexed_paths]
     vectors = _Vectors(folder / VECTORS, embedder.dimensions)
     left_out = {}
     written = list(old.paths) if old else []
@@ -297,8 +301,9 @@ def _fill(
         with open(folder / PATHS, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerows([["path"], *([path] for path in written)])
-            for block in _blocks(old.folder / VECTORS) if old and coded is None else ():
-                vectors.append(block)
+            if old and coded is None:
+                for block in _blocks(old.folder / VECTORS):
+                    vectors.append(block)
             for batch in embedder.stream(paths, total=len(paths)):
                 vectors.append(batch.vectors)
                 writer.writerows([paths[place]] for place in batch.places)
@@ -315,11 +320,11 @@ def _fill(
     if coded is None:
         recall = _write_faiss(folder, kind, images, embedder.dimensions)
         mapped = _mapped(folder / VECTORS)
-        copies = _copies(lambda: _blocks(folder / VECTORS), lambda rows: mapped[rows], written, len(known))
+        copies = _copies(lambda: _blocks(folder / VECTORS), lambda rows: mapped[rows], written, len(indexed_paths))
     else:
         recall = _write_codes(folder, coded, vectors.rows, old)
-        copies = _copies(lambda: _decoded_blocks(coded), coded.decoded, written, len(known))
-    about = {
+        copies = _copies(lambda: _decoded_blocks(coded), coded.decoded, written, len(indexed_paths))
+    content = {
         "run": str(embedder.folder.resolve()),
         "checkpoint": checkpoint,
         "evaltype": embedder.evaltype,
@@ -331,8 +336,8 @@ def _fill(
         "images": images,
         "recall": recall,
     }
-    (folder / ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
-    return {**about, "added": images - len(known), "left_out": left_out, "copies": copies}
+    (folder / ABOUT).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return {**content, "added": images - len(indexed_paths), "left_out": left_out, "copies": copies}
 
 
 def _write_codes(folder: Path, index: Codes, rows: int, old: Index | None) -> dict | None:
@@ -402,13 +407,13 @@ def _ivfpq(vectors: Path, rows: int, dimensions: int):
 
 def _rows(vectors: Path, chosen: np.ndarray) -> np.ndarray:
     """The rows `chosen`, ascending, of a file of vectors."""
-    found = []
+    parts = []
     start = 0
     for block in _blocks(vectors):
         first, last = np.searchsorted(chosen, (start, start + len(block)))
-        found.append(block[chosen[first:last] - start])
+        parts.append(block[chosen[first:last] - start])
         start += len(block)
-    return np.concatenate(found)
+    return np.concatenate(parts)
 
 
 def _recall(search, vectors: Path, rows: int, in_order: bool = False) -> dict:
@@ -424,13 +429,14 @@ def _recall(search, vectors: Path, rows: int, in_order: bool = False) -> dict:
     chosen = np.sort(np.random.default_rng(1).choice(rows, size=min(rows, RECALL_QUERIES), replace=False))
     queries = _rows(vectors, chosen)
     at = min(RECALL_AT, rows - 1)
-    found = search(queries, at + 1)
-    own = found == chosen[:, None]
-    found = np.take_along_axis(np.where(own, -1, found), np.argsort(own, axis=1, kind="stable"), 1)[
-        :, : at if in_order else None
-    ]
+    candidates = search(queries, at + 1)
+    is_query = candidates == chosen[:, None]
+    order = np.argsort(is_query, axis=1, kind="stable")  # the query itself last
+    candidates = np.take_along_axis(np.where(is_query, -1, candidates), order, axis=1)
+    if in_order:
+        candidates = candidates[:, :at]
     nearest = np.empty((len(queries), 0))
-    measured = np.full(found.shape, np.inf)
+    measured = np.full(candidates.shape, np.inf)
     start = 0
     for block in _blocks(vectors):
         distances = (
@@ -438,10 +444,10 @@ def _recall(search, vectors: Path, rows: int, in_order: bool = False) -> dict:
             - 2 * queries.astype(np.float64) @ block.T.astype(np.float64)
             + (block.astype(np.float64) ** 2).sum(1)[None]
         )
-        own = (chosen >= start) & (chosen < start + len(block))
-        distances[own, chosen[own] - start] = np.inf
-        here = (found >= start) & (found < start + len(block))
-        measured[here] = distances[np.nonzero(here)[0], found[here] - start]
+        in_block = (chosen >= start) & (chosen < start + len(block))
+        distances[in_block, chosen[in_block] - start] = np.inf
+        inside = (candidates >= start) & (candidates < start + len(block))
+        measured[inside] = distances[np.nonzero(inside)[0], candidates[inside] - start]
         nearest = np.concatenate([nearest, distances], axis=1)
         nearest = np.partition(nearest, min(at, nearest.shape[1]) - 1, axis=1)[:, :at]
         start += len(block)

@@ -10,33 +10,37 @@ BLOCK = 1 << 16  # pairs whose differences are in memory at once
 
 
 def distances(features: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, str]:
-    """Euclidean distances of same-class `(P,)` and different-class `(Q,)` pairs, float32, and in words which pairs
-    these are.
+    """Euclidean distances of same-class `(P,)` and different-class `(Q,)` pairs, float32, and a text
+    that says which pairs these are.
 
     Args:
         features: `(N, D)`. labels: `(N,)` whole numbers.
     """
     if len(features) <= ALL_UP_TO:
-        same = []
-        different = []
+        same_class = []
+        different_class = []
         for row in range(1, len(features)):  # one row of the matrix at a time: the whole has N squared entries
             measured = np.sqrt(np.square(features[:row] - features[row]).sum(1)).astype(np.float32)
             alike = labels[:row] == labels[row]
-            same.append(measured[alike])
-            different.append(measured[~alike])
+            same_class.append(measured[alike])
+            different_class.append(measured[~alike])
         return (
-            np.concatenate([np.empty(0, np.float32), *same]),
-            np.concatenate([np.empty(0, np.float32), *different]),
+            np.concatenate([np.empty(0, np.float32), *same_class]),
+            np.concatenate([np.empty(0, np.float32), *different_class]),
             "all pairs",
         )
-    same, different = (measure(features, *pairs) for pairs in sample_pairs(labels, seed, count=SAMPLED))
-    return same, different, f"random pairs, {len(same):,} of one class and {len(different):,} of two"
+    same_class, different_class = (measure(features, *pairs) for pairs in sample_pairs(labels, seed, count=SAMPLED))
+    return (
+        same_class,
+        different_class,
+        f"random pairs, {len(same_class):,} of one class and {len(different_class):,} of two",
+    )
 
 
 def measure(features: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Euclidean distances `(P,)`, float32, of pairs of rows."""
-    found = np.empty(len(first), dtype=np.float32)
+    measured = np.empty(len(first), dtype=np.float32)
     for start in range(0, len(first), BLOCK):
         part = slice(start, start + BLOCK)
-        found[part] = np.sqrt(np.square(features[first[part]] - features[second[part]]).sum(1))
-    return found
+        measured[part] = np.sqrt(np.square(features[first[part]] - features[second[part]]).sum(1))
+    return measured

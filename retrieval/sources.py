@@ -24,7 +24,7 @@ def listed_with_notes(arguments: list[str]) -> tuple[list[str], list[str]]:
     its other files by their endings. Paths in a CSV file are relative to its folder. Raises UserError for a missing
     file or folder, and where there is no image at all.
     """
-    found = {}
+    images = {}
     unread = Counter()
     for argument in arguments:
         path = expanded(argument)
@@ -34,14 +34,14 @@ def listed_with_notes(arguments: list[str]) -> tuple[list[str], list[str]]:
             raise UserError(f"{argument}: no such file or folder")
         else:
             paths = _of_csv(path) if path.suffix.lower() == ".csv" else [path]
-        found.update(dict.fromkeys(os.path.abspath(one) for one in paths))
+        images.update(dict.fromkeys(os.path.abspath(image) for image in paths))
     note = datasets.unread_files(unread)
-    if not found:
+    if not images:
         endings = " ".join(sorted(datasets.suffixes()))
         reason = f"; {note}" if note else ""
         raise UserError(f"{' '.join(arguments)}: no image, of which the names end in {endings}{reason}")
-    notes = [note, datasets.dark_16_bit(list(found))]
-    return list(found), [f"note: {text}" for text in notes if text is not None]
+    notes = [note, datasets.dark_16_bit(list(images))]
+    return list(images), [f"note: {text}" for text in notes if text is not None]
 
 
 def _of_csv(path: Path) -> list[Path]:

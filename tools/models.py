@@ -176,8 +176,8 @@ class Model:
         stamp = (
             feature_store.stamp_of(file) if file and file.is_file() else architectures.published_weights(self.opt.arch)
         )
-        about = {"arch": self.opt.arch, "crop": self.opt.crop_size, "stamp": stamp, "code": self._code, **flags}
-        return self.store / "networks" / f"{feature_store.digest(about)}.json"
+        content = {"arch": self.opt.arch, "crop": self.opt.crop_size, "stamp": stamp, "code": self._code, **flags}
+        return self.store / "networks" / f"{feature_store.digest(content)}.json"
 
     @functools.cached_property
     def _code(self) -> dict[str, str]:
@@ -189,26 +189,29 @@ class Model:
         return feature_store.digest({"weights": self.facts.weights, "code": self._code})
 
     def _shards(self, dataset) -> feature_store.Store:
-        asked = {
+        flags = {
             flag: getattr(self.opt, flag)
             for flag in ("pool", "last_stride", "precision", "tf32", "eval_scales", "eval_scales_join")
         }
-        about = {
+        key = {
             "name": architectures.without_traits(self.opt.arch),
             "code": self._code,
             "weights": self.facts.weights,
             "prepared": self.facts.prepared,
-            **asked,
+            **flags,
             "transform": dataset.transforms_as_resolved,
             "images": feature_store.images_of(dataset),
         }
-        return feature_store.Store(self.store, about, len(dataset), self.dtype)
+        return feature_store.Store(self.store, key, len(dataset), self.dtype)
 
     def embedded(self, chosen: dict) -> dict:
         """Split -> `evaluation.Embedded` of the pooled features of `chosen`, split -> data set; from disk, where they
         are. Raises UserError.
         """
-        found, (self.seconds, self.images, self.devices) = {}, (0.0, 0, set())
+        embedded_splits = {}
+        self.seconds = 0.0
+        self.images = 0
+        self.devices = set()
         for split, dataset in chosen.items():
             if (content := self._shards(dataset).read()) is None:
                 self.network  # noqa: B018  published weights may have changed since: its facts are taken anew
@@ -220,8 +223,8 @@ class Model:
             self.images = self.images + len(rows)
             self.devices = self.devices | devices
             labels = np.array([label for _, label in dataset.image_list], dtype=np.int64)
-            found[split] = evaluation.Embedded({evaluation.MAIN_EVALTYPE: rows}, labels, seconds, dataset)
-        return found
+            embedded_splits[split] = evaluation.Embedded({evaluation.MAIN_EVALTYPE: rows}, labels, seconds, dataset)
+        return embedded_splits
 
     def _fill(self, shards: feature_store.Store, split: str, dataset) -> None:
         power = scales.power_of(self.network, self.opt, bare=True)
@@ -302,28 +305,28 @@ def read(argv: list[str]) -> tuple[Namespace, dict]:
     """The command's own flags, and label -> the flags of each network. Raises UserError, for unknown names with the
     nearest.
     """
-    commands = parser()
-    commands.exits = False
-    own, rest = commands.parse_known_args(argv)
-    if any(word.partition("=")[0] == "--arch" for word in rest):
+    command_parser = parser()
+    command_parser.exits = False
+    flags, shared_flags = command_parser.parse_known_args(argv)
+    if any(word.partition("=")[0] == "--arch" for word in shared_flags):
         raise UserError("--arch: name the networks by --archs")
-    lines = list(own.archs)
-    if own.archs_file is not None:
-        lines += read_text(own.archs_file, "--archs_file takes a text file with a name in each line").splitlines()
+    lines = list(flags.archs)
+    if flags.archs_file is not None:
+        lines += read_text(flags.archs_file, "--archs_file takes a text file with a name in each line").splitlines()
     entries = {" ".join(words): words for line in lines if (words := shlex.split(line, comments=True))}
     if not entries:
         raise UserError("there is no network: name some by --archs or --archs_file")
-    own.rest = rest
-    return own, {label: _options(words, rest) for label, words in entries.items()}
+    flags.rest = shared_flags
+    return flags, {label: _options(words, shared_flags) for label, words in entries.items()}
 
 
-def _options(words: list[str], rest: list[str]):
+def _options(words: list[str], shared_flags: list[str]):
     name, *flags = words
     allowed = architectures.REGISTRY.flags() | OF_ONE
     for word in flags:
         if word.startswith("--") and word[2:].partition("=")[0].removeprefix("no-") not in allowed:
             raise UserError(f"--archs {' '.join(words)!r}: {word} is not a flag of one network: give it once, for all")
-    opt = parameters.resolve([*rest, "--evaluate_only", "--no_train_metrics", "--arch", name, *flags])
+    opt = parameters.resolve([*shared_flags, "--evaluate_only", "--no_train_metrics", "--arch", name, *flags])
     if opt.set_by.get("evaluation_metrics") == "derived":
         opt = opt.but(
             evaluation_metrics=metrics.at_prefixes(
@@ -335,17 +338,18 @@ def _options(words: list[str], rest: list[str]):
     return opt.but(evaltypes=[evaluation.MAIN_EVALTYPE])
 
 
-def training_options(rest: list[str], one):
-    """The flags of an adapter of a network with the flags `one`: those of `rest`, else of the recipe. Raises
-    UserError.
+def training_options(shared_flags: list[str], network_opt):
+    """The flags of an adapter of a network with the flags `network_opt`: those of `shared_flags`, else of the
+    recipe. Raises UserError.
     """
-    named = any(word.partition("=")[0] == "--config" for word in rest)
+    named = any(word.partition("=")[0] == "--config" for word in shared_flags)
     fixed = [
         "--arch",
-        f"{architectures.without_traits(one.arch)}_normalize",
+        f"{architectures.without_traits(network_opt.arch)}_normalize",
         *adapters.FROZEN,
     ]  # no image is read: neither scales nor augmentation
-    opt = parameters.resolve([*([] if named else adapters.RECIPE), "--dataset", one.dataset, *rest, *fixed])
+    recipe = [] if named else adapters.RECIPE
+    opt = parameters.resolve([*recipe, "--dataset", network_opt.dataset, *shared_flags, *fixed])
     if opt.scheduler == "plateau":
         raise UserError("--scheduler plateau: an adapter is not measured before it is trained: choose another one")
     return opt.but(kernels=0, eval_kernels=0)  # a row of features is there at once
@@ -368,8 +372,8 @@ def splits_for(opt, facts: Facts, fits: bool) -> dict:
     if fits or (
         training
         and any(
-            one.class_names and set(one.class_names.values()) <= set(training.class_names.values())
-            for one in chosen.values()
+            dataset.class_names and set(dataset.class_names.values()) <= set(training.class_names.values())
+            for dataset in chosen.values()
         )
     ):
         chosen["train"] = training  # shared classes: k-NN
@@ -385,7 +389,7 @@ def scored(name: str, embedded: dict, opt, runtime) -> dict:
         folder.mkdir(parents=True, exist_ok=True)
         print("".join(f"written  {path}\n" for path in outputs.dump(folder, embedded, opt)), end="")
     scores = evaluation.score(embedded, opt, runtime)
-    of_classes = {split: one for split, one in embedded.items() if one.dataset.class_names}
+    of_classes = {split: features for split, features in embedded.items() if features.dataset.class_names}
     if "train" not in of_classes:
         return scores
     device = str(runtime.device) if opt.evaluate_on_gpu else "cpu"

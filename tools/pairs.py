@@ -27,6 +27,7 @@ PROGRAM = "python -m evaluation pairs"
 # of the squared distance of unit vectors, from 0 to 3.99, as in InsightFace's verification.py
 THRESHOLDS = np.arange(400) / 100
 FOLDS = 10
+ARRAYS = ("first", "second", "same")  # of an .npz file of pairs
 FARS = (0.001, 0.01, 0.1)
 FEW = 10  # false accepts below which a rate says little
 
@@ -38,7 +39,7 @@ class Pairs(NamedTuple):
 
     first: np.ndarray
     second: np.ndarray
-    same: np.ndarray
+    is_same: np.ndarray
     folds: int = FOLDS
 
 
@@ -85,7 +86,7 @@ def read(path: str, size: int, paths: np.ndarray | None, folds: int | None = Non
     `folds`: None: as the file says, else `FOLDS`.
     """
     if kind_of(path) != TEXT:
-        refuse_others(path, Pairs._fields[:3])
+        refuse_others(path, ARRAYS)
     try:
         arrays = read_arrays(path)
     except Unreadable as error:
@@ -96,8 +97,8 @@ def read(path: str, size: int, paths: np.ndarray | None, folds: int | None = Non
         pairs = _of_arrays(path, arrays, size)
     if folds is not None:
         pairs = pairs._replace(folds=folds)
-    count = len(pairs.same)
-    of_one_class = pairs.same.sum()
+    count = len(pairs.is_same)
+    of_one_class = pairs.is_same.sum()
     if not 0 < of_one_class < count:
         raise UserError(f"{path}: {count} pairs, {of_one_class} of one class: verification needs pairs of both kinds")
     if not 2 <= pairs.folds <= count:
@@ -108,10 +109,10 @@ def read(path: str, size: int, paths: np.ndarray | None, folds: int | None = Non
 
 
 def _of_arrays(path: str, arrays: dict, size: int) -> Pairs:
-    missing = [name for name in Pairs._fields[:3] if name not in arrays]
+    missing = [name for name in ARRAYS if name not in arrays]
     if missing:
         raise UserError(f"{path} has no {' and no '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}")
-    first, second, is_same = (arrays[name] for name in Pairs._fields[:3])
+    first, second, is_same = (arrays[name] for name in ARRAYS)
     have_one_shape = first.ndim == 1 and first.shape == second.shape == is_same.shape
     are_rows = first.dtype.kind in "iu" and second.dtype.kind in "iu"
     if not have_one_shape or not are_rows:
@@ -171,14 +172,14 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     space = from_files.plain_space(flags.features, {"features": arrays["features"]}).normalised()
     pairs = read(flags.pairs, space.size, arrays.get("paths"), flags.folds)
     distances = space.squared_distances(pairs.first, pairs.second)
-    accuracy = verification_accuracy(distances, pairs.same, pairs.folds)
-    rates = roc(distances, pairs.same)
-    n_different = int((~pairs.same).sum())
+    accuracy = verification_accuracy(distances, pairs.is_same, pairs.folds)
+    rates = roc(distances, pairs.is_same)
+    n_different = int((~pairs.is_same).sum())
     values = {"verification_accuracy": accuracy.mean, "verification_accuracy_deviation": accuracy.deviation}
     values |= {f"tar@{far:g}": tar_at(far, rates) for far in flags.far}
     low = accuracy.thresholds.min()
     high = accuracy.thresholds.max()
-    counts = f"{len(pairs.same):,} pairs, {n_different:,} of two classes; {pairs.folds} folds"
+    counts = f"{len(pairs.is_same):,} pairs, {n_different:,} of two classes; {pairs.folds} folds"
     say(f"{flags.pairs}: {counts}, thresholds of the squared distance {low:g} to {high:g}")
     for far in flags.far:
         n_accepts = far * n_different

@@ -32,9 +32,9 @@ class Page:
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
 
     def run(self, code):
-        found = self.ask("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        reply = self.ask("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in reply, reply["exceptionDetails"]
+        return reply["result"].get("value")
 
     def wait(self, code):
         """Wait until an expression is true."""
@@ -45,8 +45,8 @@ class Page:
 
     def click(self, x, y):
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            about = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
-            self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, **about)
+            button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+            self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
 
     def hover(self, x, y):
         self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
@@ -81,39 +81,39 @@ def opened(address, width=1280, height=900):
     os.close(to_browser[0])
     os.close(from_browser[1])
     numbers = itertools.count(1)
-    rest = bytearray()
+    unread = bytearray()
     complaints = []
 
     def message():
         end = time.monotonic() + PATIENCE
-        while b"\0" not in rest:
+        while b"\0" not in unread:
             assert select.select([from_browser[0]], [], [], max(end - time.monotonic(), 0))[0], (
                 "the browser says nothing"
             )
             read = os.read(from_browser[0], 1 << 20)
             assert read, "the browser has ended"
-            rest.extend(read)
-        text, _, later = bytes(rest).partition(b"\0")
-        rest[:] = later
+            unread.extend(read)
+        text, _, later = bytes(unread).partition(b"\0")
+        unread[:] = later
         return json.loads(text)
 
-    def ask(method, session=None, **about):
+    def ask(method, session=None, **params):
         number = next(numbers)
         os.write(
             to_browser[1],
-            json.dumps({"id": number, "method": method, "params": about, **session_of(session)}).encode() + b"\0",
+            json.dumps({"id": number, "method": method, "params": params, **session_of(session)}).encode() + b"\0",
         )
         while True:
-            told = message()
-            if told.get("id") == number:
-                assert "error" not in told, told
-                return told["result"]
-            if told.get("method") == "Runtime.exceptionThrown":
-                complaints.append(told["params"]["exceptionDetails"])
-            if told.get("method") == "Network.requestWillBeSent":
-                complaints.append(told["params"]["request"]["url"])
-            if told.get("method") == "Log.entryAdded":
-                complaints.append(told["params"]["entry"]["text"])
+            reply = message()
+            if reply.get("id") == number:
+                assert "error" not in reply, reply
+                return reply["result"]
+            if reply.get("method") == "Runtime.exceptionThrown":
+                complaints.append(reply["params"]["exceptionDetails"])
+            if reply.get("method") == "Network.requestWillBeSent":
+                complaints.append(reply["params"]["request"]["url"])
+            if reply.get("method") == "Log.entryAdded":
+                complaints.append(reply["params"]["entry"]["text"])
 
     def session_of(session):
         return {} if session is None else {"sessionId": session}
@@ -121,7 +121,7 @@ def opened(address, width=1280, height=900):
     try:
         target = ask("Target.createTarget", url="about:blank")["targetId"]
         session = ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(lambda method, **about: ask(method, session, **about), width, height)
+        page = Page(lambda method, **params: ask(method, session, **params), width, height)
         page.complaints = complaints
         for domain in ("Page", "Runtime", "Network", "Log"):
             page.ask(f"{domain}.enable")

@@ -33,10 +33,10 @@ def paths(embedder):
     return data.split(embedder, "test").paths
 
 
-def measured(folder, which="best", split="testing", **how):
+def measured(folder, checkpoint_name="best", split="testing", **settings):
     """What evaluation embeds, and the paths of the images."""
-    network, opt = load_run(folder, which)
-    dataset = datasets.select(opt.dataset, opt, opt.source_path, **how, **datasets.shape_for(network))[split]
+    network, opt = load_run(folder, checkpoint_name)
+    dataset = datasets.select(opt.dataset, opt, opt.source_path, **settings, **datasets.shape_for(network))[split]
     return evaluation.embed(network, evaluation_loader(dataset, opt), Runtime(opt)).features[
         "discriminative"
     ], dataset.paths
@@ -55,14 +55,16 @@ def test_paths_give_what_was_measured_by_the_checkpoint_asked_for(trained_run):
         name: 1.5 * value if value.is_floating_point() else value for name, value in content["state_dict"].items()
     }
     torch.save(content, trained_run / checkpoint.LAST)
-    found = []
-    for which in ("best", "last"):
-        expected, paths = measured(trained_run, which)
-        embedder = Embedder(trained_run, which)
-        found.append(embedder(paths))
-        assert found[-1].dtype == np.float32 and expected.shape == (len(paths), embedder.dimensions) == (24, 8)
-        np.testing.assert_allclose(found[-1], expected, atol=1e-6)
-    assert np.abs(found[0] - found[0][::-1]).max() > 1e-3 and np.abs(found[0] - found[1]).max() > 1e-3
+    embeddings = []
+    for checkpoint_name in ("best", "last"):
+        expected, paths = measured(trained_run, checkpoint_name)
+        embedder = Embedder(trained_run, checkpoint_name)
+        embeddings.append(embedder(paths))
+        assert embeddings[-1].dtype == np.float32 and expected.shape == (len(paths), embedder.dimensions) == (24, 8)
+        np.testing.assert_allclose(embeddings[-1], expected, atol=1e-6)
+    assert (
+        np.abs(embeddings[0] - embeddings[0][::-1]).max() > 1e-3 and np.abs(embeddings[0] - embeddings[1]).max() > 1e-3
+    )
 
 
 def test_the_fingerprint_is_of_weights_and_transform_and_a_long_side_is_limited(run, trained_run):
@@ -78,10 +80,10 @@ def test_the_fingerprint_is_of_weights_and_transform_and_a_long_side_is_limited(
 def test_images_keep_their_shapes_under_a_long_side_for_evaluation(trained_run, tmp_path):
     edited(trained_run, "eval_long_side", 40)
     embedder = Embedder(trained_run, device="cpu")
-    made = [write_image(tmp_path / f"{i}.png", i, size) for i, size in enumerate(((60, 30), (30, 60), (60, 30)))]
-    images = [tmp_path / f"{i}.png" for i in range(3)]
+    sizes = ((60, 30), (30, 60), (60, 30))
+    images = [write_image(tmp_path / f"{i}.png", i, size) for i, size in enumerate(sizes)]
     together = embedder(images)
-    assert embedder.preparation(_images.decode(str(images[1]))).shape == (3, 40, 20), made
+    assert embedder.preparation(_images.decode(str(images[1]))).shape == (3, 40, 20)
     np.testing.assert_allclose(together, np.concatenate([embedder([image]) for image in images]), atol=1e-6)
     with pytest.raises(UserError, match="an export takes one size"):
         export.export(
@@ -106,11 +108,11 @@ def test_images_in_every_form_are_those_of_the_file(embedder, tmp_path):
     of_tensors = [tensor, [tensor], tensor[None], tensor.float() / 255]
     for image in (*of_paths, *of_tensors, array, array[None], Image.open(path)):
         assert np.array_equal(embedder(image), expected), type(image)
-    both = embedder(np.stack([array, array[::-1]]))
+    stacked = embedder(np.stack([array, array[::-1]]))
     assert (
-        both.shape == (2, 8)
-        and np.array_equal(both[:1], embedder([array, array])[:1])
-        and not np.array_equal(both[0], both[1])
+        stacked.shape == (2, 8)
+        and np.array_equal(stacked[:1], embedder([array, array])[:1])
+        and not np.array_equal(stacked[0], stacked[1])
     )
     grey = np.array(Image.open(write_image(tmp_path / "grey.png", 4, mode="L")))
     of_grey = embedder(np.repeat(grey[:, :, None], 3, 2))
@@ -130,29 +132,31 @@ def test_what_is_no_image_is_refused_in_one_line(embedder):
 def test_a_stream_lists_what_cannot_be_decoded_and_takes_two_batches_ahead(embedder, paths, tmp_path):
     bad = tmp_path / "bad.jpg"
     bad.write_bytes(b"no image")
-    given = [*paths[:3], str(bad), *paths[3:7], str(tmp_path / "missing.png")]
+    stream_paths = [*paths[:3], str(bad), *paths[3:7], str(tmp_path / "missing.png")]
     with refused("bad.jpg"):
-        embedder(given)
-    batches = list(embedder.stream(given))
+        embedder(stream_paths)
+    batches = list(embedder.stream(stream_paths))
     assert [len(batch.places) + len(batch.refused) for batch in batches] == [5, 4]
     assert [place for batch in batches for place, _ in batch.refused] == [3, 8]
     assert [place for batch in batches for place in batch.places] == [0, 1, 2, 4, 5, 6, 7]
     np.testing.assert_allclose(np.concatenate([batch.vectors for batch in batches]), embedder(paths[:7]), atol=1e-6)
-    taken = []
-    next(embedder.stream(taken.append(path) or path for path in paths * 2))
-    assert len(taken) <= 2 * embedder.batch_size
+    read_paths = []
+    next(embedder.stream(read_paths.append(path) or path for path in paths * 2))
+    assert len(read_paths) <= 2 * embedder.batch_size
 
 
-@pytest.mark.parametrize(("more", "side"), [((), 48), (("--crop_size", "36"), 36)])
-def test_small_grey_data_sets_take_images_of_any_size(more, side, tmp_path):
+@pytest.mark.parametrize(("flags", "side"), [((), 48), (("--crop_size", "36"), 36)])
+def test_small_grey_data_sets_take_images_of_any_size(flags, side, tmp_path):
     opt = parameters.read(
-        ["--dataset", "glyphs", "--arch", "conv4_normalize", "--embed_dim", "8", "--augmentation", "none", *more]
+        ["--dataset", "glyphs", "--arch", "conv4_normalize", "--embed_dim", "8", "--augmentation", "none", *flags]
     )
     prepared = datasets.preparation(opt, architectures.select(opt.arch, opt))
     assert prepared.size == (side, side)
-    own = write_image(tmp_path / "own.png", 2, (48, 48), mode="L")
-    shown = _transforms.build(opt, 48, 48)[1](_images.grey(str(own)).repeat(3, 1, 1))  # what the data set gives
-    assert torch.equal(prepared(own), shown) and shown.shape == (3, side, side)
+    own_image = write_image(tmp_path / "own.png", 2, (48, 48), mode="L")
+    expected_own = _transforms.build(opt, 48, 48)[1](
+        _images.grey(str(own_image)).repeat(3, 1, 1)
+    )  # what the data set gives
+    assert torch.equal(prepared(own_image), expected_own) and expected_own.shape == (3, side, side)
     photo = write_image(tmp_path / "photo.png", 1, (90, 60))
     grey = torch.from_numpy(np.array(Image.open(photo).convert("L")))[None].repeat(3, 1, 1)
     expected = v2.functional.resize(grey, [side, side])

@@ -87,12 +87,12 @@ def test_numbers_are_those_of_loops(file, content):
     measured = pairwise_distances(x)
     np.fill_diagonal(measured, np.inf)
     neighbours = unpacked(content["neighbours"], "<u4", 30)
-    away = unpacked(content["distances"], "<f4", 30)
+    distances = unpacked(content["distances"], "<f4", 30)
     wrong = {}
     for i in range(30):
         order = sorted(range(30), key=lambda j: (measured[i, j], j))[:29]
         assert neighbours[i].tolist() == order[:6]
-        np.testing.assert_allclose(away[i], measured[i][order[:6]], rtol=1e-5)
+        np.testing.assert_allclose(distances[i], measured[i][order[:6]], rtol=1e-5)
         hits = [labels[j] == labels[i] for j in order]
         expected = sum(sum(hits[: r + 1]) / (r + 1) for r in range(4) if hits[r]) / 4
         assert unpacked(content["precision"], "<f4")[i] == pytest.approx(expected, abs=1e-6)
@@ -106,16 +106,19 @@ def test_numbers_are_those_of_loops(file, content):
     assert of_sizes == [[0, 1, 2, 2 / 3], [1, 0, 1, 1.0], [2, 1, 1, 1 / 2], [0, 2, 1, 1 / 3]]
     assert content["classes"] == [f"class {label} {NASTY}" for label in range(6)] and content["superOf"] == [0, 1] * 3
     upper = [(measured[i, j], labels[i] == labels[j]) for i in range(30) for j in range(i)]
-    same, different = ([d for d, alike in upper if alike is np.bool_(kind)] for kind in (True, False))
-    assert content["histogram"]["counts"] == [len(same), len(different)] == [60, 375]
-    for told in content["histogram"]["thresholds"]:
-        assert sum(d < told["distance"] - 1e-6 for d in different) == math.floor(told["fmr"] * 375)
-        assert told["fnmr"] == pytest.approx(sum(d >= told["distance"] - 1e-6 for d in same) / 60, abs=1e-9)
-        name = f"fnmr@{told['fmr']:g}".replace("@0.", "@.")
-        assert told["fnmr"] == metrics.compute(name, arrays["features"], labels)[name]
+    same_class = [distance for distance, alike in upper if alike]
+    different_class = [distance for distance, alike in upper if not alike]
+    assert content["histogram"]["counts"] == [len(same_class), len(different_class)] == [60, 375]
+    for threshold in content["histogram"]["thresholds"]:
+        assert sum(d < threshold["distance"] - 1e-6 for d in different_class) == math.floor(threshold["fmr"] * 375)
+        assert threshold["fnmr"] == pytest.approx(
+            sum(d >= threshold["distance"] - 1e-6 for d in same_class) / 60, abs=1e-9
+        )
+        name = f"fnmr@{threshold['fmr']:g}".replace("@0.", "@.")
+        assert threshold["fnmr"] == metrics.compute(name, arrays["features"], labels)[name]
     np.testing.assert_allclose(
         content["histogram"]["same"],
-        np.histogram(same, bins=100, range=(0, content["histogram"]["most"]))[0] / 60,
+        np.histogram(same_class, bins=100, range=(0, content["histogram"]["most"]))[0] / 60,
         atol=2 / 60,
     )
 
@@ -127,11 +130,13 @@ def test_numbers_are_those_of_loops(file, content):
 def test_no_more_than_the_rate_match_at_the_threshold(different, rate, at):
     x = np.array([0, 1, *different], dtype=np.float64)[:, None]  # a class of two, each of the others a class of its own
     labels = np.array([0, 0, *range(1, len(different) + 1)])
-    found, missed = fnmr.operating_point(metrics.EmbeddingSpace(x, labels), rate)
-    apart = sorted(float(abs(x[i, 0] - x[j, 0])) for i in range(len(x)) for j in range(i) if labels[i] != labels[j])
-    assert found == pytest.approx(at) == pytest.approx(apart[math.floor(rate * len(apart) + 1e-9)]) and missed == float(
-        found - 1e-6 <= 1
+    threshold, missed = fnmr.operating_point(metrics.EmbeddingSpace(x, labels), rate)
+    different_distances = sorted(
+        float(abs(x[i, 0] - x[j, 0])) for i in range(len(x)) for j in range(i) if labels[i] != labels[j]
     )
+    assert threshold == pytest.approx(at) == pytest.approx(
+        different_distances[math.floor(rate * len(different_distances) + 1e-9)]
+    ) and missed == float(threshold - 1e-6 <= 1)
     assert all(
         math.isnan(value) for value in fnmr.operating_point(metrics.EmbeddingSpace(x, np.zeros(len(x), int)), rate)
     )
@@ -163,8 +168,10 @@ def test_what_the_page_does_not_heed_is_said(file, content, tmp_path):
 def test_sampled_pairs_are_of_the_kinds_that_they_are_said_to_be(monkeypatch):
     monkeypatch.setattr(pairs, "ALL_UP_TO", 5)
     labels = np.array([0, 1, 1, 2, 2, 2, 3, 0])
-    same, different, which = pairs.distances((labels * 100 + np.arange(8)).astype(np.float32)[:, None], labels, 0)
-    assert {*same.tolist()} == {1, 2, 7} and (different > 90).all() and "random pairs" in which
+    same_class, different_class, pairs_text = pairs.distances(
+        (labels * 100 + np.arange(8)).astype(np.float32)[:, None], labels, 0
+    )
+    assert {*same_class.tolist()} == {1, 2, 7} and (different_class > 90).all() and "random pairs" in pairs_text
     assert len(pairs.distances(np.zeros((6, 1), np.float32), np.arange(6), 0)[0]) == 0
 
 
@@ -172,16 +179,16 @@ def test_maps_keep_neighbours_together_and_stand_what_is_degenerate():
     generator = np.random.default_rng(0)
     labels = generator.integers(4, size=120)
     features = (8 * generator.normal(size=(4, 20))[labels] + generator.normal(size=(120, 20))).astype(np.float32)
-    found = {}
+    planes = {}
     for how, size in (("tsne", 5000), ("tsne", 60), ("pca", 5000)):
-        plane, told = found[how, size] = maps.places(features, how, size, 0)
+        plane, map_text = planes[how, size] = maps.places(features, how, size, 0)
         nearest = np.argsort(pairwise_distances(plane), axis=1)[:, 1]
         assert plane.shape == (120, 2) and np.isfinite(plane).all() and (labels[nearest] == labels).mean() > 0.95, (
             how,
             size,
         )
-        assert ("60 random images; each of the other 60" in told) == (size == 60)
-    assert np.array_equal(found["tsne", 60][0], maps.places(features, "tsne", 60, 0)[0])
+        assert ("60 random images; each of the other 60" in map_text) == (size == 60)
+    assert np.array_equal(planes["tsne", 60][0], maps.places(features, "tsne", 60, 0)[0])
     for odd in (np.zeros((9, 3)), np.ones((1, 5)), np.ones((6, 1)) * np.arange(6)[:, None], np.repeat(np.eye(2), 4, 0)):
         assert np.isfinite(maps.places(odd.astype(np.float32), "tsne", 5000, 2**32 + 1)[0]).all()
 
@@ -192,9 +199,9 @@ def test_spaces_of_one_class_singletons_and_one_image(tmp_path):
             tmp_path / "e.npz", features=np.random.default_rng(0).normal(size=(len(labels), 3)), labels=np.array(labels)
         )
         content = explored(tmp_path / "e.npz", tmp_path / "p.html", "--neighbours", "50")
-        alone = np.bincount(labels)[labels] == 1
-        assert np.isnan(unpacked(content["precision"], "<f4")).tolist() == alone.tolist(), labels
-        assert (content["meanPrecision"] is None) == alone.all(), labels
+        is_singleton = np.bincount(labels)[labels] == 1
+        assert np.isnan(unpacked(content["precision"], "<f4")).tolist() == is_singleton.tolist(), labels
+        assert (content["meanPrecision"] is None) == is_singleton.all(), labels
         assert content["size"] == len(labels) and content["sheets"] is None, labels
 
 
@@ -214,8 +221,8 @@ def test_thumbnails_lie_where_the_page_looks_and_within_their_bytes():
     ]
     assert len(sheets_of) == 2 and sheets.side == 64 and sheets_of[0].shape == (1024, 1024, 3)
     for i in (0, 17, 255, 256, 299):
-        rest = i % 256
-        middle = sheets_of[i // 256][rest // 16 * 64 + 32, rest % 16 * 64 + 32]
+        tile = i % 256
+        middle = sheets_of[i // 256][tile // 16 * 64 + 32, tile % 16 * 64 + 32]
         assert np.abs(middle.astype(int) - i % 256).max() <= 4
     noise = thumbnails.Sheets(256)
     noise.pixels[:] = np.random.default_rng(0).integers(0, 256, noise.pixels.shape)
@@ -258,14 +265,14 @@ def test_a_click_changes_the_neighbours(browser, content):
     lonely = max(range(30), key=lambda i: min(math.dist(spots[i], spots[j]) for j in range(30) if j != i))
     for chosen in (lonely, max(set(range(30)) - {lonely}, key=lambda i: math.dist(spots[i], spots[lonely]))):
         browser.click(*spots[chosen])
-        shown = browser.run("+document.querySelector('#query').dataset.image")
-        assert math.dist(spots[shown], spots[chosen]) < 15 and tiles(browser) == neighbours[shown].tolist()
+        query = browser.run("+document.querySelector('#query').dataset.image")
+        assert math.dist(spots[query], spots[chosen]) < 15 and tiles(browser) == neighbours[query].tolist()
         marks = browser.run(
             "[...document.querySelectorAll('#neighbours .tile')].map(tile => tile.classList.contains('right'))"
         )
-        assert marks == [bool(labels[j] == labels[shown]) for j in neighbours[shown]]
+        assert marks == [bool(labels[j] == labels[query]) for j in neighbours[query]]
         texts = browser.run("[...document.querySelectorAll('#neighbours .tile b')].map(b => b.textContent)")
-        distances = unpacked(content["distances"], "<f4", 30)[shown]
+        distances = unpacked(content["distances"], "<f4", 30)[query]
         assert [float(text.split("·")[1]) for text in texts] == pytest.approx(distances.tolist(), abs=6e-5)
     browser.run("document.querySelector('#neighbours .tile').scrollIntoView()")
     box = browser.run(
@@ -326,7 +333,9 @@ def test_thumbnails_are_drawn_names_are_text_and_nothing_is_loaded(browser, page
     for width in (1280, 400):
         browser.resize(width, 900)
         assert browser.run("document.documentElement.scrollWidth") <= width
-    assert [one for one in browser.complaints if not str(one).startswith(("data:", page.as_uri()))] == []
+    assert [
+        complaint for complaint in browser.complaints if not str(complaint).startswith(("data:", page.as_uri()))
+    ] == []
 
 
 def test_a_run_is_explored_with_its_own_embeddings(run, tmp_path, capsys):
@@ -348,7 +357,7 @@ def test_a_run_is_explored_with_its_own_embeddings(run, tmp_path, capsys):
 def test_mistakes_are_one_line_and_status_2(run, tmp_path, capsys):
     np.savez(tmp_path / "odd.npz", features=np.eye(3), labels=np.arange(3), class_names=np.array(["a"]))
     np.savez(tmp_path / "nan.npz", features=np.full((3, 3), np.nan), labels=np.arange(3))
-    for words, told in {
+    for words, message in {
         "{run} --out {tmp}/page.txt": ".html",
         "{run} --out {tmp}/none/page.html": "no folder",
         "{run} --out {tmp}/p.html --split val": "no split val",
@@ -361,16 +370,17 @@ def test_mistakes_are_one_line_and_status_2(run, tmp_path, capsys):
         with pytest.raises(SystemExit) as stop, one_line_errors(retrieval.PROGRAM):
             retrieval.main(["explore", *words.format(run=run, tmp=tmp_path).split()])
         line = capsys.readouterr().err
-        assert stop.value.code == 2 and line.count("\n") == 1 and told.format(tmp=tmp_path) in line, line
+        assert stop.value.code == 2 and line.count("\n") == 1 and message.format(tmp=tmp_path) in line, line
 
 
 def test_boxes_are_embedded_as_in_the_runs_own_evaluation(tmp_path):
     rows = ["label,path,split,x_1,y_1,x_2,y_2"]
     for place in range(16):
         write_image(tmp_path / f"{place // 2}.png", place, (60, 50))
-        rows.append(
-            f"{place // 4},{place // 2}.png,{'train' if place < 8 else 'validation'},{place % 2 * 20},5,{30 + place % 2 * 25},45"
-        )
+        split = "train" if place < 8 else "validation"
+        x_1 = place % 2 * 20
+        x_2 = 30 + place % 2 * 25
+        rows.append(f"{place // 4},{place // 2}.png,{split},{x_1},5,{x_2},45")
     (tmp_path / "df.csv").write_text("\n".join(rows))
     words = [
         "--dataset",
@@ -389,45 +399,47 @@ def test_boxes_are_embedded_as_in_the_runs_own_evaluation(tmp_path):
             ]
         )
     )
-    shown = explore.of_run(
+    images = explore.of_run(
         SimpleNamespace(source=run.folder, checkpoint="best", device="cpu", batch_size=3, evaltype=None, split="test")
     )
-    own = np.load(next(run.folder.glob("embeddings_test*.npz")))["features"]
-    assert np.allclose(shown.features, own, atol=1e-5)
-    assert np.abs(np.diff(own.reshape(-1, 2, own.shape[1]), axis=1)).max() > 1e-3, "two boxes of one file"
+    run_features = np.load(next(run.folder.glob("embeddings_test*.npz")))["features"]
+    assert np.allclose(images.features, run_features, atol=1e-5)
+    assert np.abs(np.diff(run_features.reshape(-1, 2, run_features.shape[1]), axis=1)).max() > 1e-3, (
+        "two boxes of one file"
+    )
 
 
 def test_distractors_are_of_no_class(tmp_path):
     x = np.random.default_rng(5).normal(size=(20, 3))
-    none = np.arange(20) >= 14
+    is_distractor = np.arange(20) >= 14
     labels = np.arange(20) % 3
-    np.savez(tmp_path / "file.npz", features=x, labels=labels, is_distractor=none)
+    np.savez(tmp_path / "file.npz", features=x, labels=labels, is_distractor=is_distractor)
     content = explored(tmp_path / "file.npz", tmp_path / "page.html")
-    expected = metrics.per_query(["map_r"], metrics.EmbeddingSpace(x, np.where(none, 10 + np.arange(20), labels)))[
-        "map_r"
-    ]
-    assert np.isnan(expected[none]).all()
+    expected = metrics.per_query(
+        ["map_r"], metrics.EmbeddingSpace(x, np.where(is_distractor, 10 + np.arange(20), labels))
+    )["map_r"]
+    assert np.isnan(expected[is_distractor]).all()
     np.testing.assert_allclose(unpacked(content["precision"], "f4"), expected, rtol=1e-6)
-    assert content["classes"][0] == "no class" and unpacked(content["labels"], "u4")[none].tolist() == [0] * 6
-    assert content["histogram"]["counts"][0] == sum(n * (n - 1) // 2 for n in np.bincount(labels[~none])) and all(
-        of for of, *_ in content["confusions"]
-    )
+    assert content["classes"][0] == "no class" and unpacked(content["labels"], "u4")[is_distractor].tolist() == [0] * 6
+    assert content["histogram"]["counts"][0] == sum(
+        n * (n - 1) // 2 for n in np.bincount(labels[~is_distractor])
+    ) and all(class_index for class_index, *_ in content["confusions"])
 
 
 def test_distractors_beside_lists_are_of_no_class(tmp_path):
     asks = np.arange(20) % 10 == 3
-    none = np.arange(20) > 13
+    is_distractor = np.arange(20) > 13
     labels = np.arange(20) % 3
     arrays = {
         "labels": labels,
-        "is_distractor": none,
+        "is_distractor": is_distractor,
         "is_query": asks,
         "is_gallery": ~asks,
         **metrics.Lists.of([[0, 4], [1]], [[], [2]])._asdict(),
     }
     np.savez(tmp_path / "file.npz", features=np.random.default_rng(5).normal(size=(20, 3)), **arrays)
     counts = explored(tmp_path / "file.npz", tmp_path / "page.html")["histogram"]["counts"]
-    assert counts[0] == sum(n * (n - 1) // 2 for n in np.bincount(labels[~none]))
+    assert counts[0] == sum(n * (n - 1) // 2 for n in np.bincount(labels[~is_distractor]))
 
 
 def listed_file(folder, labels=True):
@@ -453,23 +465,18 @@ def listed_file(folder, labels=True):
 @pytest.mark.parametrize("labels", [True, False], ids=["with labels", "without"])
 def test_lists_say_what_is_right(tmp_path, labels):
     content, x, asks, gallery, lists, judged = listed_file(tmp_path, labels)
-    judgements = zip(asks, lists.each("positive"), lists.each("junk"), strict=True)
-    of = {row: (gallery[positives], gallery[junk]) for row, positives, junk in judgements}
+    expected_kind = {}  # (query, neighbour): 0 right, 1 wrong, 2 junk; 3, not judged, for all others
+    for row, positives, junk in zip(asks, lists.each("positive"), lists.each("junk"), strict=True):
+        expected_kind |= {(row, image): 1 for image in gallery}
+        expected_kind |= {(row, image): 2 for image in gallery[junk]}
+        expected_kind |= {(row, image): 0 for image in gallery[positives]}
     for row, near in enumerate(unpacked(content["neighbours"], "<u4", 20)):
-        for other, kind in zip(near, judged[row], strict=True):
-            assert kind == (
-                3
-                if row not in of or other not in gallery
-                else 0
-                if other in of[row][0]
-                else 2
-                if other in of[row][1]
-                else 1
-            )
+        for neighbour, kind in zip(near, judged[row], strict=True):
+            assert kind == expected_kind.get((row, neighbour), 3)
     assert {*judged.flatten().tolist()} == {0, 1, 2, 3}
     expected = metrics.per_query(["map_r"], metrics.EmbeddingSpace(x[asks], None, x[gallery], lists=lists))["map_r"]
-    found = unpacked(content["precision"], "<f4")
-    assert np.isnan(np.delete(found, asks)).all() and found[asks] == pytest.approx(expected, nan_ok=True)
+    precision = unpacked(content["precision"], "<f4")
+    assert np.isnan(np.delete(precision, asks)).all() and precision[asks] == pytest.approx(expected, nan_ok=True)
     assert any("Lists of hard say" in note for note in content["notes"])
 
 
@@ -479,7 +486,7 @@ def test_junk_is_grey_in_the_browser(tmp_path):
     with _browser.opened((tmp_path / "listed.html").as_uri()) as browser:
         for row in asks:
             browser.run(f"choose({row})")
-            found = browser.run(
+            kinds = browser.run(
                 "[...document.querySelectorAll('#neighbours .tile')].map(tile => tile.className.replace('tile ', ''))"
             )
-            assert found == [("right", "wrong", "junk", "junk")[kind] for kind in judged[row]]
+            assert kinds == [("right", "wrong", "junk", "junk")[kind] for kind in judged[row]]

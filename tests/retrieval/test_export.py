@@ -99,8 +99,10 @@ def test_the_card_says_what_the_run_was(run, exported):
     for split, values in summary["values"].items():
         for metric, value in values.items():
             assert f"| {split} | {metric} | {value:.4f} |" in text
-    asked = card._results(RunFolder(run), "best", SimpleNamespace(eval_pca=3, rerank="alpha_qe", tester="global"))
-    assert "Measured with `--eval_pca 3 --rerank alpha_qe`, which" in asked and "Measured with" not in text
+    results_text = card._results(
+        RunFolder(run), "best", SimpleNamespace(eval_pca=3, rerank="alpha_qe", tester="global")
+    )
+    assert "Measured with `--eval_pca 3 --rerank alpha_qe`, which" in results_text and "Measured with" not in text
     assert (
         "| testing | 24 | 4 |" in text
         and "random weights" in text
@@ -110,42 +112,42 @@ def test_the_card_says_what_the_run_was(run, exported):
 
 
 def test_the_card_says_what_is_known_of_boxes_weights_and_flags():
-    told = [
+    data_texts = [
         card._data({"data": {"name": "csv", "transforms": {"testing": f"{box}Resize(size=40)"}}}, None)
         for box in ("Box; ", "")
     ]
-    assert ["boxes" in one for one in told] == [True, False]
+    assert ["boxes" in text for text in data_texts] == [True, False]
     environment = {"weights": "my.pth", "weights_sha256": "ab" * 32, "data_config": {"license": "apache-2.0"}}
-    own = card._licence(environment, SimpleNamespace(weights="/there/my.pth"))
-    assert own == f"Training began from the file `my.pth` (SHA-256 {'ab' * 32}). Its licence is not stated."
+    licence = card._licence(environment, SimpleNamespace(weights="/there/my.pth"))
+    assert licence == f"Training began from the file `my.pth` (SHA-256 {'ab' * 32}). Its licence is not stated."
     assert "apache-2.0" in card._licence(environment, SimpleNamespace(weights=None))
-    shown = dict(card._flags(parameters.resolve(["--dataset", "glyphs", "--loss", "softmax"])))
-    assert "`--loss_softmax_lr`" in shown and not {
+    flags = dict(card._flags(parameters.resolve(["--dataset", "glyphs", "--loss", "softmax"])))
+    assert "`--loss_softmax_lr`" in flags and not {
         "`--batch_mining`",
         "`--miner_distance_lower_cutoff`",
         "`--lora_alpha`",
-    } & set(shown)
+    } & set(flags)
 
 
 def test_preprocessing_json_is_enough_to_prepare_an_image(run, exported):
-    told = json.loads((exported[0] / "preprocessing.json").read_text())
+    preprocessing = json.loads((exported[0] / "preprocessing.json").read_text())
     dataset = data.split(Embedder(run), "test")
-    decode, resize, crop = told["before"]
+    decode, resize, crop = preprocessing["before"]
     assert (resize["resize_short_side"], resize["interpolation"], crop) == (18, "bilinear", {"center_crop": [16, 16]})
     assert "RGB" in decode["decode"]
     image = torch.from_numpy(np.array(Image.open(dataset.paths[3]))).permute(2, 0, 1)
     image = v2.functional.center_crop(
         v2.functional.resize(image, [resize["resize_short_side"]], antialias=True), crop["center_crop"]
     )
-    assert (image.int() - dataset[3][1].int()).abs().max() <= 2 and told["input"]["shape"] == [
+    assert (image.int() - dataset[3][1].int()).abs().max() <= 2 and preprocessing["input"]["shape"] == [
         "batch",
         3,
         *image.shape[1:],
     ]
-    assert told["output"]["shape"] == ["batch", 8] and told["output"]["unit_length"] is True
+    assert preprocessing["output"]["shape"] == ["batch", 8] and preprocessing["output"]["unit_length"] is True
 
 
-def made_of(arch, side=64, **flags):
+def random_embedder(arch, side=64, **flags):
     """As far as `export.safetensors` asks for it, an `Embedder` of random weights; its learned updates and prompts are
     not zero.
     """
@@ -189,12 +191,12 @@ def made_of(arch, side=64, **flags):
     ],
 )
 def test_the_code_for_the_weights_gives_what_the_network_gives(module, arch, flags, tmp_path, monkeypatch):
-    made = made_of(arch, flags.get("crop_size", 64), **flags)
-    images = torch.randint(0, 256, (3, 3, *made.preparation.size), dtype=torch.uint8)
+    embedder = random_embedder(arch, flags.get("crop_size", 64), **flags)
+    images = torch.randint(0, 256, (3, 3, *embedder.preparation.size), dtype=torch.uint8)
     with torch.no_grad():
-        expected = made.network(images)[0].numpy()
-    export._merge(made)
-    code, embed = export.safetensors(made, tmp_path)
+        expected = embedder.network(images)[0].numpy()
+    export._merge(embedder)
+    code, embed = export.safetensors(embedder, tmp_path)
     assert f"import {module}" in code and code.count("\n") <= 10 and max(map(len, code.splitlines())) <= 200
     tolerance = {"rtol": 1e-3, "atol": 1e-4 * np.abs(expected).max()}
     np.testing.assert_allclose(embed(images.numpy()), expected, **tolerance)
@@ -207,13 +209,13 @@ def test_the_code_for_the_weights_gives_what_the_network_gives(module, arch, fla
 def test_weights_have_the_names_of_their_package_or_of_this_program(tmp_path, monkeypatch):
     from safetensors.torch import load_file
 
-    made = made_of("resnet18_normalize")
-    export.safetensors(made, tmp_path)
+    embedder = random_embedder("resnet18_normalize")
+    export.safetensors(embedder, tmp_path)
     state = load_file(tmp_path / weights.FILE)
     assert state["fc.weight"].shape == (8, 512)
-    assert torch.equal(state["conv1.weight"], made.network.backbone.conv1.weight)
-    made = made_of("conv4", 48)
-    form = weights.program_form(made)
+    assert torch.equal(state["conv1.weight"], embedder.network.backbone.conv1.weight)
+    embedder = random_embedder("conv4", 48)
+    form = weights.program_form(embedder)
 
     def refuse():
         raise OSError
@@ -222,15 +224,15 @@ def test_weights_have_the_names_of_their_package_or_of_this_program(tmp_path, mo
         return network(255 - images)[0]
 
     monkeypatch.setattr(weights, "forms", lambda _: [form._replace(build=refuse), form._replace(embed=invert)])
-    code, embed = export.safetensors(made, tmp_path)
+    code, embed = export.safetensors(embedder, tmp_path)
     images = torch.randint(0, 256, (2, 3, 48, 48), dtype=torch.uint8)
-    assert code is None and np.allclose(embed(images.numpy()), made.network(images)[0].detach().numpy())
-    assert set(load_file(tmp_path / weights.FILE)) == set(made.network.state_dict())
+    assert code is None and np.allclose(embed(images.numpy()), embedder.network(images)[0].detach().numpy())
+    assert set(load_file(tmp_path / weights.FILE)) == set(embedder.network.state_dict())
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("arch", "more"),
+    ("arch", "flags"),
     [
         ("conv4_normalize", []),
         ("googlenet_normalize", ["--crop_size", "64", "--resize_size", "72"]),
@@ -245,15 +247,15 @@ def test_weights_have_the_names_of_their_package_or_of_this_program(tmp_path, mo
         ),
     ],
 )
-def test_a_trained_network_is_loaded_by_its_card(arch, more, folder_data, tmp_path):
-    run = train(folder_data, tmp_path, "--n_epochs", "1", "--arch", arch, "--not_pretrained", *more)
+def test_a_trained_network_is_loaded_by_its_card(arch, flags, folder_data, tmp_path):
+    run = train(folder_data, tmp_path, "--n_epochs", "1", "--arch", arch, "--not_pretrained", *flags)
     out = tmp_path / "out"
     formats = ["safetensors", *(["onnx"] if arch.startswith(("googlenet", "timm:vit_tiny")) else [])]
     assert min(exporting(run, out, *formats).values()) >= export.COSINE
     assert_card_loads(run, out)
     inside = json.loads((out / "preprocessing.json").read_text())["inside"]
     assert (inside["colours"], inside["white"]) == (("BGR", 255) if "bninception" in arch else ("RGB", 1))
-    if "--lora_rank" in more:
+    if "--lora_rank" in flags:
         updates = [value for key, value in load_run(run)[0].state_dict().items() if key.endswith(".up")]
         assert max(float(update.abs().max()) for update in updates) > 0.01  # there was something to merge
 
@@ -272,12 +274,12 @@ def test_an_export_that_gives_something_else_is_not_said_to_be_done(run, tmp_pat
         network = embedder.module
         return lambda images: network(torch.from_numpy(images)).numpy() + np.float32([0.05, *[0] * 7])
 
-    for made, told in (
+    for exporter, message in (
         (wrong, r"cosine of 0\.99.*below 0\.9999"),
         (lambda *_: lambda images: np.zeros((2, 8)), r"gives \(2, 8\)"),
     ):
-        monkeypatch.setitem(export.FORMATS, "torchscript", made)
-        with refused(told):
+        monkeypatch.setitem(export.FORMATS, "torchscript", exporter)
+        with refused(message):
             exporting(run, tmp_path / "out", "torchscript")
         assert list(tmp_path.iterdir()) == [] and "written" not in capsys.readouterr().out
 
@@ -314,7 +316,7 @@ def test_mistakes_are_one_line_and_status_2(run, trained_run, tmp_path, capsys):
         yaml.safe_dump({**flags, "dataset_folder_path": str(tmp_path / "moved")})
     )
     place = {"run": run, "there": tmp_path / "there", "new": tmp_path / "new", "lost": trained_run}
-    for words, told in {
+    for words, message in {
         "{run} --out {there} --format onnx": "exists",
         "{run} --out {new} --format plain": "safetensors",
         "{there} --out {new} --format onnx": "parameters.yaml is missing",
@@ -324,7 +326,7 @@ def test_mistakes_are_one_line_and_status_2(run, trained_run, tmp_path, capsys):
         with pytest.raises(SystemExit) as stop, one_line_errors(retrieval.PROGRAM):
             retrieval.main(["export", *words.format(**place).split()])
         line = capsys.readouterr().err
-        assert stop.value.code == 2 and line.count("\n") == 1 and told in line, line
+        assert stop.value.code == 2 and line.count("\n") == 1 and message in line, line
         assert not (tmp_path / "new").exists()
 
 
@@ -333,9 +335,9 @@ def test_an_export_carries_its_code(name, file, run, tmp_path):
     import faiss
 
     exporting(run, tmp_path / "out", "safetensors", "--code", name)
-    about = json.loads((tmp_path / "out" / "preprocessing.json").read_text())["output"]
+    output = json.loads((tmp_path / "out" / "preprocessing.json").read_text())["output"]
     expected = coding.learned(Embedder(run, device="cpu"), Namespace(code=name, calibration=None))
-    assert (about["code"]["name"], about["code"]["bytes_a_vector"]) == (name, expected.bytes_a_vector)
+    assert (output["code"]["name"], output["code"]["bytes_a_vector"]) == (name, expected.bytes_a_vector)
     assert (tmp_path / "out" / "code.faiss").exists() == file and f"the code {name}" in (
         tmp_path / "out" / "README.md"
     ).read_text()

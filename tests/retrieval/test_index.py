@@ -26,7 +26,7 @@ from utilities.errors import UserError, one_line_errors
 EDGE = np.eye(4, dtype=np.float32)
 
 
-class Made:
+class StubEmbedder:
     """An embedder of images by their place in `names`: embeddings are rows of `vectors`. Of `killed_after` it is
     killed.
     """
@@ -80,17 +80,17 @@ def images(tmp_path):
 
 def test_exact_search_is_that_of_loops_ties_and_duplicates_included(tmp_path):
     vectors = np.random.default_rng(0).integers(0, 3, (60, 3)).astype(np.float32)  # many equal ones
-    about = index.build(Made(vectors), numbers(60), tmp_path / "index")
-    assert (about["images"], about["index"], about["recall"], about["left_out"]) == (60, "exact", None, {})
-    found = Index(tmp_path / "index")
-    distances, rows = found.search(vectors[:20], 7)
+    content = index.build(StubEmbedder(vectors), numbers(60), tmp_path / "index")
+    assert (content["images"], content["index"], content["recall"], content["left_out"]) == (60, "exact", None, {})
+    searched = Index(tmp_path / "index")
+    distances, rows = searched.search(vectors[:20], 7)
     for i in range(20):
         expected = by_hand(vectors, vectors[i], 60)
         np.testing.assert_allclose(distances[i], [d for d, _ in expected[:7]], atol=1e-12)
         assert distances[i][0] == 0 and set(rows[i][distances[i] < distances[i][-1]]) == {
             row for d, row in expected if d < expected[6][0]
         }
-    distances, rows = found.search(vectors[:2], 100)
+    distances, rows = searched.search(vectors[:2], 100)
     assert rows.shape == (2, 60) and sorted(rows[0]) == list(range(60))
     assert [row for _, row in by_hand(vectors, vectors[0], 60)] == rows[0].tolist()
 
@@ -104,7 +104,7 @@ def test_approximate_search_finds_nearly_all_and_says_how_much(kind, dimensions,
     vectors = (centres[generator.integers(60, size=size)] + 0.3 * generator.normal(size=(size, dimensions))).astype(
         np.float32
     )
-    about = index.build(Made(vectors), numbers(size), tmp_path / kind, kind)["recall"]
+    recall = index.build(StubEmbedder(vectors), numbers(size), tmp_path / kind, kind)["recall"]
     queries = np.sort(
         np.random.default_rng(1).choice(size, size=index.RECALL_QUERIES, replace=False)
     )  # those of the recall
@@ -113,42 +113,44 @@ def test_approximate_search_finds_nearly_all_and_says_how_much(kind, dimensions,
     exact[np.arange(len(queries)), queries] = np.inf
     farthest = np.sort(exact)[:, 9] + 1e-9
     hits = sum((distances[i][rows[i] != query][:10] <= farthest[i]).sum() for i, query in enumerate(queries))
-    assert (about["at"], about["queries"]) == (10, len(queries)) and about["recall"] > 0.9
-    assert about["recall"] == pytest.approx(hits / (10 * len(queries)), abs=0.002)
+    assert (recall["at"], recall["queries"]) == (10, len(queries)) and recall["recall"] > 0.9
+    assert recall["recall"] == pytest.approx(hits / (10 * len(queries)), abs=0.002)
     assert (np.diff(distances, axis=1) >= 0).all() and np.allclose(distances[:, 0], 0)
 
 
 def test_a_bad_index_shows_in_the_recall_and_ivfpq_of_few_images_is_refused(tmp_path, monkeypatch):
     vectors = np.random.default_rng(2).normal(size=(3000, 16)).astype(np.float32)
     monkeypatch.setattr(index, "_candidates", lambda *_: np.random.default_rng(0).integers(3000, size=(200, 11)))
-    assert index.build(Made(vectors), numbers(3000), tmp_path / "index", "hnsw")["recall"]["recall"] < 0.05
+    assert index.build(StubEmbedder(vectors), numbers(3000), tmp_path / "index", "hnsw")["recall"]["recall"] < 0.05
     with pytest.raises(UserError, match=r"10,000 images.*50.*exact"):
-        index.build(Made(np.eye(50)), numbers(50), tmp_path / "none", "ivfpq")
+        index.build(StubEmbedder(np.eye(50)), numbers(50), tmp_path / "none", "ivfpq")
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
 def coded(name, vectors):
     if name is None:
         return None
-    found = Codes(name, vectors.shape[1])
-    found.calibrate(np.random.default_rng(9).normal(size=(1000, vectors.shape[1])).astype(np.float32))
-    return found
+    codes = Codes(name, vectors.shape[1])
+    codes.calibrate(np.random.default_rng(9).normal(size=(1000, vectors.shape[1])).astype(np.float32))
+    return codes
 
 
 @pytest.mark.parametrize(("kind", "code"), [("exact", None), ("hnsw", None), ("exact", "int8"), ("exact", "binary")])
 def test_adding_gives_the_index_of_all_and_keeps_the_code(kind, code, tmp_path):
     vectors = np.random.default_rng(3).normal(size=(50, 6)).astype(np.float32)
-    first = index.build(Made(vectors), numbers(30), tmp_path / "grown", kind, coded=coded(code, vectors))
-    about = index.build(Made(vectors), numbers(50)[20:], tmp_path / "grown", kind, add=True)
-    assert (about["images"], about["added"], about["code"]) == (50, 20, code or "float32")
-    assert code is None or about["recall"] == first["recall"]
-    assert about["copies"] == [] or code == "binary"
-    index.build(Made(vectors), numbers(50), tmp_path / "whole", kind, coded=coded(code, vectors))
+    first = index.build(StubEmbedder(vectors), numbers(30), tmp_path / "grown", kind, coded=coded(code, vectors))
+    content = index.build(StubEmbedder(vectors), numbers(50)[20:], tmp_path / "grown", kind, add=True)
+    assert (content["images"], content["added"], content["code"]) == (50, 20, code or "float32")
+    assert code is None or content["recall"] == first["recall"]
+    assert content["copies"] == [] or code == "binary"
+    index.build(StubEmbedder(vectors), numbers(50), tmp_path / "whole", kind, coded=coded(code, vectors))
     grown = Index(tmp_path / "grown")
-    whole = Index(tmp_path / "whole")
-    assert grown.paths == whole.paths and np.array_equal(grown.vectors, whole.vectors)
-    assert all(np.array_equal(*both) for both in zip(grown.search(vectors, 5), whole.search(vectors, 5), strict=True))
-    assert index.build(Made(vectors), numbers(50), tmp_path / "grown", kind, add=True)["added"] == 0
+    at_once = Index(tmp_path / "whole")
+    assert grown.paths == at_once.paths and np.array_equal(grown.vectors, at_once.vectors)
+    assert all(
+        np.array_equal(*results) for results in zip(grown.search(vectors, 5), at_once.search(vectors, 5), strict=True)
+    )
+    assert index.build(StubEmbedder(vectors), numbers(50), tmp_path / "grown", kind, add=True)["added"] == 0
 
 
 @pytest.mark.parametrize("code", [None, "int8"])
@@ -156,61 +158,61 @@ def test_the_same_vectors_under_other_paths_are_told(code, tmp_path):
     vectors = np.random.default_rng(3).normal(size=(40, 6)).astype(np.float32)
     vectors[30:33] = vectors[3:6] * np.float32(1 + 1e-7)  # as of another batch
     vectors[39] = vectors[38]
-    first = index.build(Made(vectors), numbers(30), tmp_path / "grown", coded=coded(code, vectors))
+    first = index.build(StubEmbedder(vectors), numbers(30), tmp_path / "grown", coded=coded(code, vectors))
     assert first["copies"] == [] and "copies" not in json.loads((tmp_path / "grown" / index.ABOUT).read_text())
-    about = index.build(Made(vectors), numbers(40), tmp_path / "grown", add=True)
-    assert about["copies"] == [("30", "3"), ("31", "4"), ("32", "5"), ("38", "39"), ("39", "38")]
-    assert index.build(Made(vectors), numbers(40), tmp_path / "grown", add=True)["copies"] == []
+    content = index.build(StubEmbedder(vectors), numbers(40), tmp_path / "grown", add=True)
+    assert content["copies"] == [("30", "3"), ("31", "4"), ("32", "5"), ("38", "39"), ("39", "38")]
+    assert index.build(StubEmbedder(vectors), numbers(40), tmp_path / "grown", add=True)["copies"] == []
 
 
 @pytest.mark.parametrize("name", ["int8", "binary"])
 def test_an_index_of_codes_finds_what_the_codes_find_and_keeps_nothing_else(name, tmp_path):
     vectors = np.random.default_rng(4).normal(size=(80, 8)).astype(np.float32)
-    about = index.build(Made(vectors), numbers(80), tmp_path / "index", coded=coded(name, vectors))
+    content = index.build(StubEmbedder(vectors), numbers(80), tmp_path / "index", coded=coded(name, vectors))
     assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["index.faiss", "index.json", "paths.csv"]
-    apart = coded(name, vectors)
-    apart.add(vectors)
-    found = Index(shutil.move(tmp_path / "index", tmp_path / "moved"))  # the code is in the folder
-    assert (found.code, found.vectors, about["code"], about["images"]) == (name, None, name, 80)
+    expected = coded(name, vectors)
+    expected.add(vectors)
+    moved = Index(shutil.move(tmp_path / "index", tmp_path / "moved"))  # the code is in the folder
+    assert (moved.code, moved.vectors, content["code"], content["images"]) == (name, None, name, 80)
     for mine, its in zip(
-        found.search(vectors[:9], 5, rescored=3), apart.search(vectors[:9], 5, rescored=3), strict=True
+        moved.search(vectors[:9], 5, rescored=3), expected.search(vectors[:9], 5, rescored=3), strict=True
     ):
         assert np.array_equal(mine, its)
     hits = 0
     for i in range(80):
         exact = {row for _, row in by_hand(vectors, vectors[i], 11) if row != i}
-        hits += len(exact & {*[row for row in apart.search(vectors[i : i + 1], 11)[1][0].tolist() if row != i][:10]})
-    assert about["recall"] == {"at": 10, "queries": 80, "recall": pytest.approx(hits / 800), "images": 80}
+        hits += len(exact & {*[row for row in expected.search(vectors[i : i + 1], 11)[1][0].tolist() if row != i][:10]})
+    assert content["recall"] == {"at": 10, "queries": 80, "recall": pytest.approx(hits / 800), "images": 80}
 
 
 def test_the_commands_of_codes_learn_from_training_images(run, images, tmp_path):
     out = tmp_path / "index"
     assert retrieval.main(["index", str(run), str(images), "--out", str(out), "--code", "int8"])["code"] == "int8"
     embedder = Embedder(run)
-    found = Index(out)
-    every = np.arange(6)
+    searched = Index(out)
+    rows = np.arange(6)
     training = embedder(data.split(embedder, "train").paths)
     expected = Codes("int8", training.shape[1])
     expected.calibrate(training)
-    expected.add(embedder(found.paths))
-    assert (found.faiss.decoded(every) == expected.decoded(every)).all()
+    expected.add(embedder(searched.paths))
+    assert (searched.faiss.decoded(rows) == expected.decoded(rows)).all()
     assert len(retrieval.main(["query", str(out), str(images / "0.jpg"), "-k", "3", "--rescore_multiplier", "2"])) == 3
     calibration = ["--calibration", str(images / "0.jpg"), str(images / "1.jpg")]
     retrieval.main(["index", str(run), str(images), "--out", str(tmp_path / "b"), "--code", "int8", *calibration])
-    assert not np.array_equal(Index(tmp_path / "b").faiss.decoded(every), found.faiss.decoded(every))
+    assert not np.array_equal(Index(tmp_path / "b").faiss.decoded(rows), searched.faiss.decoded(rows))
 
 
 def test_an_index_of_a_prefix_is_cut_brought_to_length_and_then_coded(run, images, tmp_path):
     out = tmp_path / "index"
     words = ["index", str(run), str(images), "--prefix", "3", "--out"]
     assert retrieval.main([*words, str(out)])["dimensions"] == 3
-    found = Index(out)
-    cut = Embedder(run)(found.paths).astype(np.float64)[:, :3]
+    searched = Index(out)
+    cut = Embedder(run)(searched.paths).astype(np.float64)[:, :3]
     cut = np.array([[x / sum(y**2 for y in row) ** 0.5 for x in row] for row in cut])
-    assert np.abs(found.vectors - cut).max() < 1e-6
+    assert np.abs(searched.vectors - cut).max() < 1e-6
     answers_of = retrieval.main(["query", str(out), str(images / "0.jpg"), "-k", "6"])
-    query = cut[[Path(path).name for path in found.paths].index("0.jpg")]
-    assert [one.distance for one in answers_of] == pytest.approx(
+    query = cut[[Path(path).name for path in searched.paths].index("0.jpg")]
+    assert [answer.distance for answer in answers_of] == pytest.approx(
         [distance for distance, _ in by_hand(cut, query, 6)], abs=1e-6
     )
     retrieval.main([*words, str(tmp_path / "coded"), "--code", "binary"])
@@ -221,14 +223,14 @@ def test_an_index_of_a_prefix_is_cut_brought_to_length_and_then_coded(run, image
 def test_what_is_killed_leaves_the_old_index_and_odd_paths_survive(tmp_path):
     place = tmp_path / "index"
     odd = ["a,b.jpg", 'quote".png', "line\nbreak.jpg", "é ü.jpg", "half\udcff.jpg", "<b>.jpg"]
-    index.build(Made(np.eye(6), odd), odd[:5], place)
+    index.build(StubEmbedder(np.eye(6), odd), odd[:5], place)
     before = {path.name: path.read_bytes() for path in place.iterdir()}
     with pytest.raises(KeyboardInterrupt):
-        index.build(Made(np.eye(6), odd, killed_after=odd[5]), odd[5:], place, add=True)
+        index.build(StubEmbedder(np.eye(6), odd, killed_after=odd[5]), odd[5:], place, add=True)
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before and [
         path.name for path in tmp_path.iterdir()
     ] == ["index"]
-    index.build(Made(np.eye(6), odd), odd[5:], place, add=True)
+    index.build(StubEmbedder(np.eye(6), odd), odd[5:], place, add=True)
     assert Index(place).paths == odd
 
 
@@ -236,28 +238,36 @@ def replace(path, old, new):
     path.write_text(path.read_text().replace(old, new))
 
 
+def remove_vectors(place, other_index):
+    vectors = place / "vectors.npy"
+    if not vectors.exists():
+        vectors = place / "index.faiss"
+    vectors.unlink()
+
+
 DAMAGES = {
-    "fewer paths": lambda place, other: (place / "paths.csv").write_text("path\n0\n"),
-    "another index of faiss": lambda place, other: shutil.copy(other / "index.faiss", place / "index.faiss"),
-    "no vectors": lambda place, other: (
-        place / ("vectors.npy" if (place / "vectors.npy").exists() else "index.faiss")
-    ).unlink(),
-    "emptied vectors": lambda place, other: (place / "vectors.npy").write_bytes(b""),
-    "broken faiss": lambda place, other: (place / "index.faiss").write_bytes(b"no"),
-    "a list": lambda place, other: (place / "index.json").write_text("[]"),
-    "an unknown code": lambda place, other: replace(place / "index.json", '"code": "', '"code": "z'),
+    "fewer paths": lambda place, other_index: (place / "paths.csv").write_text("path\n0\n"),
+    "another index of faiss": lambda place, other_index: shutil.copy(
+        other_index / "index.faiss", place / "index.faiss"
+    ),
+    "no vectors": remove_vectors,
+    "emptied vectors": lambda place, other_index: (place / "vectors.npy").write_bytes(b""),
+    "broken faiss": lambda place, other_index: (place / "index.faiss").write_bytes(b"no"),
+    "a list": lambda place, other_index: (place / "index.json").write_text("[]"),
+    "an unknown code": lambda place, other_index: replace(place / "index.json", '"code": "', '"code": "z'),
 }
 
 
 def test_a_damaged_index_is_one_line(tmp_path):
-    index.build(Made(np.eye(4)[:3]), numbers(3), tmp_path / "other")
+    index.build(StubEmbedder(np.eye(4)[:3]), numbers(3), tmp_path / "other")
     for code in (None, "int8"):
         for name, damage in DAMAGES.items():
             place = tmp_path / "index"
-            index.build(Made(EDGE), numbers(4), place, coded=coded(code, EDGE))
+            index.build(StubEmbedder(EDGE), numbers(4), place, coded=coded(code, EDGE))
             damage(place, tmp_path / "other")
             if (code, name) != ("int8", "emptied vectors"):  # it has none
-                with refused("anew", *([place / "vectors.npy"] if name == "emptied vectors" else [])):
+                named_files = [place / "vectors.npy"] if name == "emptied vectors" else []
+                with refused("anew", *named_files):
                     Index(place).search(EDGE[:1], 2)
             shutil.rmtree(place)
 
@@ -265,20 +275,20 @@ def test_a_damaged_index_is_one_line(tmp_path):
 def test_folders_files_and_tables_are_listed_once_in_order(images, tmp_path):
     table = tmp_path / "list.csv"
     table.write_text("label,path\nx,images/3.jpg\ny,images/missing.jpg\nx,images/0.jpg\n")
-    found = [
+    listed = [
         Path(path).relative_to(tmp_path).as_posix()
         for path in sources.listed([str(table), str(images), str(images / "1.jpg")])
     ]
     names = ["3.jpg", "missing.jpg", "0.jpg", "1.jpg", "2.jpg", "4.jpg", "bad.jpg", "below/deep.png"]
-    assert found == [f"images/{name}" for name in names]
+    assert listed == [f"images/{name}" for name in names]
     table.write_text("name,label\na,b\n")
     (tmp_path / "empty").mkdir()
-    for wrong, told in (
+    for wrong, message in (
         (table, "no column path"),
         (tmp_path / "none.jpg", "no such file"),
         (tmp_path / "empty", "no image"),
     ):
-        with refused(told):
+        with refused(message):
             sources.listed([str(wrong)])
 
 
@@ -289,11 +299,11 @@ def test_files_that_are_not_read_are_counted_and_dark_images_told(images, tmp_pa
     (images / "loop").symlink_to(images)
     paths, notes = sources.listed_with_notes([str(images)])
     assert len(paths) == 8
-    told = "\n".join(notes)
+    text = "\n".join(notes)
     counts = "2 .heic, 1 without an ending, 1 .txt"
-    assert f"note: 4 files are not read, as their endings are none of images: {counts}" in told
+    assert f"note: 4 files are not read, as their endings are none of images: {counts}" in text
     dark = f"the highest value in 1 of them is 4,095 of 65,535, in {images / 'dark.png'}"
-    assert f"note: 16-bit images are decoded almost black: {dark}" in told
+    assert f"note: 16-bit images are decoded almost black: {dark}" in text
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/1.heic").write_bytes(b"x")
     with refused("no image, of which.*; 1 files are not read"):
@@ -302,48 +312,58 @@ def test_files_that_are_not_read_are_counted_and_dark_images_told(images, tmp_pa
 
 def test_the_commands_from_images_to_answers(run, images, tmp_path, capsys):
     out = str(tmp_path / "index")
-    about = retrieval.main(["index", str(run), str(images), "--out", out])
-    told = capsys.readouterr()
-    assert about["images"] == 6 and list(about["left_out"]) == [str(images / "bad.jpg")]
-    assert "6 images, 8 dimensions, index exact" in told.out and "bad.jpg" in told.err and "left_out.csv" in told.err
+    content = retrieval.main(["index", str(run), str(images), "--out", out])
+    output = capsys.readouterr()
+    assert content["images"] == 6 and list(content["left_out"]) == [str(images / "bad.jpg")]
+    assert (
+        "6 images, 8 dimensions, index exact" in output.out and "bad.jpg" in output.err and "left_out.csv" in output.err
+    )
     assert [row["path"] for row in read_csv(Path(out) / "left_out.csv")] == [str(images / "bad.jpg")]
     paths = [str(images / name) for name in ("0.jpg", "1.jpg", "2.jpg", "3.jpg", "4.jpg", "below/deep.png")]
     vectors = Embedder(run)(paths)
     assert sorted(Index(out).paths) == sorted(paths)
     expected = by_hand(vectors, vectors[2], 4)
     for ending in (".html", ".json", ".csv"):
-        found = retrieval.main(["query", out, paths[2], "-k", "4", "--out", str(tmp_path / f"found{ending}")])
-        assert [(one.rank, one.path) for one in found] == [(rank, paths[i]) for rank, (_, i) in enumerate(expected, 1)]
-        np.testing.assert_allclose([one.distance for one in found], [d for d, _ in expected], atol=1e-5)
-    told = capsys.readouterr()
-    first = told.out.splitlines()[-4].split()
+        neighbours = retrieval.main(["query", out, paths[2], "-k", "4", "--out", str(tmp_path / f"found{ending}")])
+        assert [(neighbour.rank, neighbour.path) for neighbour in neighbours] == [
+            (rank, paths[i]) for rank, (_, i) in enumerate(expected, 1)
+        ]
+        np.testing.assert_allclose(
+            [neighbour.distance for neighbour in neighbours], [d for d, _ in expected], atol=1e-5
+        )
+    output = capsys.readouterr()
+    first = output.out.splitlines()[-4].split()
     assert (
         first == ["1", first[1], paths[2]]
         and float(first[1]) < 1e-5
-        and "1 of the queries are in the index" in told.err
+        and "1 of the queries are in the index" in output.err
     )
-    ranks = [(one.rank, one.path) for one in found]
-    assert [(one["rank"], one["path"]) for one in json.loads((tmp_path / "found.json").read_text())] == ranks
+    ranks = [(neighbour.rank, neighbour.path) for neighbour in neighbours]
+    assert [
+        (neighbour["rank"], neighbour["path"]) for neighbour in json.loads((tmp_path / "found.json").read_text())
+    ] == ranks
     assert [(int(row["rank"]), row["path"]) for row in read_csv(tmp_path / "found.csv")] == ranks
     page = (tmp_path / "found.html").read_text()
     assert page.count("data:image/jpeg;base64,") == 5 and "http://" not in page and "https://" not in page
-    found = retrieval.main(["query", out, paths[2], "-k", "3", "--exclude_self"])
-    assert [(one.rank, one.path) for one in found] == [(rank, paths[i]) for rank, (_, i) in enumerate(expected[1:], 1)]
-    told = capsys.readouterr()
-    assert len(told.out.splitlines()) == 3, "answers alone, which other programs read"
-    (line,) = told.err.splitlines()
+    neighbours = retrieval.main(["query", out, paths[2], "-k", "3", "--exclude_self"])
+    assert [(neighbour.rank, neighbour.path) for neighbour in neighbours] == [
+        (rank, paths[i]) for rank, (_, i) in enumerate(expected[1:], 1)
+    ]
+    output = capsys.readouterr()
+    assert len(output.out.splitlines()) == 3, "answers alone, which other programs read"
+    (line,) = output.err.splitlines()
     assert line.startswith("next: python -m retrieval query ") and line.endswith(" --exclude_self")
     proposed = shlex.split(line)[4:]
     page = tmp_path / proposed[proposed.index("--out") + 1]
     proposed[proposed.index("--out") + 1] = str(page)
-    assert retrieval.main(proposed) == found and page.exists()
+    assert retrieval.main(proposed) == neighbours and page.exists()
     assert capsys.readouterr().err == f"next: python -m webbrowser {page.as_uri()}\n"
-    odd = [found[0]._replace(path=os.fsdecode(b"odd \xff.jpg"))]
+    odd = [neighbours[0]._replace(path=os.fsdecode(b"odd \xff.jpg"))]
     for ending in (".html", ".json", ".csv"):
         answers.write(odd, str(tmp_path / f"odd{ending}"), Embedder(run).preparation)
     assert b"odd \xff.jpg" in (tmp_path / "odd.csv").read_bytes()
-    found = retrieval.main(["query", out, paths[0], paths[1], "-k", "99"])
-    assert len(found) == 12 and f"{paths[1]}:" in capsys.readouterr().out
+    neighbours = retrieval.main(["query", out, paths[0], paths[1], "-k", "99"])
+    assert len(neighbours) == 12 and f"{paths[1]}:" in capsys.readouterr().out
 
 
 def test_images_added_under_another_path_are_told_with_the_way_out(run, images, tmp_path, capsys):
@@ -352,10 +372,10 @@ def test_images_added_under_another_path_are_told_with_the_way_out(run, images, 
     assert "same vector" not in capsys.readouterr().err
     shutil.copytree(images, tmp_path / "moved")
     retrieval.main(["index", str(run), str(tmp_path / "moved"), "--out", out, "--add"])
-    told = capsys.readouterr().err
+    output = capsys.readouterr().err
     pair = f"such as {tmp_path / 'moved/0.jpg'} and {images / '0.jpg'}"
-    assert f"note: 6 of these images have the same vector as another image of the index, {pair}" in told
-    assert "make the index anew without --add" in told
+    assert f"note: 6 of these images have the same vector as another image of the index, {pair}" in output
+    assert "make the index anew without --add" in output
 
 
 def test_a_page_escapes_names_and_says_what_is_gone():
@@ -364,7 +384,7 @@ def test_a_page_escapes_names_and_says_what_is_gone():
             raise UserError("gone")
 
     name = '/x/<script>alert(1)</script>"&.jpg'
-    page = answers.page([answers.Found(name, 1, 0.5, name)], Reader())
+    page = answers.page([answers.Neighbour(name, 1, 0.5, name)], Reader())
     assert (
         "<script" not in page
         and page.count("no longer there") == 2
@@ -413,11 +433,11 @@ def test_mistakes_are_one_line_and_status_2_and_there_is_help(run, images, tmp_p
     place = {"run": run, "images": images, "index": tmp_path / "index", "new": tmp_path / "new"}
     retrieval.main(["index", str(run), str(images), "--out", str(place["index"])])
     capsys.readouterr()
-    for words, told in MISTAKES:
+    for words, message in MISTAKES:
         with pytest.raises(SystemExit) as stop, one_line_errors(retrieval.PROGRAM):
             retrieval.main([word.format(**place) for word in words.split()])
         line = capsys.readouterr().err
-        assert stop.value.code == 2 and line.count("\n") == 1 and told in line, (words, line)
+        assert stop.value.code == 2 and line.count("\n") == 1 and message in line, (words, line)
         assert not place["new"].exists() and not list(tmp_path.glob(".*")), words
     for command in ("index", "query", "export", "explore"):
         with pytest.raises(SystemExit) as stop:
@@ -426,7 +446,7 @@ def test_mistakes_are_one_line_and_status_2_and_there_is_help(run, images, tmp_p
 
 
 def test_a_folder_is_whole_or_as_it_was_and_what_a_kill_leaves_beside_it_is_found_again_or_removed(tmp_path):
-    def there():
+    def names():
         return sorted(path.name for path in tmp_path.iterdir())
 
     out = tmp_path / "index[1]"
@@ -436,7 +456,7 @@ def test_a_folder_is_whole_or_as_it_was_and_what_a_kill_leaves_beside_it_is_foun
         folder.mkdir()
     (before / "one").touch()
     folders.found_again(out)
-    assert (out / "one").exists() and there() == ["index[1]"]
+    assert (out / "one").exists() and names() == ["index[1]"]
     staged.mkdir()
     with folders.replacing_folder(out) as hidden:
         (hidden / "two").touch()
@@ -444,7 +464,7 @@ def test_a_folder_is_whole_or_as_it_was_and_what_a_kill_leaves_beside_it_is_foun
     with pytest.raises(RuntimeError), folders.replacing_folder(out) as hidden:
         (hidden / "three").touch()
         raise RuntimeError
-    assert there() == ["index[1]"] and [path.name for path in out.iterdir()] == ["two"]
+    assert names() == ["index[1]"] and [path.name for path in out.iterdir()] == ["two"]
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write"), folders.replacing_folder(tmp_path / "file" / "in"):
         pass

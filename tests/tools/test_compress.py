@@ -33,20 +33,20 @@ def compressed(*words):
     return command.main(["compress", *map(str, words)])
 
 
-def by_loops(whole, labels, queries, decoded, candidates=None):
+def by_loops(features, labels, queries, decoded, candidates=None):
     """NUMBERS of float queries among decoded vectors, the query left out; candidates: those that are ranked. recall@10:
     of the whole's neighbours.
     """
     hits = []
     averages = []
     recalls = []
-    for q in range(len(whole)):
+    for q in range(len(features)):
         mine = ranked(queries[q], decoded, q)
-        exact = ranked(whole[q], whole, q)
+        exact = ranked(features[q], features, q)
         relevant = sum(labels[i] == labels[q] for i in mine)
-        first = {
-            depth: [i for i in mine if candidates is None or i in candidates(q, depth)] for depth in (1, relevant, 10)
-        }
+        first = {}
+        for depth in (1, relevant, 10):
+            first[depth] = [i for i in mine if candidates is None or i in candidates(q, depth)]
         hits.append(labels[first[1][0]] == labels[q])
         if relevant:
             averages.append(plain_value("map_r", [labels[i] == labels[q] for i in first[relevant]], relevant, None))
@@ -109,23 +109,23 @@ def test_float32_has_the_numbers_of_an_evaluation_roles_sequences_lists_and_maps
     np.savez(files / "lists.npz", **arrays, **lists)
     for name in ("features", "labels"):
         np.save(files / f"{name}.npy", arrays[name])
-    for given in (
+    for source in (
         [files / "roles.npz"],
         [files / "lists.npz"],
         [files / "features.npy", "--labels", files / "labels.npy"],
     ):
-        expected = command.main([*map(str, given), "--evaluation_metrics", "e_recall@1", "map_r"])
-        (row,) = compressed(*given, "--codes", "float32")
+        expected = command.main([*map(str, source), "--evaluation_metrics", "e_recall@1", "map_r"])
+        (row,) = compressed(*source, "--codes", "float32")
         assert {key: row[key] for key in expected} == pytest.approx(expected, abs=1e-12) and row["recall@10"] == 1
 
 
 def test_the_folder_holds_the_table_and_what_it_was_measured_with(files, capsys):
-    given = [
+    words = [
         files / "features.npz",
         *"--codes int8 binary --prefixes 4 --calibration".split(),
         files / "training.npz",
     ]
-    rows = compressed(*given, "--threads", "1", "--out", files / "out")
+    rows = compressed(*words, "--threads", "1", "--out", files / "out")
     written = json.loads((files / "out" / "compression.json").read_text())
     assert written["rows"] == rows and [(row["code"], row["dimensions"]) for row in rows] == [
         ("int8", 4),
@@ -159,15 +159,19 @@ def test_codes_that_cannot_be_learned_are_skipped_with_a_note(files, capsys):
     """50 vectors are too few for pq, 12 dimensions are no multiple of 64, and without a calibration nothing learns."""
     rows = compressed(files / "features.npz", "--calibration", files / "training.npz", "--out", files / "out")
     assert [row["code"] for row in rows] == ["float32", "float16", "int8", "binary"]
-    said = capsys.readouterr().out
-    assert "note  skipped, 12 dimensions: pq64: 64 does not divide the 12 dimensions" in said and "opq64: 64" in said
+    output = capsys.readouterr().out
+    assert (
+        "note  skipped, 12 dimensions: pq64: 64 does not divide the 12 dimensions" in output and "opq64: 64" in output
+    )
     assert len(json.loads((files / "out" / "compression.json").read_text())["skipped"]) == 2
     rows = compressed(
         files / "features.npz", "--codes", "pq4", "float32", "--prefixes", "6", "--calibration", files / "training.npz"
     )
     assert [(row["code"], row["dimensions"]) for row in rows] == [("float32", 6), ("float32", 12)]
-    said = capsys.readouterr().out
-    assert "12 dimensions: pq4 needs at least 9,984" in said and "6 dimensions: pq4: 4 does not divide the 6" in said
+    output = capsys.readouterr().out
+    assert (
+        "12 dimensions: pq4 needs at least 9,984" in output and "6 dimensions: pq4: 4 does not divide the 6" in output
+    )
     assert [row["code"] for row in compressed(files / "features.npz")] == ["float32", "float16", "binary"]
     assert (
         "skipped, 12 dimensions: --codes int8 learns from training embeddings: name their file by --calibration"
@@ -178,7 +182,7 @@ def test_codes_that_cannot_be_learned_are_skipped_with_a_note(files, capsys):
 def test_mistakes_end_in_one_line(files):
     np.savez(files / "other.npz", features=np.eye(4, 3))
     np.savez(files / "nan.npz", features=np.full((4, 12), np.nan))
-    for given, message in (
+    for words, message in (
         ("--codes pq5 --calibration training.npz", r"pq5: 5 does not divide the 12 dimensions"),
         ("--codes pq4 --calibration training.npz", r"pq4 needs at least 9,984 .* there are 50"),
         ("--codes int8", r"--codes int8 learns from training embeddings: name their file by --calibration"),
@@ -192,4 +196,5 @@ def test_mistakes_end_in_one_line(files):
         ("--codes float32 --out training.npz", r"training.npz: a file, expected a folder"),
     ):
         with refused(message):
-            compressed(files / "features.npz", *(files / one if one.endswith(".npz") else one for one in given.split()))
+            arguments = [files / word if word.endswith(".npz") else word for word in words.split()]
+            compressed(files / "features.npz", *arguments)

@@ -43,8 +43,8 @@ def shared(tmp_path_factory):
     return root
 
 
-def flags(root, out, *more):
-    return ["--dataset", "folder", "--dataset_folder_path", str(root), "--save_path", str(out), *SIZES, *more]
+def flags(root, out, *words):
+    return ["--dataset", "folder", "--dataset_folder_path", str(root), "--save_path", str(out), *SIZES, *words]
 
 
 def cells(table, row):
@@ -60,9 +60,9 @@ def knn_by_loops(queries, labels, reference, reference_labels, k, exclude=None):
     right = 0
     for row, (query, label) in enumerate(zip(queries, labels, strict=True)):
         cosines = []
-        for place, other in enumerate(reference):
+        for place, candidate in enumerate(reference):
             if exclude is None or exclude[row] != place:
-                cosines.append((-(query @ other) / (np.linalg.norm(query) * np.linalg.norm(other)), place))
+                cosines.append((-(query @ candidate) / (np.linalg.norm(query) * np.linalg.norm(candidate)), place))
         votes = dict.fromkeys(range(max(reference_labels) + 1), 0.0)
         for cosine, place in sorted(cosines)[:k]:
             votes[reference_labels[place]] += math.exp(-cosine / 0.07)
@@ -74,22 +74,25 @@ def test_votes_are_those_of_dino_and_of_loops():
     sims = np.array([[0.9, 0.8, 0.79]])
     classes = np.array([[0, 1, 1]])
     for k, share in ((3, 0.690894), (2, 0.806679)):
-        found = knn.votes(sims[:, :k], classes[:, :k], 2)[0]
-        assert found[0] / found.sum() == pytest.approx(share, abs=5e-7)
+        votes = knn.votes(sims[:, :k], classes[:, :k], 2)[0]
+        assert votes[0] / votes.sum() == pytest.approx(share, abs=5e-7)
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((4, 6))
     reference_labels = np.arange(40) % 4
     labels = np.arange(23) % 4
-    reference, queries = (centres[of] + 1.5 * rng.standard_normal((len(of), 6)) for of in (reference_labels, labels))
+    reference, queries = (
+        centres[class_of_row] + 1.5 * rng.standard_normal((len(class_of_row), 6))
+        for class_of_row in (reference_labels, labels)
+    )
     queries[3] = reference[5]
     counts = (1, 3, 10, 39, 500)  # 500: fewer references than k
-    found = knn.accuracies(metrics.EmbeddingSpace(queries, labels, reference, reference_labels), counts)
+    accuracies = knn.accuracies(metrics.EmbeddingSpace(queries, labels, reference, reference_labels), counts)
     assert (
-        found == {k: knn_by_loops(queries, labels, reference, reference_labels, k) for k in counts}
-        and len({*found.values()}) > 1
+        accuracies == {k: knn_by_loops(queries, labels, reference, reference_labels, k) for k in counts}
+        and len({*accuracies.values()}) > 1
     )
-    alone = knn.accuracies(metrics.EmbeddingSpace(reference, reference_labels), (1, 5))
-    assert alone == {
+    self_accuracies = knn.accuracies(metrics.EmbeddingSpace(reference, reference_labels), (1, 5))
+    assert self_accuracies == {
         k: knn_by_loops(reference, reference_labels, reference, reference_labels, k, np.arange(40)) for k in (1, 5)
     }
     one_class = metrics.EmbeddingSpace(queries, np.zeros(23, int), reference, np.zeros(40, int))
@@ -101,18 +104,18 @@ def features_by_hand(opt):
     seed_everything(opt.seed)
     network = architectures.select("conv4", opt).eval()
     splits = datasets.select(opt.dataset, opt, **datasets.shape_for(network))
-    found = {}
+    features = {}
     for split in ("evaluation", "testing"):
         with torch.no_grad():
             rows = [network(image[None])[1]["pooled"][0].double().numpy() for _, image, _ in splits[split]]
-        found[split] = np.array(rows), np.array([label for label, _, _ in splits[split]])
-    return found
+        features[split] = np.array(rows), np.array([label for label, _, _ in splits[split]])
+    return features
 
 
 def assert_row(row, model, rows, labels, train, train_labels):
     """A table's row is of this model, and its numbers those of these rows by loops."""
-    found = plain(["e_recall@1", "map_r"], unit(rows), labels)
-    expected = {**{name: found[name] for name in ("e_recall@1", "map_r")}}
+    values = plain(["e_recall@1", "map_r"], unit(rows), labels)
+    expected = {**{name: values[name] for name in ("e_recall@1", "map_r")}}
     expected |= {f"k-NN@{k}": knn_by_loops(rows, labels, train, train_labels, k) for k in (10, 200)}
     assert (row["model"], row["width"]) == (model, str(rows.shape[1]))
     assert {name: float(row[f"{name} in %"]) for name in expected} == pytest.approx(
@@ -121,39 +124,40 @@ def assert_row(row, model, rows, labels, train, train_labels):
 
 
 def test_the_table_by_hand(shared, tmp_path, capsys):
-    asked = flags(shared, tmp_path, "--evaluation_metrics", "e_recall@1", "map_r")
+    words = flags(shared, tmp_path, "--evaluation_metrics", "e_recall@1", "map_r")
     table = models.main(
-        ["--archs", CONV, "conv4 --not_pretrained --crop_size 18", "--ensembles", "--whitened", "3", *asked]
+        ["--archs", CONV, "conv4 --not_pretrained --crop_size 18", "--ensembles", "--whitened", "3", *words]
     )
-    said = capsys.readouterr().out
-    assert "Frozen networks on folder" in said and "|" not in said.replace(" | ", ""), (
+    output = capsys.readouterr().out
+    assert "Frozen networks on folder" in output and "|" not in output.replace(" | ", ""), (
         "aligned columns; Markdown goes to the file"
     )
-    head, rule, *lines = said.partition("\n\n")[2].splitlines()[:7]
+    head, rule, *lines = output.partition("\n\n")[2].splitlines()[:7]
     starts = [
         place for place, character in enumerate(rule) if character == "-" and rule[place - 1 : place] in ("", " ")
     ]
     assert len(starts) == len(table.head) and all(
         line[start - 1] == " " for line in (head, *lines) for start in starts[1:]
     )
-    assert "Part test: 15 images of 5 classes (--split_scheme half)." in said
+    assert "Part test: 15 images of 5 classes (--split_scheme half)." in output
     assert {path.suffix for path in (tmp_path / "folder").glob("models_folder.*")} == {".md", ".tex", ".csv", ".json"}
     assert (tmp_path / "folder" / "models_folder.md").read_text().startswith("## Frozen networks on folder")
-    next_command = said.splitlines()[-1]
+    next_command = output.splitlines()[-1]
     assert next_command.startswith(f"next: python main.py --dataset folder --dataset_folder_path {shared}")
     assert re.search(r" --arch conv4\w*_normalize\b", next_command)
     opts = [
         parameters.read(
             [
-                *asked,
+                *words,
                 *"--not_pretrained --no_train_metrics --evaluate_only --arch conv4 --crop_size".split(),
                 size,
             ]
         )
         for size in ("16", "18")
     ]
-    found = [features_by_hand(opt) for opt in opts]
-    (train, train_labels), (test, labels) = found[0]["evaluation"], found[0]["testing"]
+    features = [features_by_hand(opt) for opt in opts]
+    train, train_labels = features[0]["evaluation"]
+    test, labels = features[0]["testing"]
     test = unit(test)
     train = unit(train)
     rows = [cells(table, row) for row in range(5)]
@@ -164,13 +168,16 @@ def test_the_table_by_hand(shared, tmp_path, capsys):
     )
     assert_row(rows[0], CONV, test, labels, train, train_labels)
     by = whitening.pca(train.astype(np.float32), 3)
-    whitened = [unit(by(of.astype(np.float32)).astype(np.float64)) for of in (test, train)]
+    whitened = [
+        unit(by(features_of_split.astype(np.float32)).astype(np.float64)) for features_of_split in (test, train)
+    ]
     assert_row(rows[1], f"{CONV}, whitened to 3", whitened[0], labels, whitened[1], train_labels)
-    both = [
-        np.concatenate([of, unit(found[1][split][0])], 1) for of, split in ((test, "testing"), (train, "evaluation"))
+    joined = [
+        np.concatenate([features_of_split, unit(features[1][split][0])], 1)
+        for features_of_split, split in ((test, "testing"), (train, "evaluation"))
     ]
     assert " + " in rows[4]["model"] and rows[4]["input"] == "16 x 16, 18 x 18"
-    assert_row(rows[4], rows[4]["model"], both[0], labels, both[1], train_labels)
+    assert_row(rows[4], rows[4]["model"], joined[0], labels, joined[1], train_labels)
     marks = [line[table.head.index("map_r in %")].mark for line in table.rows]
     assert marks[int(np.argmax([float(row["map_r in %"]) for row in rows]))] == "best" and len(table.rows) == 5
 
@@ -199,28 +206,27 @@ def adapter_by_hand(train, labels, opt, hidden):
         loss = -(logits[torch.arange(len(x)), targets] - logits.exp().sum(1).log()).mean()
         for place, (weight, gradient) in enumerate(zip(weights, torch.autograd.grad(loss, weights), strict=True)):
             gradient = gradient + 1e-6 * weight.detach()
-            first, second = moments[place] = (
-                0.9 * moments[place][0] + 0.1 * gradient,
-                0.999 * moments[place][1] + 0.001 * gradient**2,
-            )
+            first = 0.9 * moments[place][0] + 0.1 * gradient
+            second = 0.999 * moments[place][1] + 0.001 * gradient**2
+            moments[place] = first, second
             weight.data -= 1e-3 * (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
     return lambda rows: embed(torch.from_numpy(rows)).detach().numpy()
 
 
 def test_adapters_and_components_by_hand(shared, tmp_path):
-    asked = flags(
+    words = flags(
         shared,
         tmp_path,
         *"--evaluation_metrics e_recall@1 map_r --bs 20 --n_epochs 7 --embed_dim 6".split(),
     )
-    table = models.main(["--archs", CONV, "--adapters", "linear", "mlp", "--pca", "3", *asked])
-    opt = parameters.read([*asked, "--not_pretrained", "--no_train_metrics", "--evaluate_only", "--arch", "conv4"])
+    table = models.main(["--archs", CONV, "--adapters", "linear", "mlp", "--pca", "3", *words])
+    opt = parameters.read([*words, "--not_pretrained", "--no_train_metrics", "--evaluate_only", "--arch", "conv4"])
     (train, train_labels), (test, labels) = (features_by_hand(opt)[split] for split in ("evaluation", "testing"))
     test = unit(test)
     train = unit(train)
     centred = train - train.mean(0)
     directions = np.linalg.svd(centred, full_matrices=False)[2][:3]
-    recipe = models.training_options(asked, opt)
+    recipe = models.training_options(words, opt)
     assert (recipe.loss, recipe.loss_cosface_scale, recipe.lr, recipe.decay, recipe.arch) == (
         "cosface",
         16,
@@ -231,12 +237,12 @@ def test_adapters_and_components_by_hand(shared, tmp_path):
     width = train.shape[1]
     by = [adapter_by_hand(train, train_labels, recipe, hidden) for hidden in ([], [width])]
     sizes = [6 * width + 6, width * width + width + 6 * width + 6]
-    made = [
+    projections = [
         ("PCA to 3", lambda rows: (rows - train.mean(0)) @ directions.T),
         ("linear adapter", by[0]),
         ("mlp adapter", by[1]),
     ]
-    for place, (name, project) in enumerate(made, 1):
+    for place, (name, project) in enumerate(projections, 1):
         assert_row(
             cells(table, place), f"{CONV}, {name}", unit(project(test)), labels, unit(project(train)), train_labels
         )
@@ -254,8 +260,8 @@ def test_an_adapter_takes_any_flags_of_training(shared, tmp_path):
     """Prefixes, a miner, a sampler of classes; the backbone is not built again, and other networks' data stay
     images.
     """
-    more = "--loss margin --batch_mining semihard --data_sampler class_random --bs 8 --samples_per_class 2".split()
-    more += "--dump_embeddings --embed_dim 4 --matryoshka 2 4 --n_epochs 1 --evaluation_metrics map_r".split()
+    words = "--loss margin --batch_mining semihard --data_sampler class_random --bs 8 --samples_per_class 2".split()
+    words += "--dump_embeddings --embed_dim 4 --matryoshka 2 4 --n_epochs 1 --evaluation_metrics map_r".split()
     table = models.main(
         [
             "--archs",
@@ -263,7 +269,7 @@ def test_an_adapter_takes_any_flags_of_training(shared, tmp_path):
             "conv4 --not_pretrained --crop_size 18",
             "--adapters",
             "linear",
-            *flags(shared, tmp_path, *more),
+            *flags(shared, tmp_path, *words),
         ]
     )
     assert table.head[7:9] == ["map_r in %", "map_r@d2 in %"] and [cells(table, row)["width"] for row in (1, 3)] == [
@@ -284,7 +290,7 @@ def test_an_adapter_takes_any_flags_of_training(shared, tmp_path):
 def test_what_cannot_learn_is_told_in_a_line(shared, tmp_path):
     table = models.main(["--archs", CONV, "--pca", "999", "--whitened", "999", *flags(shared, tmp_path)])
     assert len(table.rows) == 1 and [line.partition(":")[2][:40] for line in table.notes[-2:]] == [
-        f" {CONV}, {what} to 999: whiten"[:40] for what in ("PCA", "whitened")
+        f" {CONV}, {label} to 999: whiten"[:40] for label in ("PCA", "whitened")
     ]
     with refused("not measured before it is trained"):
         models.main(["--archs", CONV, "--adapters", "linear", *flags(shared, tmp_path, "--scheduler", "plateau")])
@@ -309,8 +315,8 @@ def test_classes_apart_have_no_knn(folder_data, tmp_path):
 
 def test_a_killed_extraction_is_finished(shared, tmp_path, monkeypatch):
     monkeypatch.setattr(feature_store, "ROWS", 5)
-    asked = ["--archs", CONV, *flags(shared, tmp_path)]
-    first = models.main(asked)
+    words = ["--archs", CONV, *flags(shared, tmp_path)]
+    first = models.main(words)
     files = shards(tmp_path)
     assert len(files) == 4 + 3, "20 and 15 images"
     before = {file: np.load(file)["features"] for file in files}
@@ -321,7 +327,7 @@ def test_a_killed_extraction_is_finished(shared, tmp_path, monkeypatch):
     files[5].write_bytes(b"")
     np.savez(files[2], features=before[files[2]][:3], seconds=1.0, device="cpu")
     times = {file: file.stat().st_mtime_ns for file in (files[0], files[4], files[6])}
-    second = models.main(asked)
+    second = models.main(words)
     assert shards(tmp_path) == files and all(
         np.array_equal(np.load(file)["features"], rows) for file, rows in before.items()
     )
@@ -331,23 +337,23 @@ def test_a_killed_extraction_is_finished(shared, tmp_path, monkeypatch):
 
 def test_a_part_that_another_process_writes_meanwhile_is_passed_over(shared, tmp_path, monkeypatch):
     monkeypatch.setattr(feature_store, "ROWS", 5)
-    asked = ["--archs", CONV, *flags(shared, tmp_path)]
-    models.main(asked)
+    words = ["--archs", CONV, *flags(shared, tmp_path)]
+    models.main(words)
     before = {file: np.load(file)["features"] for file in shards(tmp_path)}
     embed = evaluation.embed
     for file in before:
         file.unlink()
 
-    def beside_another(network, batches, *rest):
-        made = embed(network, batches, *rest)
+    def beside_another(network, batches, *settings):
+        embedded = embed(network, batches, *settings)
         if batches.dataset.start == 0:  # the other one is a part ahead
             for file, rows in before.items():
                 if file.name.startswith("000000005"):
                     np.savez(file, features=rows, seconds=1.0, device="cpu")
-        return made
+        return embedded
 
     monkeypatch.setattr(evaluation, "embed", beside_another)
-    models.main(asked)
+    models.main(words)
     assert all(np.array_equal(np.load(file)["features"], rows) for file, rows in before.items())
 
 
@@ -355,36 +361,36 @@ def test_keys_change_with_what_decides_features_and_a_second_table_needs_no_netw
     network = architectures.select("conv4", parameters.read(["--arch", "conv4", "--not_pretrained"]))
     arch = f"conv4 --weights {tmp_path / 'weights.pth'}"
 
-    def made(*more, arch=CONV):
+    def count_new_folders(*words, arch=CONV):
         before = {file.parent for file in shards(tmp_path)}
-        tables.append(models.main(["--archs", arch, *flags(shared, tmp_path, *more)]))
+        tables.append(models.main(["--archs", arch, *flags(shared, tmp_path, *words)]))
         return len({file.parent for file in shards(tmp_path)} - before)
 
     tables = []
-    assert made() == 2 and made("--eval_bs", "3") == 0
-    for more in (
+    assert count_new_folders() == 2 and count_new_folders("--eval_bs", "3") == 0
+    for words in (
         ["--seed", "5"],
         ["--resize_size", "20"],
         ["--crop_size", "17"],
         ["--precision", "bfloat16"],
         ["--feature_type", "float16"],
     ):
-        assert made(*more) == 2, more
+        assert count_new_folders(*words) == 2, words
     for _ in range(2):  # another file under the same name
         with torch.no_grad():
             next(network.backbone.parameters()).mul_(2)
         torch.save(network.backbone.state_dict(), tmp_path / "weights.pth")
-        assert made(arch=arch) == 2 and tables[-1].remarks[-1] == [models.WEB]
+        assert count_new_folders(arch=arch) == 2 and tables[-1].remarks[-1] == [models.WEB]
     with monkeypatch.context() as patch:
         patch.setattr(architectures, "select", None)
-        assert made("--evaluation_metrics", "nmi", "e_recall@1", arch=arch) == 0
-    first, again = tables[-2:]
-    assert again.name == first.name and set(again.head) == {*first.head, "nmi"}, "the row has joined its table"
-    assert [cells(again, row)["e_recall@1 in %"] for row in range(len(again.rows))] == [
+        assert count_new_folders("--evaluation_metrics", "nmi", "e_recall@1", arch=arch) == 0
+    first, joined = tables[-2:]
+    assert joined.name == first.name and set(joined.head) == {*first.head, "nmi"}, "the row has joined its table"
+    assert [cells(joined, row)["e_recall@1 in %"] for row in range(len(joined.rows))] == [
         cells(first, row)["e_recall@1 in %"] for row in range(len(first.rows))
     ]
     write_image(next((shared / "test" / "class_0").iterdir()), (99, 99))
-    assert made() == 2, "a changed image: the fingerprint is of the whole data set"
+    assert count_new_folders() == 2, "a changed image: the fingerprint is of the whole data set"
 
 
 def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
@@ -442,9 +448,8 @@ def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
     replaced(image, bytes(content))
     keys.append(key())
     assert keys[1][0] == keys[0][0], "the network is the same"
-    torch.save(
-        {name: value * 2 if value.is_floating_point() else value for name, value in state.items()}, data / weights.name
-    )
+    doubled = {name: value * 2 if value.is_floating_point() else value for name, value in state.items()}
+    torch.save(doubled, data / weights.name)
     replaced(weights, (data / weights.name).read_bytes())
     keys.append(key())
     assert keys[2][0] != keys[1][0]
@@ -460,11 +465,11 @@ def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
 
 
 def test_no_table_is_overwritten_rows_join_those_that_compare(shared, tmp_path, capsys):
-    asked = flags(shared, tmp_path, "--evaluation_metrics", "map_r")
+    words = flags(shared, tmp_path, "--evaluation_metrics", "map_r")
     folder = tmp_path / "folder"
     folder.mkdir(parents=True)
     (folder / "models_folder.md").write_text("a table of an earlier version")
-    first = models.main(["--archs", CONV, *asked])
+    first = models.main(["--archs", CONV, *words])
     assert (
         first.name == "models_folder_1" and (folder / "models_folder.md").read_text() == "a table of an earlier version"
     )
@@ -472,17 +477,17 @@ def test_no_table_is_overwritten_rows_join_those_that_compare(shared, tmp_path, 
     assert (
         f"--dataset_folder_path {shared}" in next_command and "--arch conv4_normalize --not_pretrained" in next_command
     )
-    second = models.main(["--archs", "conv4 --not_pretrained --crop_size 18", *asked])
+    second = models.main(["--archs", "conv4 --not_pretrained --crop_size 18", *words])
     assert second.name == first.name and [cells(second, row)["input"] for row in (0, 1)] == ["16 x 16", "18 x 18"]
     assert [cell.mean_text for cell in second.rows[0]] == [cell.mean_text for cell in first.rows[0]]
     assert [cells(second, row)["model"] for row in (0, 1)] == [
-        row[0].text for row in models.main(["--archs", CONV, *asked]).rows
+        row[0].text for row in models.main(["--archs", CONV, *words]).rows
     ], "nothing new: the same table"
-    other_weights = models.main(["--archs", CONV, *asked, "--seed", "7"])
-    other_length = models.main(["--archs", CONV, *asked, "--eval_no_normalize"])
+    other_weights = models.main(["--archs", CONV, *words, "--seed", "7"])
+    other_length = models.main(["--archs", CONV, *words, "--eval_no_normalize"])
     assert (other_weights.name, other_length.name) == ("models_folder_2", "models_folder_3")
     write_image(shared / "test" / "class_1" / "more.png", (1, 9))
-    assert models.main(["--archs", CONV, *asked]).name == "models_folder_4", "other images"
+    assert models.main(["--archs", CONV, *words]).name == "models_folder_4", "other images"
     (shared / "test" / "class_1" / "more.png").unlink()
 
 
@@ -492,9 +497,10 @@ def test_a_licence_is_that_of_published_weights_alone(tmp_path):
         (["--weights", str(tmp_path / "weights.pth")], "not stated"),
         ([], "mit"),
     ):
+        weights_name = "random" if "--not_pretrained" in words else "a"
         network = types.SimpleNamespace(
             backbone=torch.nn.Linear(2, 2),
-            weights_name="random" if "--not_pretrained" in words else "a",
+            weights_name=weights_name,
             data_config={"license": "mit"},
             mean=(0,),
             std=(1,),
@@ -512,26 +518,26 @@ def test_types_and_hashes(tmp_path):
     store = feature_store.Store(tmp_path, {"name": "a"}, 7, "float16")
     assert store.read() is None
     store.fill(lambda part: (rows[part], 2.0), "cpu")
-    found, seconds, devices = store.read()
+    stored, seconds, devices = store.read()
     assert (
-        found.dtype == np.float32
-        and np.array_equal(found, rows.astype(np.float16).astype(np.float32))
+        stored.dtype == np.float32
+        and np.array_equal(stored, rows.astype(np.float16).astype(np.float32))
         and (seconds, devices) == (2.0, {"cpu"})
     )
-    for value, said in ((1e5, "take float32"), (np.nan, "NaN or infinity")):
-        with refused(said):
+    for value, message in ((1e5, "take float32"), (np.nan, "NaN or infinity")):
+        with refused(message):
             features = np.full((7, 3), value, np.float32)
-            feature_store.Store(tmp_path, {"name": said}, 7, "float16").fill(
+            feature_store.Store(tmp_path, {"name": message}, 7, "float16").fill(
                 lambda part, features=features: (features, 1.0), "cpu"
             )
     state = {"a": torch.ones(2, 3), "b": torch.tensor(1.0), "c": torch.ones(3, dtype=torch.bfloat16)}
-    other = [
+    changed_states = [
         {**state, "a": torch.ones(3, 2)},
         {**state, "b": torch.tensor(2.0)},
         {**state, "c": torch.ones(3, dtype=torch.float16)},
         {"d": state["a"], "b": state["b"]},
     ]
-    assert len({feature_store.hash_of(one) for one in (state, *other)}) == 5 and feature_store.hash_of(
+    assert len({feature_store.hash_of(content) for content in (state, *changed_states)}) == 5 and feature_store.hash_of(
         dict(reversed(state.items()))
     ) == feature_store.hash_of(state)
 
@@ -550,10 +556,10 @@ def test_weights_that_cannot_be_had_are_one_line(shared, tmp_path, monkeypatch, 
 
 def test_names_and_bad_command_lines(tmp_path):
     (tmp_path / "names").write_text("conv4   # small\n\n# nothing\nconv4 --pool avg\n")
-    _, found = models.read(
+    _, options = models.read(
         ["--archs", "conv4", "--archs_file", str(tmp_path / "names"), "--dataset", "glyphs", "--not_pretrained"]
     )
-    assert list(found) == ["conv4", "conv4 --pool avg"] and [opt.pool for opt in found.values()] == [None, "avg"]
+    assert list(options) == ["conv4", "conv4 --pool avg"] and [opt.pool for opt in options.values()] == [None, "avg"]
     words = [
         "--archs",
         "timm:vit_small_patch16_dinov3.lvd1689m",
@@ -561,7 +567,7 @@ def test_names_and_bad_command_lines(tmp_path):
         "timm:convnext_tiny.dinov3_lvd1689m",
     ]
     assert [opt.pool for opt in models.read(words)[1].values()] == ["token", "avg", None]
-    for words, said in (
+    for words, message in (
         (["--archs", "resnet5O"], "Did you mean 'resnet50'"),
         (["--archs", "timm:vit_smal_patch14_dinov2"], "Did you mean 'timm:vit_small_patch14_dinov2'"),
         ([], "name some by --archs"),
@@ -569,7 +575,7 @@ def test_names_and_bad_command_lines(tmp_path):
         (["--archs", "conv4 --dataset glyphs"], "--dataset is not a flag of one network"),
         (["--archs_file", "/nowhere"], "cannot be read"),
     ):
-        with refused(None, said):
+        with refused(None, message):
             models.read(words)
 
 
@@ -578,8 +584,11 @@ def test_which_pretraining_may_have_seen_the_data(tmp_path):
         "vit_small_patch16_224.dino resnet50.a1_in1k vit_small_patch16_224.augreg_in21k_ft_in1k convnextv2_base.fcmae "
         "vit_base_patch16_224.mae"
     )
-    opened = """vit_small_patch14_dinov2.lvd142m vit_base_patch16_clip_224.laion2b_ft_in1k vit_base_patch16_siglip_224.v2_webli vit_pe_core_base_patch16_224.fb
-        resnext101_32x8d.fb_swsl_ig1b_ft_in1k vit_huge_patch14.something_new tf_efficientnet_b0.ns_jft_in1k"""
+    opened = (
+        "vit_small_patch14_dinov2.lvd142m vit_base_patch16_clip_224.laion2b_ft_in1k "
+        "vit_base_patch16_siglip_224.v2_webli vit_pe_core_base_patch16_224.fb resnext101_32x8d.fb_swsl_ig1b_ft_in1k "
+        "vit_huge_patch14.something_new tf_efficientnet_b0.ns_jft_in1k"
+    )
     opt = parameters.read(["--arch", "conv4", "--dataset", "cub200"])
     for names, remark in ((closed, models.IMAGENET_HOLDS["cub200"]), (opened, models.WEB)):
         for name in names.split():

@@ -50,11 +50,13 @@ PLANTED = {
 def listed(folder, root):
     with open(folder / "pairs.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    return rows, {
-        tuple(Path(row[name]).relative_to(root).as_posix() for name in ("test_image", "image"))
-        for row in rows
-        if row["split"] == "train"
-    }
+    pairs = set()
+    for row in rows:
+        if row["split"] == "train":
+            test_image = Path(row["test_image"]).relative_to(root).as_posix()
+            train_image = Path(row["image"]).relative_to(root).as_posix()
+            pairs.add((test_image, train_image))
+    return rows, pairs
 
 
 def test_planted_copies_are_found_and_left_out_those_of_the_pretraining_too(planted, tmp_path, capsys):
@@ -81,16 +83,17 @@ def test_planted_copies_are_found_and_left_out_those_of_the_pretraining_too(plan
     assert (tmp_path / "out" / "pairs.png").stat().st_size > 5000
     written = json.loads((tmp_path / "out" / "overlap.json").read_text())
     assert written["all"] == content["all"] and written["without"] == content["without"]
-    told = capsys.readouterr().out
-    assert "4 of 21 test images" in told and str(tmp_path / "out" / "pairs.csv") in told
-    assert told.splitlines()[-1] == f"next: python -m webbrowser {(tmp_path / 'out' / 'pairs.png').as_uri()}"
+    output = capsys.readouterr().out
+    assert "4 of 21 test images" in output and str(tmp_path / "out" / "pairs.csv") in output
+    assert output.splitlines()[-1] == f"next: python -m webbrowser {(tmp_path / 'out' / 'pairs.png').as_uri()}"
     flags = overlap.parser().parse_args([str(planted), "--out", str(tmp_path / "none"), "--threshold", ".98"])
-    for pairs, ending in ((1, ""), (0, " --threshold 0.93")):
-        overlap.propose_next(
-            [{"with_near_duplicates": pairs}], flags, ["DATA", "--pictures", "0", *["--threshold", ".98"] * (not pairs)]
-        )
-        words = "DATA" if pairs else "DATA --pictures 0"
-        assert capsys.readouterr().out == f"next: python -m evaluation.overlap {words}{ending}\n"
+    small = ["DATA", "--pictures", "0"]
+    for count, argv, proposed in (
+        (1, small, "DATA"),
+        (0, [*small, "--threshold", ".98"], "DATA --pictures 0 --threshold 0.93"),
+    ):
+        overlap.propose_next([{"with_near_duplicates": count}], flags, argv)
+        assert capsys.readouterr().out == f"next: python -m evaluation.overlap {proposed}\n"
 
 
 def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, capsys):
@@ -111,21 +114,21 @@ def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, capsys):
             ]
         )
     )
-    asked = [str(run.folder), "--kernels", "0", "--pictures", "0", "--evaluation_metrics", "e_recall@1", "map_r", "nmi"]
+    words = [str(run.folder), "--kernels", "0", "--pictures", "0", "--evaluation_metrics", "e_recall@1", "map_r", "nmi"]
     flags = yaml.safe_load((run.folder / "parameters.yaml").read_text())
     (run.folder / "parameters.yaml").write_text(yaml.safe_dump({**flags, "eval_pca": 3, "eval_no_normalize": True}))
     capsys.readouterr()
-    (content,) = overlap.main(asked)
+    (content,) = overlap.main(words)
     assert "--eval_pca 3, --eval_no_normalize of the run: not heeded here" in capsys.readouterr().out
     assert content["not_heeded"] == ["--eval_pca 3", "--eval_no_normalize"]
     assert listed(run.folder / "overlap", planted)[1] == PLANTED and not (run.folder / "overlap" / "pairs.png").exists()
     recorded = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]["test"]
     assert {name: content["all"][name] for name in recorded} == recorded
     with np.load(run.folder / "embeddings_test.npz") as file:
-        kept = np.array(
+        is_distinct = np.array(
             [not path.endswith(("copy.png", "resized.png", "encoded.jpg")) for path in file["paths"].tolist()]
         )
-        expected = metrics.compute(["e_recall@1", "map_r"], file["features"][kept], file["labels"][kept])
+        expected = metrics.compute(["e_recall@1", "map_r"], file["features"][is_distinct], file["labels"][is_distinct])
     assert {name: content["without"][name] for name in expected} == expected
 
 
@@ -148,7 +151,7 @@ def test_a_folder_is_measured_at_unit_length_where_the_network_normalises(plante
     assert [plain, normalised] == pytest.approx(expected, rel=1e-5) and plain != pytest.approx(normalised, rel=0.01)
 
 
-class Made:
+class StubDataset:
     """Test images of these classes."""
 
     def __init__(self, labels):
@@ -161,25 +164,23 @@ def by_loops(features, labels, test, is_query, is_gallery, concerned):
     alone.
     """
 
-    def found(there):
-        gallery = np.flatnonzero(is_gallery & there)
-        asks = np.flatnonzero(is_query & there)
+    def hits_of(is_present):
+        gallery = np.flatnonzero(is_gallery & is_present)
+        asks = np.flatnonzero(is_query & is_present)
         exclude = [gallery.tolist().index(i) if i in gallery else -1 for i in asks]
-        given = (
-            {}
-            if test.sequences is None
-            else {"query_sequences": test.sequences[asks], "reference_sequences": test.sequences[gallery]}
-        )
+        sequences = {}
+        if test.sequences is not None:
+            sequences = {"query_sequences": test.sequences[asks], "reference_sequences": test.sequences[gallery]}
         right = [
             [bool(labels[gallery[j]] == labels[i]) for j in order]
-            for i, (_, order) in zip(asks, orders(features[asks], features[gallery], exclude, **given), strict=True)
+            for i, (_, order) in zip(asks, orders(features[asks], features[gallery], exclude, **sequences), strict=True)
         ]
         return dict(zip(asks.tolist(), right, strict=True))
 
-    whole = found(np.ones(len(labels), bool))
-    left = found(~concerned)
-    asking = {i: float(any(right[:1])) for i, right in left.items() if any(right) or not any(whole[i])}
-    return [any(right[:1]) for right in whole.values()], asking, len(left) - len(asking)
+    all_hits = hits_of(np.ones(len(labels), bool))
+    hits_without = hits_of(~concerned)
+    asking = {i: float(any(right[:1])) for i, right in hits_without.items() if any(right) or not any(all_hits[i])}
+    return [any(right[:1]) for right in all_hits.values()], asking, len(hits_without) - len(asking)
 
 
 @pytest.mark.parametrize("roles", ["none", "fixed", "drawn"])
@@ -190,49 +191,49 @@ def test_queries_search_in_their_gallery_and_classwise_numbers_are_of_both(roles
     concerned = np.arange(24) % 5 == 3
     features = (generator.normal(size=(4, 5))[labels] + generator.normal(size=(24, 5))).astype(np.float32)
     sequences = np.where(generator.random(24) < 0.6, -1, generator.integers(0, 5, 24))
-    galleries = generator.random((3 if roles == "drawn" else 1, 24)) < 0.5
-    galleries[0, :6] = (
-        np.arange(6) == 3
-    )  # the class 0 has a concerned image alone in the gallery: its queries are left alone
-    kinds = (
-        [(~gallery, gallery) for gallery in galleries]
-        if roles == "drawn"
-        else [(generator.random(24) < 0.6, galleries[0])]
-    )
+    n_draws = 3 if roles == "drawn" else 1
+    galleries = generator.random((n_draws, 24)) < 0.5
+    # of class 0 only a concerned image is in the gallery: its queries are left alone
+    galleries[0, :6] = np.arange(6) == 3
+    if roles == "drawn":
+        kinds = [(~gallery, gallery) for gallery in galleries]
+    else:
+        kinds = [(generator.random(24) < 0.6, galleries[0])]
     if roles == "none":
-        labels[[0, 1]], labels[2], concerned[0], kinds = (
-            7,
-            8,
-            True,
-            [(np.ones(24, bool), np.ones(24, bool))],
-        )  # 1 is left alone, 2 always was
-    test = Made(labels.tolist())
+        # image 1 is left alone, 2 always was
+        labels[[0, 1]] = 7
+        labels[2] = 8
+        concerned[0] = True
+        kinds = [(np.ones(24, bool), np.ones(24, bool))]
+    test = StubDataset(labels.tolist())
     test.sequences = None
     if roles != "none":
-        (test.is_query, test.is_gallery), test.sequences, test.role_draws = (
-            kinds[0],
-            sequences,
-            galleries if roles == "drawn" else None,
-        )
-    found, left, alone = overlap.metrics_without(
+        test.is_query, test.is_gallery = kinds[0]
+        test.sequences = sequences
+        test.role_draws = galleries if roles == "drawn" else None
+    scores, scores_without, n_alone = overlap.metrics_without(
         ["e_recall@1", "e_recall@1_group_gap", "nmi", "fnmr@.1"], features, test, concerned
     )
     hits, asking, lone = zip(*[by_loops(features, labels, test, *kind, concerned) for kind in kinds], strict=True)
-    assert found["e_recall@1"] == pytest.approx(np.mean([np.mean(one) for one in hits]))
-    assert left["e_recall@1"] == pytest.approx(np.mean([np.mean(list(one.values())) for one in asking]))
-    gaps = [
-        [np.mean([hit for i, hit in one.items() if labels[i] % 2 == parity]) for parity in (0, 1)] for one in asking
-    ]
-    assert left["e_recall@1_group_gap"] == pytest.approx(np.mean([abs(a - b) for a, b in gaps]))
-    assert alone == lone[0] > 0
+    assert scores["e_recall@1"] == pytest.approx(np.mean([np.mean(values_of_draw) for values_of_draw in hits]))
+    assert scores_without["e_recall@1"] == pytest.approx(
+        np.mean([np.mean(list(values_of_draw.values())) for values_of_draw in asking])
+    )
+    gaps = []
+    for hit_of_query in asking:
+        even = np.mean([hit for i, hit in hit_of_query.items() if labels[i] % 2 == 0])
+        odd = np.mean([hit for i, hit in hit_of_query.items() if labels[i] % 2 == 1])
+        gaps.append(abs(even - odd))
+    assert scores_without["e_recall@1_group_gap"] == pytest.approx(np.mean(gaps))
+    assert n_alone == lone[0] > 0
     pool = kinds[0][0] | kinds[0][1]
-    kept = (
-        pool & ~concerned if roles != "none" else np.isin(np.arange(24), list(asking[0]))
-    )  # without roles the queries are the pool
-    for values, rows in ((found, pool), (left, kept)):
+    # without roles the queries are the pool
+    rows_without = pool & ~concerned if roles != "none" else np.isin(np.arange(24), list(asking[0]))
+    for values, rows in ((scores, pool), (scores_without, rows_without)):
         expected = metrics.compute(["nmi", "fnmr@.1"], features[rows], labels[rows])
         assert {name: values[name] for name in expected} == expected
-    for lost in (galleries.any(0), kinds[0][0]) if roles != "none" else (np.ones(24, bool),):
+    without_queries = [np.ones(24, bool)] if roles == "none" else [galleries.any(0), kinds[0][0]]
+    for lost in without_queries:
         with refused("no query is left"):
             overlap.metrics_without(["e_recall@1"], features, test, lost)
 
@@ -246,26 +247,26 @@ def test_pairs_against_plain_cosines(monkeypatch, blocks):
     train = generator.normal(size=(13, 5)) + 3
     val = generator.normal(size=(6, 5))
     train[4] = test[2]
-    found = overlap.near_duplicates(test, {"train": train, "val": val}, 0.7)
+    duplicates = overlap.near_duplicates(test, {"train": train, "val": val}, 0.7)
     expected = {}
-    for split, other in (("train", train), ("val", val)):
-        cosines = unit(test - train.mean(0)) @ unit(other - train.mean(0)).T
+    for split, reference in (("train", train), ("val", val)):
+        cosines = unit(test - train.mean(0)) @ unit(reference - train.mean(0)).T
         expected |= {(i, j, split): cosine for (i, j), cosine in np.ndenumerate(cosines) if cosine >= 0.7}
-    keys = zip(found.test, found.reference, found.split, strict=True)
-    assert dict(zip(keys, found.similarity, strict=True)) == pytest.approx(expected, abs=1e-5)
-    assert (np.diff(found.similarity) <= 0).all() and (found.test[0], found.reference[0]) == (2, 4)
+    keys = zip(duplicates.test, duplicates.reference, duplicates.split, strict=True)
+    assert dict(zip(keys, duplicates.similarity, strict=True)) == pytest.approx(expected, abs=1e-5)
+    assert (np.diff(duplicates.similarity) <= 0).all() and (duplicates.test[0], duplicates.reference[0]) == (2, 4)
     monkeypatch.setattr(overlap, "MOST_PAIRS", 3)
     with refused("raise it"):
         overlap.near_duplicates(test, {"train": train}, -1)
 
 
 def test_mistakes_are_one_line(planted):
-    for argv, said in (
+    for argv, message in (
         (["/nowhere"], "no such folder"),
         ([], "RUN_OR_DATA"),
         ([planted, "--threshold", "2"], "must be at most 1"),
         ([planted, "--evaluation_metrics", "mapr"], "Did you mean"),
         ([planted, "--pretraining", "/nowhere"], "no such folder"),
     ):
-        with refused(said):
+        with refused(message):
             overlap.main([*map(str, argv), *SMALL])

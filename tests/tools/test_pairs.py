@@ -3,7 +3,6 @@ pairs.
 """
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +18,9 @@ from tools import pair_lists, pairs
 def test_thresholds_come_from_the_other_folds():
     """The first best threshold, not the middle of the plateau."""
     distances = np.array([0.5, 1.5, 0.58, 1.2, 0.6, 1.0, 1.1, 1.6])
-    same = np.array([1, 0, 1, 0] * 2, dtype=bool)
-    found = pairs.verification_accuracy(distances, same, 2)
-    assert (found.mean, found.deviation) == (0.75, 0.25) and found.thresholds.tolist() == [0.61, 0.59]
+    is_same = np.array([1, 0, 1, 0] * 2, dtype=bool)
+    accuracy = pairs.verification_accuracy(distances, is_same, 2)
+    assert (accuracy.mean, accuracy.deviation) == (0.75, 0.25) and accuracy.thresholds.tolist() == [0.61, 0.59]
 
 
 def test_the_rate_is_not_above_the_one_that_was_asked_for():
@@ -35,27 +34,28 @@ def test_the_rate_is_not_above_the_one_that_was_asked_for():
 def test_random_pairs_by_loops(tmp_path):
     features, labels = random_space(n=40, classes=6, seed=0)
     first, second = np.random.default_rng(0).integers(0, 40, (2, 90))
-    same = labels[first] == labels[second]
+    is_same = labels[first] == labels[second]
     distances = np.square(unit(features)[first] - unit(features)[second]).sum(1)
     accuracies = []
     for fold in range(9):
         mine = range(10 * fold, 10 * fold + 10)
-        counts = [sum((distances[i] < t / 100) == same[i] for i in range(90) if i not in mine) for t in range(400)]
+        fitted = [i for i in range(90) if i not in mine]
+        counts = [sum((distances[i] < t / 100) == is_same[i] for i in fitted) for t in range(400)]
         threshold = counts.index(max(counts)) / 100
-        accuracies.append(np.mean([(distances[i] < threshold) == same[i] for i in mine]))
+        accuracies.append(np.mean([(distances[i] < threshold) == is_same[i] for i in mine]))
     tar = 0.0
     for limit in [-1.0, *distances]:
         accepted = distances <= limit
-        if (accepted & ~same).sum() <= 0.1 * (~same).sum():
-            tar = max(tar, (accepted & same).sum() / same.sum())
-    files = save(tmp_path, features={"features": features}, pairs={"first": first, "second": second, "same": same})
-    found = command.main(["pairs", *files, "--folds", "9", "--far", ".1", "--roc", str(tmp_path / "roc.png")])
+        if (accepted & ~is_same).sum() <= 0.1 * (~is_same).sum():
+            tar = max(tar, (accepted & is_same).sum() / is_same.sum())
+    files = save(tmp_path, features={"features": features}, pairs={"first": first, "second": second, "same": is_same})
+    values = command.main(["pairs", *files, "--folds", "9", "--far", ".1", "--roc", str(tmp_path / "roc.png")])
     expected = {
         "verification_accuracy": np.mean(accuracies),
         "verification_accuracy_deviation": np.std(accuracies),
         "tar@0.1": tar,
     }
-    assert found == pytest.approx(expected, abs=1e-12)
+    assert values == pytest.approx(expected, abs=1e-12)
     assert (tmp_path / "roc.png").stat().st_size > 5000
 
 
@@ -76,17 +76,18 @@ def lfw(folder, folds=3, each=2):
 
 
 def test_pairs_of_lfw(tmp_path, capsys):
-    found = command.main(["pairs", *lfw(tmp_path), "--out", str(tmp_path / "out.json")])
-    assert found == {
+    values = command.main(["pairs", *lfw(tmp_path), "--out", str(tmp_path / "out.json")])
+    assert values == {
         "verification_accuracy": 1,
         "verification_accuracy_deviation": 0,
         "tar@0.001": 1,
         "tar@0.01": 1,
         "tar@0.1": 1,
     }
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
-        "12 pairs, 6 of two classes; 3 folds" in said and "tar@0.001: 0.001 of 6 pairs are 0.006 false accepts" in said
+        "12 pairs, 6 of two classes; 3 folds" in output
+        and "tar@0.001: 0.001 of 6 pairs are 0.006 false accepts" in output
     )
     assert (tmp_path / "out.json").exists()
 
@@ -99,9 +100,9 @@ def test_names_with_spaces(tmp_path):
     fields += ["Ann B Lee|2|Bo|1", "Bo|2|Louis 14|1", "Louis 14|1|Ann B Lee|2"]
     for separator in ("\t", " "):
         (tmp_path / "pairs.txt").write_text("\n".join(["3 1", *(line.replace("|", separator) for line in fields)]))
-        found = pair_lists.read(str(tmp_path / "pairs.txt"), np.array(paths))
-        assert found.rows.tolist() == [[0, 1], [5, 4], [2, 3], [1, 2], [3, 4], [4, 1]] and found.folds == 3
-        assert found.is_same.tolist() == [True, True, True, False, False, False]
+        listed = pair_lists.read(str(tmp_path / "pairs.txt"), np.array(paths))
+        assert listed.rows.tolist() == [[0, 1], [5, 4], [2, 3], [1, 2], [3, 4], [4, 1]] and listed.folds == 3
+        assert listed.is_same.tolist() == [True, True, True, False, False, False]
     assert command.main(["pairs", features, str(tmp_path / "pairs.txt")])["verification_accuracy"] == 1
     (tmp_path / "pairs.txt").write_text("1 1\nAnn B Lee 1 x\nBo 1 2\n")
     with refused("pair 1 is 'Ann B Lee 1 x', expected .*with spaces, tabs"):
@@ -123,10 +124,10 @@ def test_lists_of_paths(form, heading, tmp_path):
         listed = [name.replace("x/", "x x/") for name in listed]
         paths = np.char.replace(paths, "x/", "x x/")
     pairs = [(0, 1, 1), (1, 2, 0), (2, 3, "True"), (3, 4, "-1" if " " in form else "false")]
-    lines = [form.format(listed[first], listed[second], same) for first, second, same in pairs]
+    lines = [form.format(listed[first], listed[second], is_same) for first, second, is_same in pairs]
     (tmp_path / "pairs.csv").write_text(heading + "\n".join(lines) + "\n")
-    found = pair_lists.read(str(tmp_path / "pairs.csv"), paths)
-    assert found.rows.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]] and found.is_same.tolist() == [
+    read_pairs = pair_lists.read(str(tmp_path / "pairs.csv"), paths)
+    assert read_pairs.rows.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]] and read_pairs.is_same.tolist() == [
         True,
         False,
         True,
@@ -140,14 +141,14 @@ def test_a_path_that_is_not_there_or_of_several_images_is_named(tmp_path):
     paths = np.array(["/data/a/1.jpg", "/data/b/1.jpg", "/data/b/2.jpg"])
     (tmp_path / "pairs.txt").write_text("a\\1.jpg data\\b\\2.jpg 1\n")
     assert pair_lists.read(str(tmp_path / "pairs.txt"), paths).rows.tolist() == [[0, 2]], "as on Windows"
-    for line, told in (
+    for line, message in (
         ("a/1.jpg b/3.jpg 1", "pair 1 names b/3.jpg, which is not among the paths"),
         ("1.jpg b/2.jpg 1", "pair 1 names 1.jpg, the path of 2 rows: give more of its path"),
         ("other/b/2.jpg a/1.jpg 0", "pair 1 names other/b/2.jpg, which is not among"),
         ("a/1.jpg b/2.jpg 0\na/1.jpg b/2.jpg", "pair 2 is 'a/1.jpg b/2.jpg', expected two paths and 1 or 0"),
     ):
         (tmp_path / "pairs.txt").write_text(line + "\n")
-        with refused(None, told):
+        with refused(None, message):
             pair_lists.read(str(tmp_path / "pairs.txt"), paths)
     with refused("names images, and the features have no paths"):
         pair_lists.read(str(tmp_path / "pairs.txt"), None)
@@ -155,7 +156,7 @@ def test_a_path_that_is_not_there_or_of_several_images_is_named(tmp_path):
 
 def test_what_cannot_be_pairs(tmp_path):
     features, text = lfw(tmp_path)
-    for changed, told in (
+    for changed, message in (
         ({"first": np.array([0, 12])}, "row 12 is outside the features, which have 12"),
         ({"second": np.array([0, -1])}, "row -1 is outside"),
         ({"same": np.array([1, 1])}, "needs pairs of both kinds"),
@@ -174,11 +175,11 @@ def test_what_cannot_be_pairs(tmp_path):
         else:
             arrays = {"first": np.array([0, 1]), "second": np.array([2, 3]), "same": np.array([1, 0]), **changed}
             (path,) = save(tmp_path, wrong={name: array for name, array in arrays.items() if array is not None})
-        with refused(None, told):
+        with refused(None, message):
             command.main(["pairs", features, path])
     np.save(tmp_path / "rows.npy", np.arange(3))
     (tmp_path / "empty.txt").write_text("")
-    (tmp_path / "cut.npz").write_bytes(Path(path).read_bytes()[:20] if path.endswith(".npz") else b"PK\x03\x04cut")
+    (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04cut")
     torch.save(torch.ones(3), tmp_path / "pairs.pt")
     with refused("pairs.pt: a file of torch.save, not an .npz file.*first=first, second=second, same=same"):
         command.main(["pairs", features, str(tmp_path / "pairs.pt")])
