@@ -67,7 +67,7 @@ class Simple:
         while todo:
             rows, width = todo.pop()
             width = min(width, self.space.reference_size)
-            step = max(1, self.limits.kept // 4 // width)
+            step = max(1, self.limits.candidates // 4 // width)
             if len(rows) > step:
                 todo += [(rows[start : start + step], width) for start in range(0, len(rows), step)]
                 continue
@@ -76,7 +76,7 @@ class Simple:
                 todo.append((rows[~done], 4 * width))
             scores, *parts = (part[done] for part in nearest)
             neighbours = Neighbours(rows[done], *parts)
-            is_full_order = any(need.what == "every" for need in needs)
+            is_full_order = any(need.goal == "every" for need in needs)
             self.ties.settle(*neighbours[:3], scores, 2 * noise[done], is_full_order)
             yield neighbours
 
@@ -113,7 +113,7 @@ class Simple:
         hits = (relevant & sure).sum(1)
         done = np.ones(len(rows), dtype=bool)
         for need in needs:
-            enough = {"first": hits > 0, "all": hits >= space.relevant[rows], "every": False}[need.what]
+            enough = {"first": hits > 0, "all": hits >= space.relevant[rows], "every": False}[need.goal]
             done &= (surely >= need.depth[rows]) | enough | (width == space.reference_size)
         return (seen_scores, seen_columns, relevant, counts), noise, done
 

@@ -60,15 +60,15 @@ def loaders(splits: dict, opt, ranks=None) -> dict:
             f"--splits_to_eval {missing[0]}: there is no such data in this run (--use_tv_split cuts validation "
             "from training)"
         )
-    wanted = {*opt.splits_to_eval}
+    embedded_names = {*opt.splits_to_eval}
     if opt.eval_reference_set == from_splits.TRAINING or whitening.needs_training(opt):
-        wanted.add("train")
+        embedded_names.add("train")
     if whitening.needs_training(opt) and of_names["train"] is None:
         raise UserError(
             f"--eval_whiten {opt.eval_whiten}: there are no training images to fit on: fit on other embeddings by "
             f"`{whitening.PROGRAM}`"
         )
-    chosen = {split: dataset for split, dataset in of_names.items() if split in wanted}
+    chosen = {split: dataset for split, dataset in of_names.items() if split in embedded_names}
     checks.check(chosen, opt)
     return {split: evaluation_loader(dataset, opt, ranks) for split, dataset in chosen.items()}
 
@@ -333,11 +333,11 @@ def _draws(task, embedded: dict, split: str, evaltype: str, opt):
     sources = from_splits.sources_of(split, from_splits.scored(embedded, opt), opt)
     draws = {name: galleries.draws(embedded[name].dataset) for name in embedded if name in {split, *sources}}
     for number in range(1, max(map(len, draws.values()))):
-        drawn = dict(embedded)
+        of_draw = dict(embedded)
         for name, datasets_of_draws in draws.items():
             dataset = datasets_of_draws[number % len(datasets_of_draws)]
-            drawn[name] = embedded[name]._replace(dataset=dataset)
-        yield divided(from_splits.tasks(drawn, opt, evaltype)[split])
+            of_draw[name] = embedded[name]._replace(dataset=dataset)
+        yield divided(from_splits.tasks(of_draw, opt, evaltype)[split])
 
 
 def unaffected_metrics(metric_names: list[str], opt) -> list[str]:

@@ -57,12 +57,15 @@ def adapted(kind: str, embedded: dict, opt) -> Adapted:
     began = time.monotonic()
     splits = {}
     runtime = Runtime(opt)
-    for split, one in embedded.items():
-        splits[split] = copy.copy(one.dataset)  # other networks have features of their own of these images
-        splits[split].features = torch.from_numpy(one.features[evaluation.MAIN_EVALTYPE])
+    for split, of_split in embedded.items():
+        splits[split] = copy.copy(of_split.dataset)  # other networks have features of their own of these images
+        splits[split].features = torch.from_numpy(of_split.features[evaluation.MAIN_EVALTYPE])
     training = splits["train"]
     width = splits["train"].features.shape[1]
-    opt = opt.but(embed_hidden=(opt.embed_hidden or [width]) if kind == "mlp" else [])
+    hidden = []
+    if kind == "mlp":
+        hidden = opt.embed_hidden or [width]
+    opt = opt.but(embed_hidden=hidden)
     opt.n_classes = training.n_classes
     seed_everything(opt.seed)
     network = runtime.place(architectures.build_head(width, opt))

@@ -41,8 +41,9 @@ def check(datasets: dict, opt) -> None:
     _check_domains({split: datasets[split] for split in measured}, opt)
     if opt.tester == INSIDE_PARENTS:
         _check_parents(datasets, measured, deepest, opt)
-    _check_groups(datasets, measured, opt, flag if deepest else None)
-    _check_levels(datasets, opt, flag if deepest else None)
+    level_flag = flag if deepest else None
+    _check_groups(datasets, measured, opt, level_flag)
+    _check_levels(datasets, opt, level_flag)
     if opt.eval_reference_set == TRAINING:
         names = _names_of(datasets["train"], opt.label_hierarchy_level, "gallery")
         for split in measured:
@@ -109,10 +110,10 @@ def _check_domains(datasets: dict, opt) -> None:
                 f"--evaluation_metrics {name}: {of_dataset}, and queries of {split} show several classes, whose "
                 "levels are not compared: leave it out"
             )
-        several = f"queries of {split} show several classes"
+        shows_several = f"queries of {split} show several classes"
         rules = [("eval_relevance", None, "its classes define what is relevant")]
         if dataset.further_labels:
-            rules += [("eval_reference_set", SELF, several), ("label_hierarchy_level", 0, several)]
+            rules += [("eval_reference_set", SELF, shows_several), ("label_hierarchy_level", 0, shows_several)]
         for flag, needed, reason in rules:
             value = getattr(opt, flag)
             if value != needed:

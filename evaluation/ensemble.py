@@ -54,8 +54,8 @@ def join(members: list) -> dict:
         members: one `evaluation.Embedded` a fold, of the same images in the same order.
     """
     first = members[0]
-    for other in members[1:]:
-        if getattr(other.dataset, "paths", None) != getattr(first.dataset, "paths", None):
+    for member in members[1:]:
+        if getattr(member.dataset, "paths", None) != getattr(first.dataset, "paths", None):
             raise UserError(
                 "the folds' test images differ: they cannot be joined. Was the data set changed between folds?"
             )

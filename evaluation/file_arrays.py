@@ -39,9 +39,9 @@ def opened(path: str, optional: tuple[str, ...]) -> tuple[dict, list[str]] | np.
             f"--resume_from {path}`"
         )
     refuse_others(path)
-    wanted = {*REQUIRED, *optional}
+    array_names = {*REQUIRED, *optional}
     return read_array_or_arrays(
-        path, lambda name: name in wanted or (LISTS[0] in wanted and protocol_of(name) is not None)
+        path, lambda name: name in array_names or (LISTS[0] in array_names and protocol_of(name) is not None)
     )
 
 

@@ -201,7 +201,8 @@ def roles_in(arrays: dict, size: int) -> Roles:
         return galleries.roles_of(
             SimpleNamespace(is_query=~draws[0], is_gallery=draws[0], role_draws=draws, **attributes), size
         )
-    queries = arrays.get("is_query", None if distractor is None else ~distractor)
+    no_distractor = None if distractor is None else ~distractor
+    queries = arrays.get("is_query", no_distractor)
     return galleries.roles_of(
         SimpleNamespace(is_query=queries, is_gallery=arrays.get("is_gallery"), **attributes), size
     )

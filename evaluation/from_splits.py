@@ -14,7 +14,7 @@ import metrics
 from evaluation import galleries, relevance, whitening
 from evaluation.averages import divided
 from evaluation.galleries import Roles
-from evaluation.task import Embedded, Rows, Task, joined, places_in, taken
+from evaluation.task import Embedded, Rows, Task, joined, places_in, take_rows
 from utilities.errors import NotFinite, UserError
 from utilities.evaltypes import of_type
 from utilities.levels import n_levels
@@ -89,8 +89,8 @@ def tasks(images: dict[str, Embedded], opt, evaltype: str | None = None) -> dict
             gallery = references[key]
             exclude = _places_of(split, sources, queries, gallery, roles)
         pool = None if roles[split].pool is None else rows[split].take(roles[split].pool)
-        further = _further(images[split].dataset, roles[split])
-        of_splits[split] = Task(queries, gallery, exclude, _relevance(roles[split], opt), further, pool)
+        further_labels = _further(images[split].dataset, roles[split])
+        of_splits[split] = Task(queries, gallery, exclude, _relevance(roles[split], opt), further_labels, pool)
     return of_splits
 
 
@@ -150,11 +150,11 @@ def _relevance(roles: Roles, opt) -> dict[str, metrics.Lists] | None:
 def _further(dataset, roles: Roles) -> dict[int, list[int]]:
     """Query, numbered among the queries, -> labels of its further classes."""
     places = places_in(roles.rows("queries"), roles.size)
-    further = {}
+    of_queries = {}
     for row, labels in (getattr(dataset, "further_labels", None) or {}).items():
         if places[row] >= 0:
-            further[int(places[row])] = labels
-    return further
+            of_queries[int(places[row])] = labels
+    return of_queries
 
 
 def scored(splits, opt) -> list[str]:
@@ -192,9 +192,9 @@ def roles(images: dict[str, Embedded], opt) -> dict[str, str]:
         if task.relevance is not None:
             lines[split] = galleries.lists_described(task)
         elif skips or of_all[split].restrict or any(of_all[source].gallery is not None for source in sources):
-            where = "its gallery" if sources == [split] else f"the gallery of {', '.join(sources)}"
+            gallery_name = "its gallery" if sources == [split] else f"the gallery of {', '.join(sources)}"
             draws = max(of_all[name].draws for name in {split, *sources})
-            lines[split] = galleries.described(task, of_all[split], where, skips, draws)
+            lines[split] = galleries.described(task, of_all[split], gallery_name, skips, draws)
     return {split: line for split, line in lines.items() if line}
 
 
@@ -217,7 +217,7 @@ def projected(embedded: dict[str, Embedded], evaltype: str, opt) -> dict[str, np
         _refuse_missing(sources, embedded, opt)
         key = tuple(sources)
         if key not in projections:
-            parts = [taken(features[source], roles[source].gallery) for source in sources]
+            parts = [take_rows(features[source], roles[source].gallery) for source in sources]
             gallery = parts[0] if len(parts) == 1 else np.concatenate(parts)
             if opt.eval_pca is None:
                 projections[key] = whitening.of_flags(opt, training, gallery)
@@ -319,9 +319,9 @@ def _levels(images: dict[str, Embedded], opt) -> dict[str, np.ndarray]:
 
 def grouping(opt) -> str | None:
     """The first of `--evaluation_metrics` that compares super-classes."""
-    return next(filter(metrics.needs_groups, getattr(opt, "evaluation_metrics", ())), None)
+    return next(filter(metrics.needs_groups, opt.evaluation_metrics), None)
 
 
 def comparing_levels(opt) -> str | None:
     """The first of `--evaluation_metrics` that compares levels."""
-    return next(filter(metrics.needs_levels, getattr(opt, "evaluation_metrics", ())), None)
+    return next(filter(metrics.needs_levels, opt.evaluation_metrics), None)

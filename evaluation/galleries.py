@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evaluation.task import Embedded, Task, places_in, taken
+from evaluation.task import Embedded, Task, places_in, take_rows
 from metrics import Lists
 from utilities.errors import UserError
 
@@ -51,7 +51,7 @@ class Roles(NamedTuple):
 
     def rows(self, role: str) -> np.ndarray:
         """The rows of the `queries`, or of the `gallery`."""
-        return taken(np.arange(self.size), getattr(self, role))
+        return take_rows(np.arange(self.size), getattr(self, role))
 
     def relevance(self) -> dict[str, Lists] | None:
         """Protocol -> the lists of the queries, as positions in the gallery; None without lists."""
@@ -117,9 +117,9 @@ def draws(dataset) -> list:
     if role_draws is None:
         return [dataset]
     copies = [copy.copy(dataset) for _ in role_draws]
-    for drawn, gallery in zip(copies, role_draws, strict=True):
-        drawn.is_gallery = gallery
-        drawn.is_query = ~gallery
+    for of_draw, gallery in zip(copies, role_draws, strict=True):
+        of_draw.is_gallery = gallery
+        of_draw.is_query = ~gallery
     return copies
 
 

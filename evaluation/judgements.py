@@ -109,11 +109,11 @@ def by_ground_truth(task: Task, path: str, arrays: dict, gallery: dict) -> Task:
     return with_lists(path, task, lists)
 
 
-def _refuse_unknown(path: str, name: str, places: dict[str, int], where: str) -> None:
+def _refuse_unknown(path: str, name: str, places: dict[str, int], images: str) -> None:
     """Raise UserError for a name of the ground truth that no image has, or several."""
     if places.get(name, -1) < 0:
-        why = "occurs there twice" if name in places else "is not among the paths"
-        raise UserError(f"--ground_truth {path}: {name} {why} of the {where}")
+        problem = "occurs there twice" if name in places else "is not among the paths"
+        raise UserError(f"--ground_truth {path}: {name} {problem} of the {images}")
 
 
 def _by_name(paths: np.ndarray) -> dict[str, int]:

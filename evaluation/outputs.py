@@ -16,7 +16,7 @@ import evaluation
 import metrics
 from engine.random_state import random_states, set_random_states
 from evaluation import from_splits, galleries, queries
-from evaluation.task import Task, taken
+from evaluation.task import Task, take_rows
 from pictures import curves, space
 from pictures.neighbours import Rankings, recoveries
 from pictures.text import TITLE_SIZE, fitted
@@ -108,7 +108,7 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
         path = folder / f"tsne_{name}.png"
         supers = None
         if opt.label_hierarchy_level == 0:
-            supers = taken(queries.super_classes(embedded[name]), tasks[name].classified.ids)
+            supers = take_rows(queries.super_classes(embedded[name]), tasks[name].classified.ids)
         points = space.Points(of_split.features, of_split.labels, class_names[name], supers, ball)
         if space.tsne(path, points, opt.eval_size_of_tsne, opt.seed, f"{title}: t-SNE of {name}"):
             paths.append(path)
@@ -122,14 +122,14 @@ def _draw_queries(folder: Path, embedded: dict, split: str, task: Task, opt, tit
     gallery_images = images
     if task.gallery is not None:
         gallery_images = _subset(ConcatDataset([embedded[source].dataset for source in sources]), task.gallery.ids)
-    where = f"on {split}"
+    scope = f"on {split}"
     if sources != [split]:
-        where += f" in {', '.join(sources)}"
+        scope += f" in {', '.join(sources)}"
     elif task.pool is not None:
-        where += " in its gallery"
+        scope += " in its gallery"
     protocol = next(iter(task.relevance or [""]))
     if protocol:
-        where += f", {protocol}"
+        scope += f", {protocol}"
     ball = metrics.ball(opt)
     picture = functools.partial(
         recoveries,
@@ -140,23 +140,23 @@ def _draw_queries(folder: Path, embedded: dict, split: str, task: Task, opt, tit
     )
     paths = [folder / "sample_recoveries.png"]
     sampled = queries.sample_queries(task.queries.labels, opt.seed)
-    picture(paths[0], rankings=_rankings(task, sampled, ball), title=f"{title}: nearest neighbours {where}")
+    picture(paths[0], rankings=_rankings(task, sampled, ball), title=f"{title}: nearest neighbours {scope}")
     worst, notes = queries.worst_queries(task, opt.seed, ball)
     if len(worst):
         paths.append(folder / "worst_queries.png")
-        picture(paths[-1], rankings=_rankings(task, worst, ball, notes), title=f"{title}: worst queries {where}")
+        picture(paths[-1], rankings=_rankings(task, worst, ball, notes), title=f"{title}: worst queries {scope}")
     if task.pool is not None:
         skips = bool(opt.eval_skip_unmatched) or task.relevance is not None  # metrics leave out queries without lists
         ranks = queries.first_hits(task, skips, ball)
         if len(ranks):
-            paths.append(space.cmc(folder / "cmc.png", ranks, f"{title}, {where}"))
+            paths.append(space.cmc(folder / "cmc.png", ranks, f"{title}, {scope}"))
     return paths
 
 
-def _rankings(task: Task, shown: np.ndarray, ball: Ball | None, notes=()) -> Rankings:
-    """The nearest neighbours of the queries `shown`, for a picture."""
-    neighbours = queries.nearest(task, shown, NEIGHBOURS, ball)
-    return Rankings(shown, neighbours, queries.judged(task, shown, neighbours), notes)
+def _rankings(task: Task, rows: np.ndarray, ball: Ball | None, notes=()) -> Rankings:
+    """The nearest neighbours of the queries `rows`, for a picture."""
+    neighbours = queries.nearest(task, rows, NEIGHBOURS, ball)
+    return Rankings(rows, neighbours, queries.judged(task, rows, neighbours), notes)
 
 
 def _subset(dataset, rows: np.ndarray | None):

@@ -12,7 +12,7 @@ import numpy as np
 
 import metrics
 from evaluation import from_splits
-from evaluation.task import Task, taken
+from evaluation.task import Task, take_rows
 from utilities.files import write_npz
 from utilities.hyperbolic import Ball
 from utilities.levels import n_levels
@@ -64,7 +64,8 @@ def dump(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = N
             queries = tasks[split].queries
             name = file_name(split, evaltype, opt.evaltypes)
             place = instead if instead is not None and (folder / name).exists() else folder
-            facts = {known: taken(values, queries.ids) for known, values in described(embedded[split]).items()}
+            images = described(embedded[split])
+            facts = {field: take_rows(values, queries.ids) for field, values in images.items()}
             facts |= {"flags": flags, "epoch": np.array(epoch)}
             labels = queries.labels if (queries.labels >= 0).any() else None
             values = results(tasks[split], metrics.ball(opt), metrics.reranking(opt))
@@ -117,8 +118,8 @@ def searches(task: Task, queries: np.ndarray, ball: Ball | None = None):
         gallery_parents = task.searched.parents
     for parent in np.unique(parents[queries]):
         places = np.flatnonzero(parents[queries] == parent)
-        kept = np.flatnonzero(gallery_parents == parent)
-        yield places, metrics.space_of(ball, **task.part(queries[places], kept).arguments()), kept
+        gallery_rows = np.flatnonzero(gallery_parents == parent)
+        yield places, metrics.space_of(ball, **task.part(queries[places], gallery_rows).arguments()), gallery_rows
 
 
 def nearest(task: Task, queries: np.ndarray, count: int, ball: Ball | None = None) -> list[np.ndarray]:
@@ -127,10 +128,10 @@ def nearest(task: Task, queries: np.ndarray, count: int, ball: Ball | None = Non
     Without itself and its sequence; junk of lists is among them, see `judged`.
     """
     neighbours = [None] * len(queries)
-    for places, space, kept in searches(task, queries, ball):
+    for places, space, gallery_rows in searches(task, queries, ball):
         unjudged = space.view(type(space), truth=space.truth.unjudged())
         for place, row in zip(places, unjudged.neighbours(count), strict=True):
-            neighbours[place] = kept[row[row >= 0]]
+            neighbours[place] = gallery_rows[row[row >= 0]]
     return neighbours
 
 
@@ -139,9 +140,9 @@ def judged(task: Task, queries: np.ndarray, neighbours: list[np.ndarray]) -> lis
     kinds = []
     if task.lists is None:
         labels = task.searched.labels
-        further = task.further or {}
+        further_labels = task.further_labels or {}
         for query, indices in zip(queries.tolist(), neighbours, strict=True):
-            classes = (task.queries.labels[query], *further.get(query, ()))
+            classes = (task.queries.labels[query], *further_labels.get(query, ()))
             kinds.append(np.where(np.isin(labels[indices], classes), RIGHT, WRONG))
         return kinds
     lists = task.lists.part(queries)

@@ -108,8 +108,10 @@ def _least_others(metric: str) -> int | None:
 def _way_out(split: str, within: bool, opt) -> str:
     """What to change so that the metric can vary on the split, in words."""
     if not within:
-        same = "--use_tv_split --tv_split_by_samples" if not has_folds(vars(opt)) else "--split_scheme closed_set"
-        return f"Take --eval_reference_set compared_to_self, or validate on the classes that train: {same}"
+        split_flags = (
+            "--use_tv_split --tv_split_by_samples" if not has_folds(vars(opt)) else "--split_scheme closed_set"
+        )
+        return f"Take --eval_reference_set compared_to_self, or validate on the classes that train: {split_flags}"
     if split == "test":
         return (
             "Cut validation with two classes of two images by --use_tv_split, or choose another metric by "

@@ -14,17 +14,17 @@ import numpy as np
 import metrics
 
 
-def taken(values, rows: np.ndarray | None):
+def take_rows(values, rows: np.ndarray | None):
     """`values[rows]`; all of them if `rows` is None."""
     return values if rows is None or values is None else values[rows]
 
 
-def places_in(kept: np.ndarray, size: int) -> np.ndarray:
-    """`(size + 1,)`: the position in `kept` of each of `size` rows, -1 for none. The extra last entry, -1, is for
+def places_in(rows: np.ndarray, size: int) -> np.ndarray:
+    """`(size + 1,)`: the position in `rows` of each of `size` rows, -1 for none. The extra last entry, -1, is for
     queries of index -1.
     """
     places = np.full(size + 1, -1)
-    places[kept] = np.arange(len(kept))
+    places[rows] = np.arange(len(rows))
     return places
 
 
@@ -75,14 +75,14 @@ class Rows:
         if rows is None:
             return self
         columns = {
-            field.name: taken(getattr(self, field.name), rows) for field in fields(self) if field.name != "features"
+            field.name: take_rows(getattr(self, field.name), rows) for field in fields(self) if field.name != "features"
         }
         columns["ids"] = self.positions[rows]
         return Rows(self._features_of(rows), **columns)
 
     def _features_of(self, rows: np.ndarray) -> np.ndarray | metrics.Stacked | None:
         if not metrics.is_mapped(self.features):
-            return taken(self.features, rows)
+            return take_rows(self.features, rows)
         chosen = None if len(rows) == len(self) else rows
         return metrics.Stacked((self.features, chosen))
 
@@ -121,7 +121,7 @@ class Task:
     gallery: Rows | None = None
     exclude: np.ndarray | None = None
     relevance: dict[str, metrics.Lists] | None = None
-    further: dict[int, list[int]] | None = None
+    further_labels: dict[int, list[int]] | None = None
     pool: Rows | None = None
     name: str | None = None
 
@@ -187,34 +187,37 @@ class Task:
             searched_classes = searched.labels + n_labels * searched.parents
             relevant, _ = metrics.findable(classes, searched_classes, *hidden)
             ranked, _ = metrics.findable(queries.parents, searched.parents, *hidden)  # those of its super-class
-        if self.further:
+        if self.further_labels:
             sizes = dict(zip(*np.unique(searched.labels, return_counts=True), strict=True))
-            for query, labels in self.further.items():
+            for query, labels in self.further_labels.items():
                 relevant[query] += sum(sizes.get(label, 0) for label in {*labels} - {queries.labels[query]})
         return relevant, ranked
 
-    def part(self, rows: np.ndarray, kept: np.ndarray) -> "Task":
-        """The task of the queries `rows` in the part `kept` of their gallery, both ascending indices; with lists that
-        is all of it.
+    def part(self, rows: np.ndarray, gallery_rows: np.ndarray) -> "Task":
+        """The task of the queries `rows` in the part `gallery_rows` of their gallery, both ascending indices.
+
+        With lists that is all of the gallery.
         """
         searched = self.searched
         gallery = None
         exclude = None
-        if self.gallery is not None or not np.array_equal(rows, kept):
-            gallery = searched if len(kept) == len(searched) else searched.take(kept)  # a large one is not copied
-            exclude = places_in(kept, len(searched))[self.places[rows]]
+        if self.gallery is not None or not np.array_equal(rows, gallery_rows):
+            gallery = (
+                searched if len(gallery_rows) == len(searched) else searched.take(gallery_rows)
+            )  # a large one is not copied
+            exclude = places_in(gallery_rows, len(searched))[self.places[rows]]
         relevance = None
         if self.relevance is not None:
             relevance = {protocol: lists.part(rows) for protocol, lists in self.relevance.items()}
         part = Task(self.queries.take(rows), gallery, exclude, relevance)
-        further = {}
+        further_labels = {}
         for query, row in enumerate(rows.tolist()):
-            if self.further and row in self.further:
-                further[query] = self.further[row]
-        return replace(part, relevance={"": part._lists_with(further)}) if further else part
+            if self.further_labels and row in self.further_labels:
+                further_labels[query] = self.further_labels[row]
+        return replace(part, relevance={"": part._lists_with(further_labels)}) if further_labels else part
 
-    def _lists_with(self, further: dict[int, list[int]]) -> metrics.Lists:
-        """What each query is to find: the images of its own class, and of its `further` classes."""
+    def _lists_with(self, further_labels: dict[int, list[int]]) -> metrics.Lists:
+        """What each query is to find: the images of its own class, and of its `further_labels`."""
         labels = self.searched.labels
         order = np.argsort(labels, kind="stable")
         numbers = range(labels.max() + 2)
@@ -222,7 +225,7 @@ class Task:
         stops = np.searchsorted(labels[order], numbers, "right")
         positives = []
         for query, (place, label) in enumerate(zip(self.places.tolist(), self.queries.labels.tolist(), strict=True)):
-            classes = [number for number in {label, *further.get(query, ())} if number < len(starts)]
+            classes = [number for number in {label, *further_labels.get(query, ())} if number < len(starts)]
             images = np.concatenate([order[starts[number] : stops[number]] for number in classes])
             positives.append(np.sort(images[images != place]))
         return metrics.Lists.of(positives)

@@ -39,7 +39,9 @@ def pca(features: np.ndarray, dims: int | None = None, whitens: bool = True) -> 
     values, vectors = np.linalg.eigh((features - mean).T @ (features - mean) / (2 * len(features)))
     spread = np.sqrt(_spread(values[::-1], dims))[:, None]
     directions = vectors.T[::-1]
-    return Whitening(mean, (directions / spread if whitens else directions)[:dims])
+    if whitens:
+        directions = directions / spread
+    return Whitening(mean, directions[:dims])
 
 
 def learned(features: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dims: int | None = None) -> Whitening:
@@ -94,10 +96,10 @@ def pairs_of_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     has two.
     """
     order = np.argsort(labels, kind="stable")
-    same = labels[order[1:]] == labels[order[:-1]]
-    if not same.any():
+    are_pairs = labels[order[1:]] == labels[order[:-1]]
+    if not are_pairs.any():
         raise UserError("whitening: no class has two images, so there are no pairs to learn from")
-    return order[:-1][same], order[1:][same]
+    return order[:-1][are_pairs], order[1:][are_pairs]
 
 
 def add_arguments(group) -> None:

@@ -127,24 +127,30 @@ def _parse(name: str) -> Parsed:
     if of_prefix:
         return _parse(of_prefix[1])._replace(prefix=int(of_prefix[2]))
     declared = _declared()
-    plain = {_cosine_name(known): known for known in declared if "cosine" in declared[known].VARIANTS}
-    plain |= {known: known for known in declared}  # name with or without c_ -> the declared name
+    plain = {
+        _cosine_name(declared_name): declared_name
+        for declared_name in declared
+        if "cosine" in declared[declared_name].VARIANTS
+    }
+    plain |= {
+        declared_name: declared_name for declared_name in declared
+    }  # name with or without c_ -> the declared name
     macro = str(name).endswith("_macro")
     base = str(name).removesuffix("_macro")
     of_level = LEVEL.fullmatch(base)
     level = None
     if of_level:
         base, level = of_level.groups()
-    known, number = _known(name, base, plain)
-    metric_class = declared[plain[known]]
+    declared_name, number = _known(name, base, plain)
+    metric_class = declared[plain[declared_name]]
     if macro and "macro" not in metric_class.VARIANTS:
         raise UserError(f"metric {name!r}: only retrieval metrics have a _macro variant, ask for {base!r}.")
-    metric = metric_class(plain[known], number)
+    metric = metric_class(plain[declared_name], number)
     if level is not None:
         if "level" not in metric.VARIANTS:
             raise UserError(f"metric {name!r} is not by one level, ask for {base!r}.")
         metric.column = int(level)
-    return Parsed(metric, known not in declared, macro)
+    return Parsed(metric, declared_name not in declared, macro)
 
 
 def _known(name: str, base: str, names: dict) -> tuple[str, float | None]:
@@ -154,9 +160,9 @@ def _known(name: str, base: str, names: dict) -> tuple[str, float | None]:
     head, at, parameter = base.partition("@")
     if base in names and _kind(base) is None:
         return base, None
-    known = _taking(head, parameter, names)
-    if known is not None:
-        return known, _parameter_of(name, known, parameter)
+    declared_name = _taking(head, parameter, names)
+    if declared_name is not None:
+        return declared_name, _parameter_of(name, declared_name, parameter)
     if at and head in names:
         raise UserError(f"metric {name!r} is ill-formed: {head} takes no parameter, ask for {head!r}.")
     raise unknown("metric", name, names)
@@ -165,21 +171,21 @@ def _known(name: str, base: str, names: dict) -> tuple[str, float | None]:
 def _taking(head: str, parameter: str, names) -> str | None:
     """Which of the names, as `e_recall@k_worst10`, a head with a parameter means: that of the longest suffix."""
     suffixes = {}
-    for known in names:
-        kind = _kind(known)
+    for declared_name in names:
+        kind = _kind(declared_name)
         if kind and kind[0] == head and parameter.endswith(kind[2]):
-            suffixes[known] = kind[2]
-    return max(suffixes, key=lambda known: len(suffixes[known]), default=None)
+            suffixes[declared_name] = kind[2]
+    return max(suffixes, key=lambda declared_name: len(suffixes[declared_name]), default=None)
 
 
-def _parameter_of(name: str, known: str, text: str):
+def _parameter_of(name: str, declared_name: str, text: str):
     """The number that the text after the @ is to the name `known`. Raises UserError for anything else."""
-    head, kind, suffix = _kind(known)
+    head, kind, suffix = _kind(declared_name)
     allowed = PARAMETERS[kind]
     text = text.removesuffix(suffix)
     if not re.fullmatch(allowed.pattern, text):
         example = f"{head}@{allowed.example}{suffix}"
-        raise UserError(f"metric {name!r} is ill-formed: in {known}, {allowed.rule}, for example {example}.")
+        raise UserError(f"metric {name!r} is ill-formed: in {declared_name}, {allowed.rule}, for example {example}.")
     return allowed.number(text)
 
 
@@ -192,8 +198,8 @@ def check(name: str) -> None:
 
 def at_prefixes(names: list[str], prefixes) -> list[str]:
     """The names, and each of them on each of the prefixes, whole numbers of dimensions."""
-    whole = [name for name in names if _parse(name).prefix is None]
-    of_prefixes = [f"{name}@d{width}" for width in prefixes for name in whole]
+    full_width = [name for name in names if _parse(name).prefix is None]
+    of_prefixes = [f"{name}@d{width}" for width in prefixes for name in full_width]
     return list(dict.fromkeys([*names, *of_prefixes]))
 
 
@@ -282,7 +288,8 @@ def listing() -> list[tuple[str, str]]:
     """(name, caption with range and direction) of all metrics, for `--list metrics`."""
     rows = []
     for name, metric_class in sorted(_declared().items()):
-        metric = metric_class(name, 1 if _kind(name) else None)
+        parameter = 1 if _kind(name) else None
+        metric = metric_class(name, parameter)
         low, high = metric.range
         direction = "higher is better" if metric.higher_is_better else "lower is better"
         caption = f"{metric.NAMES[name]} [{low:g}, {high:g}], {direction}"
@@ -293,7 +300,9 @@ def listing() -> list[tuple[str, str]]:
             variants.append(f"{name}_macro")
         if "level" in metric.VARIANTS:
             variants.append(f"{name}_level1")
-        rows.append((name, f"{caption}; also {', '.join(variants)}" if variants else caption))
+        if variants:
+            caption += f"; also {', '.join(variants)}"
+        rows.append((name, caption))
     return rows
 
 
@@ -418,10 +427,11 @@ def compute(
 def _spaces(parsed: dict[str, Parsed], features, reference, ball, arguments: dict) -> dict:
     """(dimensions of the prefix, None for all; whether features are at unit length) -> the space of such metrics."""
     names = list(parsed)
+    truth = "labels" if arguments["lists"] is None else "lists"
     spaces = {}
     for width in dict.fromkeys(of_name.prefix for of_name in parsed.values()):
         space = space_of(ball, _cut(names, features, width), reference=_cut(names, reference, width), **arguments)
-        check_levels(names, space.truth.n_levels, "labels" if arguments["lists"] is None else "lists")
+        check_levels(names, space.truth.n_levels, truth)
         spaces[width, False] = space
         if any(of_name.cosine for of_name in parsed.values() if of_name.prefix == width):
             spaces[width, True] = space.normalised()

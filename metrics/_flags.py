@@ -100,7 +100,8 @@ def ball(opt) -> Ball | None:
         return None
     unset = derived(opt)
     c = unset["eval_space_c"] if opt.eval_space_c is None else opt.eval_space_c
-    return Ball(c, unset["eval_space_clip_r"] if opt.eval_space_clip_r is None else opt.eval_space_clip_r)
+    clip_r = unset["eval_space_clip_r"] if opt.eval_space_clip_r is None else opt.eval_space_clip_r
+    return Ball(c, clip_r)
 
 
 def derived(opt) -> dict:

@@ -49,7 +49,8 @@ class HyperbolicSpace(EmbeddingSpace):
     @cached_property
     def search(self) -> Search:
         """The search for neighbours."""
-        return Search(self.normalised() if self.ball.flat else _lorentz(self))
+        searched = self.normalised() if self.ball.flat else _lorentz(self)
+        return Search(searched)
 
 
 class _Lorentz(HyperbolicSpace):

@@ -18,7 +18,7 @@ class Stacked:
 
     def __init__(self, *parts: tuple[np.ndarray, np.ndarray | None]):
         self.arrays, self.rows = zip(*parts, strict=True)
-        sizes = [len(array if rows is None else rows) for array, rows in parts]
+        sizes = [len(array) if rows is None else len(rows) for array, rows in parts]
         self.starts = np.cumsum([0, *sizes])
         self.shape = int(self.starts[-1]), self.arrays[0].shape[1]
         self.dtype = np.result_type(*self.arrays)

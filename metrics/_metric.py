@@ -124,10 +124,13 @@ class RetrievalMetric(Metric):
 
     def value(self, space, macro: bool = False) -> float:
         """Mean over the queries that count, or (`macro`) mean of the classes' means; NaN where no query counts."""
-        scores, labels = self.counted(space, space.truth.at(self.column).labels if self.column else space.labels)
+        labels = space.truth.at(self.column).labels if self.column else space.labels
+        scores, labels = self.counted(space, labels)
         if not len(scores):
             return float("nan")
-        return mean(part_means(scores, labels) if macro else scores)
+        if macro:
+            scores = part_means(scores, labels)
+        return mean(scores)
 
     def counted(self, space, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The scores of the queries that count, and their `parts` `(Q,)`, such as classes."""

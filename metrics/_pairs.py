@@ -75,14 +75,15 @@ class Pairs:
     def _features(self, start: int, stop: int) -> torch.Tensor:
         return torch.from_numpy(self.space.queries(self.order[start:stop]) - self.mean).to(self.device, self.dtype)
 
-    def tiles(self, same: bool | None = None):
-        """The tiles of the pairs: of one class (`same` True), of two classes (False), or of all (None)."""
+    def tiles(self, of_one_class: bool | None = None):
+        """The tiles of the pairs: `of_one_class` (True), of two classes (False), or of all (None)."""
         for row in range(0, self.size, ROWS):
             stop = min(row + ROWS, self.size)
             features = self._features(row, stop)
             band = int(self.ends[stop - 1])
             squares = features.square().sum(1)
-            for column in range(row, band if same else self.size, COLUMNS):
+            last_column = band if of_one_class else self.size
+            for column in range(row, last_column, COLUMNS):
                 end = min(column + COLUMNS, self.size)
                 partners = self._features(column, end)
                 sums = squares[:, None] + partners.square().sum(1)
@@ -91,8 +92,8 @@ class Pairs:
                 pairs = None
                 if column < stop:  # on the diagonal: each pair once
                     pairs = torch.ones(tile.shape, dtype=torch.bool, device=self.device).triu_(row - column + 1)
-                if same is not None and column < band:
-                    agree = (self.codes[row:stop, None] == self.codes[column:end]) == same
+                if of_one_class is not None and column < band:
+                    agree = (self.codes[row:stop, None] == self.codes[column:end]) == of_one_class
                     pairs = agree if pairs is None else agree & pairs
                 yield Tile(row, column, tile, pairs)
 
@@ -105,7 +106,7 @@ class Pairs:
         filled = [0] * len(ranks)
         # filled in place: a list of small arrays pins the memory of the tiles
         between = [np.empty(size) for *_, size in bounds]
-        for tile in self.tiles(same=False):
+        for tile in self.tiles(of_one_class=False):
             values = tile.values
             for place, (low, high, size) in enumerate(bounds):
                 below[place] += int((values < low).sum())
@@ -153,7 +154,7 @@ class Pairs:
         """
         below = 0
         counts = np.zeros(BINS, dtype=np.int64)
-        for tile in self.tiles(same=False):
+        for tile in self.tiles(of_one_class=False):
             values = tile.values
             below += int((values < low).sum())
             values = values[(values >= low) & (values <= high)]
@@ -161,18 +162,19 @@ class Pairs:
             counts += torch.bincount(places, minlength=BINS).cpu().numpy()
         return below, counts
 
-    def sample(self, same: bool, count: int, seed: int = 0) -> np.ndarray:
+    def sample(self, of_one_class: bool, count: int, seed: int = 0) -> np.ndarray:
         """Squared distances `(count,)` of pairs of one class, or of two, drawn with replacement; ascending."""
         generator = np.random.default_rng(seed)
         starts = np.searchsorted(self.labels, self.labels)  # (N,) where each query's class begins
         sizes = self.ends - starts
-        partners = np.cumsum(sizes - 1 if same else self.size - sizes)  # pairs of the queries up to each
+        partners_of_query = sizes - 1 if of_one_class else self.size - sizes
+        partners = np.cumsum(partners_of_query)  # pairs of the queries up to each
         parts = []
         for start in range(0, count, COLLECTED // 20):
             pairs = generator.integers(0, partners[-1], min(COLLECTED // 20, count - start))
             first = np.searchsorted(partners, pairs, side="right")
             place = pairs - (partners[first - 1] * (first > 0))
-            if same:
+            if of_one_class:
                 second = starts[first] + place
                 second += second >= first
             else:

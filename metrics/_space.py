@@ -32,7 +32,10 @@ def as_array(values, name: str) -> np.ndarray:
     """
     if isinstance(values, torch.Tensor):
         is_half = values.dtype in (torch.float16, torch.bfloat16)
-        values = (values.detach().float() if is_half else values.detach()).cpu().numpy()
+        values = values.detach()
+        if is_half:
+            values = values.float()
+        values = values.cpu().numpy()
     mapped = _mapped.is_mapped(values)
     values = values if isinstance(values, _mapped.Stacked) else np.asarray(values)
     if values.dtype.kind not in "fiub":
@@ -88,9 +91,12 @@ def _as_sides(features, reference) -> tuple[np.ndarray, np.ndarray]:
 
 def _numbered_levels(labels: np.ndarray, reference_labels: np.ndarray) -> np.ndarray:
     """The labels of queries and reference together, `(N + M, L)`, each column numbered from 0. Raises UserError."""
-    both = np.concatenate([labels, reference_labels])
+    all_labels = np.concatenate([labels, reference_labels])
     try:
-        columns = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in both.reshape(len(both), -1).T]
+        columns = [
+            np.unique(column, return_inverse=True)[1].reshape(-1)
+            for column in all_labels.reshape(len(all_labels), -1).T
+        ]
     except TypeError as error:
         raise UserError("labels of several types cannot be compared: give numbers alone, or names alone.") from error
     return np.stack(columns, 1)
@@ -165,8 +171,10 @@ class EmbeddingSpace:
         elif levels.shape[1] == 1:
             self.truth = ByClasses(self.labels, self.reference_labels, self.exclude, sequences)
         else:
-            both = np.concatenate([labels, reference_labels])
-            refuse_unnested(both.astype(str) if both.dtype.kind in "OS" else both, "labels")
+            all_labels = np.concatenate([labels, reference_labels])
+            if all_labels.dtype.kind in "OS":
+                all_labels = all_labels.astype(str)
+            refuse_unnested(all_labels, "labels")
             self.truth = ByLevels(levels[: self.size], levels[self.size :], self.exclude, sequences)
         self.given_clusters = None if clusters is None else as_labels(clusters, self.size, "clusters")
         self.groups = None

@@ -72,9 +72,9 @@ class Lists(NamedTuple):
                 "positive."
             )
         junk_indptr, ignored = _checked("junk", *junk, size, reference_size)
-        both = np.intersect1d(positives, ignored)
-        if len(both):
-            query, index = divmod(int(both[0]), reference_size)
+        conflicts = np.intersect1d(positives, ignored)
+        if len(conflicts):
+            query, index = divmod(int(conflicts[0]), reference_size)
             raise UserError(f"query {query} lists {index} among its positives and its junk: it is one of them.")
         return Lists(positive_indptr, columns, junk_indptr, ignored % reference_size)
 

@@ -39,10 +39,10 @@ class Metric(RetrievalMetric):
         shared = np.zeros(len(k))
         higher = np.zeros_like(hits.relevant)
         for level in range(of_level.shape[1], 0, -1):
-            there = np.zeros(len(k), dtype=np.int64)
-            there[places[levels == level]] = 1
+            hits_at_level = np.zeros(len(k), dtype=np.int64)
+            hits_at_level[places[levels == level]] = 1
             ideal = np.clip(k - higher[row], 0, of_level[row, level - 1])
-            shared += np.minimum(up_to_each(there, k), ideal)
+            shared += np.minimum(up_to_each(hits_at_level, k), ideal)
             higher = higher + of_level[:, level - 1]
         return without_lone(
             np.bincount(row, weights=shared / k, minlength=len(starts)) / np.maximum(hits.relevant, 1), hits

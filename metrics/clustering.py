@@ -74,14 +74,14 @@ def expected_mutual_information(table: Contingency) -> float:
     return total
 
 
-def same(table: Contingency) -> bool:
+def clusters_are_classes(table: Contingency) -> bool:
     """Whether the clusters are the classes."""
     return len(table.counts) == len(table.classes) == len(table.clusters)
 
 
 def nmi(table: Contingency) -> float:
     """Mutual information / arithmetic mean of the entropies; exactly 1.0 where the clusters are the classes."""
-    if same(table):
+    if clusters_are_classes(table):
         return 1.0
     return mutual_information(table) / (0.5 * (entropy(table.classes) + entropy(table.clusters)))
 
@@ -92,7 +92,7 @@ def ami(table: Contingency) -> float:
     Limits as in scikit-learn: 1.0 where the clusters are the classes, else 0.0 where either partition has one part; 0/0
     is 1.
     """
-    if same(table):
+    if clusters_are_classes(table):
         return 1.0
     if len(table.classes) == 1 or len(table.clusters) == 1:
         return 0.0
@@ -108,10 +108,10 @@ def f1(table: Contingency) -> float:
     """Harmonic mean of precision and recall over pairs of samples put in one cluster; 1.0 where there is no pair at
     all.
     """
-    together, found, true = (
+    together, clustered, true = (
         float((sizes * (sizes - 1.0)).sum()) for sizes in (table.counts, table.clusters, table.classes)
     )
-    return 2.0 * together / (found + true) if found + true else 1.0
+    return 2.0 * together / (clustered + true) if clustered + true else 1.0
 
 
 class Metric(Base):

@@ -50,7 +50,8 @@ class Metric(Base):
             return space.remember(part.__name__, lambda: part(space))
 
         if self.name != "dists@intra_over_inter":
-            return mean(intra if self.name == "dists@intra" else inter)
+            part = intra if self.name == "dists@intra" else inter
+            return mean(part)
         return float(np.divide(mean(intra), mean(inter))) if mean(inter) else float("nan")
 
 

@@ -74,7 +74,7 @@ def _rate(space, fmr: float) -> Rate:
         print(f"fnmr@{fmr:g}: {rate.value:.4f}, 95 % interval {interval}, of {counts}")
         return rate
     limit = thresholds(pairs, (fmr,))[0] - pairs.tolerance
-    missed = sum(int((tile.values >= limit).sum()) for tile in pairs.tiles(same=True)) / pairs.same
+    missed = sum(int((tile.values >= limit).sum()) for tile in pairs.tiles(of_one_class=True)) / pairs.same
     return Rate(missed, missed, missed)
 
 
@@ -86,7 +86,7 @@ def thresholds(pairs, fmrs: tuple[float, ...]) -> list[float]:
     def compute():
         if pairs.exact:
             return pairs.nth_others([_rank(fmr, pairs.other) for fmr in fmrs])
-        return [float(others(pairs)[_rank(fmr, SAMPLE)]) for fmr in fmrs]
+        return [float(drawn_negatives(pairs)[_rank(fmr, SAMPLE)]) for fmr in fmrs]
 
     return pairs.space.remember(f"thresholds {fmrs}", compute)
 
@@ -96,7 +96,7 @@ def _rank(fmr: float, count: int) -> int:
     return int(fmr * count * (1 + 1e-12))
 
 
-def others(pairs) -> np.ndarray:
+def drawn_negatives(pairs) -> np.ndarray:
     """Squared distances `(SAMPLE,)` of the drawn pairs of two classes, ascending."""
     return pairs.space.remember("sampled others", lambda: pairs.sample(False, SAMPLE))
 
@@ -107,17 +107,25 @@ def sampled(pairs, fmr: float) -> Rate:
 
     drawn_same = pairs.same > SAMPLE
     tail = (1 - CONFIDENCE) / (4 if drawn_same else 2)
-    distances = others(pairs)
+    distances = drawn_negatives(pairs)
     n = SAMPLE
     if drawn_same:
-        same = pairs.sample(True, SAMPLE, seed=1)
+        squared_distances = pairs.sample(True, SAMPLE, seed=1)
     else:
-        same = np.sort(np.concatenate([tile.values.double().cpu().numpy() for tile in pairs.tiles(same=True)]))
+        parts = [tile.values.double().cpu().numpy() for tile in pairs.tiles(of_one_class=True)]
+        squared_distances = np.sort(np.concatenate(parts))
     ranks = [_rank(fmr, n), max(int(bdtrik(tail, n, fmr)), 0), min(int(np.ceil(bdtrik(1 - tail, n, fmr))) + 1, n - 1)]
     # a far threshold misses less
-    missed = [len(same) - int(np.searchsorted(same, distances[rank] - pairs.tolerance)) for rank in ranks]
-    value, high, low = (count / len(same) for count in missed)
+    missed = [
+        len(squared_distances) - int(np.searchsorted(squared_distances, distances[rank] - pairs.tolerance))
+        for rank in ranks
+    ]
+    value, high, low = (count / len(squared_distances) for count in missed)
     if drawn_same:
-        low = float(betaincinv(missed[2], len(same) - missed[2] + 1, tail)) if missed[2] else 0.0
-        high = float(betaincinv(missed[1] + 1, len(same) - missed[1], 1 - tail)) if missed[1] < len(same) else 1.0
+        low = float(betaincinv(missed[2], len(squared_distances) - missed[2] + 1, tail)) if missed[2] else 0.0
+        high = (
+            float(betaincinv(missed[1] + 1, len(squared_distances) - missed[1], 1 - tail))
+            if missed[1] < len(squared_distances)
+            else 1.0
+        )
     return Rate(value, low, high)

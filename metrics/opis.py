@@ -56,7 +56,7 @@ def _matches(pairs, thresholds: torch.Tensor, is_same: bool) -> np.ndarray:
     """
     # by the number of thresholds that a pair is above
     counts = np.zeros((pairs.labels[-1] + 1, THRESHOLDS + 1), dtype=np.int64)
-    for tile in pairs.tiles(same=is_same):
+    for tile in pairs.tiles(of_one_class=is_same):
         above = 1 - tile.squares / 2 > thresholds[0]
         if tile.pairs is not None:
             above = above & tile.pairs

@@ -45,7 +45,7 @@ from evaluation import from_files, judgements, outputs, queries, whitening
 from evaluation.averages import divided
 from evaluation.file_arrays import NAMES, read, read_gallery, read_queries, written_flags
 from evaluation.judgements import has_lists
-from evaluation.task import Task, taken
+from evaluation.task import Task, take_rows
 from tools import COMMANDS, outliers
 from tools._command import new_parser, words_of
 from utilities import rules
@@ -309,7 +309,7 @@ def dump_query_results(flags, arrays: dict, task: Task, ranks: Ranks) -> None:
     if flags.rerank is not None:
         space.search = metrics.reranking(flags).search(space, False)
     results = metrics.query_results(space)
-    facts = {name: taken(arrays[name], task.queries.ids) for name in NAMES if name in arrays}
+    facts = {name: take_rows(arrays[name], task.queries.ids) for name in NAMES if name in arrays}
     if "flags" in arrays:
         facts["flags"] = arrays["flags"]
     if ranks.writes:

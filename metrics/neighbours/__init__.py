@@ -12,7 +12,7 @@ triangle.py   a set searched in itself: the score of (i, j) is that of (j, i)
 rerank.py     searches whose lists are re-ranked: k-reciprocal encodings, query expansion
 
 The slow reference, a sort of all float64 distances of one query after the other, is `orders` of
-tests/metrics/_plain.py, with which tests/metrics/test_search.py compares every limit and sequence.
+tests/kit/plain_metrics.py, with which tests/metrics/test_search.py compares every limit and sequence.
 """
 
 from metrics.neighbours.search import Limits, Need, Neighbours, Search

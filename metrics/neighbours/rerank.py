@@ -112,7 +112,8 @@ def _nodes(space: EmbeddingSpace) -> tuple[EmbeddingSpace, np.ndarray]:
     plain = space.reference_norms is None
     features = space.reference[:] if plain else space.references(slice(None))  # of a map all rows are read
     if len(outside):
-        features = np.concatenate([features, space.features[outside] if plain else space.queries(outside)])
+        queries = space.features[outside] if plain else space.queries(outside)
+        features = np.concatenate([features, queries])
     ball = space.ball if isinstance(space, HyperbolicSpace) else None
     return space_of(
         ball, features, np.arange(len(features)), device=space.device, progress=space.progress, ranks=space.ranks
@@ -124,8 +125,8 @@ def _reciprocal(nearest: np.ndarray):
     from scipy import sparse
 
     rows, slots = np.nonzero(nearest >= 0)
-    ones = np.ones(len(rows), dtype=np.int32)
-    forward = sparse.csr_matrix((ones, (rows, nearest[rows, slots])), shape=(len(nearest), len(nearest)))
+    units = np.ones(len(rows), dtype=np.int32)
+    forward = sparse.csr_matrix((units, (rows, nearest[rows, slots])), shape=(len(nearest), len(nearest)))
     return forward.multiply(forward.T).tocsr()
 
 
@@ -142,9 +143,9 @@ def _squared_distances(space: EmbeddingSpace, rows: np.ndarray) -> np.ndarray:
             # centred, so that products round least
             a = queries - queries.mean(0)
             b = reference - queries.mean(0)
-            left = torch.cat([-2 * a, a.square().sum(1, keepdim=True), torch.ones_like(a[:, :1])], 1)
-            right = torch.cat([b, torch.ones_like(b[:, :1]), b.square().sum(1, keepdim=True)], 1)
-            squared = left @ right.T
+            query_factors = torch.cat([-2 * a, a.square().sum(1, keepdim=True), torch.ones_like(a[:, :1])], 1)
+            reference_factors = torch.cat([b, torch.ones_like(b[:, :1]), b.square().sum(1, keepdim=True)], 1)
+            squared = query_factors @ reference_factors.T
         distances[:, start : start + len(block)] = squared.clamp_(min=0).cpu().numpy()
     return distances
 

@@ -33,11 +33,11 @@ class Limits:
 
     rows: int = 1024  # queries a block; at most 65,536, for 16 bits
     columns: int = 8192  # reference samples a tile, a multiple of `rows`: a tile of float32 stays near the cores
-    kept: int = 16_000_000  # candidates of a block (a few hundred MB)
+    candidates: int = 16_000_000  # of a block (a few hundred MB)
     waiting: int = 32_000_000  # candidates that wait for later blocks (10 bytes each)
     sample: int = 1024  # reference samples from which the score at a depth is estimated
     pairs: int = 256  # relevant samples of a query whose scores set its cut; a larger class sets none
-    few: int = 32  # near ties per reference sample, above which equal samples are looked for
+    near_ties: int = 32  # per reference sample, above which equal samples are looked for
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Need(NamedTuple):
     """
 
     depth: np.ndarray
-    what: str
+    goal: str
     column: int | None = 0
 
 
@@ -138,13 +138,14 @@ class Search:
         """
         rows = rows or slice(0, self.space.size)
         size = rows.stop - rows.start
-        every = any(need.what == "every" for need in needs)
+        is_full_order = any(need.goal == "every" for need in needs)
         depths = np.maximum.reduce([need.depth for need in needs])
         long = progress and size * self.space.reference_size > 1e9
-        with tqdm(total=size, desc="neighbours", unit=" queries", disable=None if long else True) as bar:
+        disable = None if long else True  # None: tqdm shows the bar on a terminal only
+        with tqdm(total=size, desc="neighbours", unit=" queries", disable=disable) as bar:
             for block, candidates, done in self._blocks(needs, rows):
                 bar.update(int(done.sum()))
-                yield from self._sorted(block, candidates, done, depths, every)
+                yield from self._sorted(block, candidates, done, depths, is_full_order)
 
     def _blocks(self, needs: list[Need], rows: slice):
         """Yield (block, its candidates, the queries `(B,)` for which they suffice) until they have sufficed for each
@@ -160,9 +161,9 @@ class Search:
                 begin = int(block.rows[-1]) + 1
                 if not done.all():
                     todo.append((block.rows[~done], 1))
-        deepest = max((float(np.max(need.depth)) for need in needs if need.what != "first"), default=0.0)
+        deepest = max((float(np.max(need.depth)) for need in needs if need.goal != "first"), default=0.0)
         likely = min(self.space.reference_size, 2 * deepest + 2 * limits.sample)  # candidates a query
-        step = int(min(limits.rows, max(1, limits.kept // likely)))
+        step = int(min(limits.rows, max(1, limits.candidates // likely)))
         todo += [(np.arange(start, min(start + step, size)), 0) for start in range(begin, size, step)][::-1]
         while todo:
             rows, attempt = todo.pop()
@@ -229,7 +230,7 @@ class Search:
         for column in {need.column for need in needs}:
             scores["first", column], scores["all", column] = self._relevant_scores(block, self.space.truth.at(column))
             scores["every", column] = np.full(len(block.rows), LOWEST, dtype=np.float32)
-        block.hits = [scores[need.what, need.column] - 2 * block.noise for need in needs]
+        block.hits = [scores[need.goal, need.column] - 2 * block.noise for need in needs]
         cuts = [
             np.maximum(hits, self._scores_at(block, need, hits, attempt))
             for need, hits in zip(needs, block.hits, strict=True)
@@ -352,7 +353,7 @@ class Search:
             parts.append((row.astype(np.uint16), as_keys(values, column + start)))
             size += len(row)
             self.work.held = max(self.work.held, size)
-            if size > self.limits.kept and len(block.rows) > 1:
+            if size > self.limits.candidates and len(block.rows) > 1:
                 return None
         return self.assembled(block, parts)
 
@@ -369,7 +370,7 @@ class Search:
         surely = np.bincount(row[keys <= sure], minlength=len(block.rows))
         return Candidates(keys, np.cumsum(counts) - counts, counts, surely)
 
-    def _sorted(self, block, candidates, done, depths, every):
+    def _sorted(self, block, candidates, done, depths, is_full_order):
         """Yield `Neighbours` of the done queries, to the depths `(N,)` and a little beyond, grouped by similar
         candidate counts.
         """
@@ -380,7 +381,7 @@ class Search:
         while start < len(chosen):
             stop = int(np.searchsorted(counts, max(32, 2 * counts[start]), side="right"))
             width = int(counts[stop - 1])
-            stop = min(stop, start + max(1, self.limits.kept // 4 // max(width, 1)))
+            stop = min(stop, start + max(1, self.limits.candidates // 4 // max(width, 1)))
             width = max(int(counts[stop - 1]), 1)
             group = chosen[start:stop]
             slots = np.arange(width)[None, :]
@@ -402,7 +403,7 @@ class Search:
             filled = filled[:, slots]
             columns = np.where(filled, keys[:, slots] & COLUMN, 0)
             relevant = self.space.truth.are_relevant(rows, columns) * filled  # (Q, W)
-            self.ties.settle(rows, columns, relevant, scores, noise, every)
+            self.ties.settle(rows, columns, relevant, scores, noise, is_full_order)
             yield Neighbours(rows, columns, relevant, counts_of_rows)
             start = stop
 

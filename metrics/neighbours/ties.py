@@ -17,23 +17,23 @@ class Ties:
         self.limits = limits
         self.work = work
 
-    def settle(self, rows, columns, relevant, scores, noise, every: bool) -> None:
+    def settle(self, rows, columns, relevant, scores, noise, is_full_order: bool) -> None:
         """Order near ties in place.
 
         Args:
             rows: `(Q,)` the queries. columns, relevant: `(Q, W)` as in `Neighbours`. scores: `(Q, W)` descending, NaN
             where empty.
             noise: `(Q,)` difference up to which two scores may be in the wrong order.
-            every: order all near ties, not only those of a relevant and another sample.
+            is_full_order: order all near ties, not only those of a relevant and another sample.
         """
         if scores.shape[1] < 2:
             return
         with np.errstate(invalid="ignore"):
             # (Q, W - 1): slots i and i + 1 may have to change places
             close = scores[:, :-1] - scores[:, 1:] <= noise[:, None]
-        mixed = close if every else close & (relevant[:, :-1] != relevant[:, 1:])
+        mixed = close if is_full_order else close & (relevant[:, :-1] != relevant[:, 1:])
         affected = np.flatnonzero(mixed.any(1))
-        n_parts = 1 + len(affected) * scores.shape[1] // max(self.limits.kept // 8, 1)
+        n_parts = 1 + len(affected) * scores.shape[1] // max(self.limits.candidates // 8, 1)
         for part in np.array_split(affected, n_parts):
             if len(part):
                 self._reorder(rows, part, columns, relevant, close, mixed)
@@ -47,7 +47,9 @@ class Ties:
         is_mixed[run[:, 1:][mixed[affected]]] = True
         chosen = is_mixed[run]
         self.work.reordered += int(np.count_nonzero(chosen))
-        shares = self.work.reordered > self.limits.few * self.space.reference_size  # many near ties: equal samples
+        shares = (
+            self.work.reordered > self.limits.near_ties * self.space.reference_size
+        )  # many near ties: equal samples
         if shares:  # leave out runs of equal samples that are in order
             samples = columns[affected]
             place = self.space.places[samples]

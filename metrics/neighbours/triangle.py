@@ -81,7 +81,7 @@ class Triangle:
             n_found += len(row)
             self._leave(scores[:, n_own:], first, start + n_own)
             search.work.held = max(search.work.held, n_found + self.n_waiting)
-            if n_found > self.limits.kept or self.n_waiting > 3 * self.limits.waiting:
+            if n_found > self.limits.candidates or self.n_waiting > 3 * self.limits.waiting:
                 return None
         return search.assembled(block, parts)
 

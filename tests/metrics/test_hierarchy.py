@@ -81,7 +81,8 @@ def assert_as_plain(features, labels, limits=None, **given):
 
 
 @pytest.mark.parametrize(
-    "limits", [Limits(), Limits(rows=8, columns=16, sample=9, pairs=2), Limits(rows=4, columns=8, sample=5, kept=40)]
+    "limits",
+    [Limits(), Limits(rows=8, columns=16, sample=9, pairs=2), Limits(rows=4, columns=8, sample=5, candidates=40)],
 )
 def test_random_levels_by_loops(limits):
     """In a gallery: queries without their class, without any relative; some are in the gallery, some have a sequence

@@ -42,7 +42,7 @@ def test_neighbours_are_those_of_loops_whatever_the_limits(c, r, dtype):
     space = metrics.space_of(Ball(c, r), features, labels)
     assert space.neighbours(59).tolist() == expected
     for limits in (
-        (Limits(columns=16, rows=4, sample=9), Limits(rows=4, sample=5, kept=40)) if (c, r) == (0.1, 2.3) else ()
+        (Limits(columns=16, rows=4, sample=9), Limits(rows=4, sample=5, candidates=40)) if (c, r) == (0.1, 2.3) else ()
     ):
         space.search = Search(vars(space.search)["space"], limits)
         assert space.neighbours(59).tolist() == expected, limits

@@ -74,7 +74,7 @@ def test_it_is_not_copied_and_read_in_blocks(tmp_path, monkeypatch):
     watched = Watched((mapped, None))
     names = ["e_recall@1", "map_r", "c_map_r", "nmi", "c_nmi", "dists@inter", "rho_spectrum@0"]
     space = metrics.EmbeddingSpace(watched, labels)
-    space.search = Search(space, Limits(columns=1024, rows=64, few=0))
+    space.search = Search(space, Limits(columns=1024, rows=64, near_ties=0))
     assert len(np.unique(space.places)) == 1150
     space.neighbours(5)
     monkeypatch.setattr(search, "Limits", functools.partial(Limits, columns=1024))

@@ -26,8 +26,8 @@ LIMITS = [
     Limits(columns=16, rows=4, sample=9),
     Limits(columns=16, rows=4, pairs=1),
     Limits(columns=32, rows=16, sample=20, waiting=200),
-    Limits(rows=4, sample=5, kept=40),
-    Limits(kept=16, columns=8, rows=8),
+    Limits(rows=4, sample=5, candidates=40),
+    Limits(candidates=16, columns=8, rows=8),
 ]
 SMALL = Limits(columns=16, rows=8, sample=10)
 TILES = {"columns": 64, "rows": 16}
@@ -252,10 +252,10 @@ def test_near_ties_beyond_the_depth_are_left_alone():
 def test_ties_that_no_depth_bounds_do_not_pile_up(equal):
     features, labels = random_space(n=400, classes=80, spread=2.0, seed=23)
     features[:equal] = features[0]
-    limits = Limits(**TILES, sample=30, waiting=3000, kept=2000)  # more than a block may keep
+    limits = Limits(**TILES, sample=30, waiting=3000, candidates=2000)  # more than a block may keep
     work = searched(features, labels, ["map_r", "e_recall@1"], limits)
     assert work.scores > each_once(400, 16)
-    assert work.held <= limits.kept + 2 * limits.rows * limits.columns
+    assert work.held <= limits.candidates + 2 * limits.rows * limits.columns
     limits = Limits(**TILES, sample=30, waiting=500)  # more than may wait
     work = searched(features, labels, ["e_recall@1"], limits)
     assert work.scores > each_once(400, 16)
@@ -264,14 +264,14 @@ def test_ties_that_no_depth_bounds_do_not_pile_up(equal):
 
 def test_a_block_of_too_many_candidates_is_halved():
     features, labels = random_space(n=120, spread=2.0, seed=8)
-    limits = Limits(columns=16, rows=16, kept=40)
+    limits = Limits(columns=16, rows=16, candidates=40)
     reference = {
         "reference": features,
         "reference_labels": labels,
         "exclude": np.arange(120)[::-1].copy(),
     }  # no search in itself
     work = searched(features, labels, ["mAP"], limits, **reference)
-    assert work.held <= limits.kept + limits.rows * limits.columns
+    assert work.held <= limits.candidates + limits.rows * limits.columns
     assert work.scores >= 120 * 120
 
 
@@ -289,7 +289,7 @@ def test_an_estimate_that_was_too_high_is_corrected(in_itself):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_equal_samples_that_are_found_once_change_nothing(dtype):
-    limits = Limits(few=0)
+    limits = Limits(near_ties=0)
     rng = np.random.default_rng(24)
     features = rng.standard_normal((9, 5))[rng.integers(0, 9, 100)].astype(dtype)
     labels = rng.integers(0, 6, 100)
