@@ -29,7 +29,7 @@ def finished(folder_data, tmp_path_factory, drawing):
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outputs, "draw_pictures", drawing[outputs, "draw_pictures"])
-        patch.setattr(outputs, "draw_curves", lambda *about: None)
+        patch.setattr(outputs, "draw_curves", lambda *arguments: None)
         patch.setattr(outputs, "NEIGHBOURS", 2)  # each tile takes time
         return main.main(parameters.read(words)).folder
 

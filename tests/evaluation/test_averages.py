@@ -55,21 +55,21 @@ def test_a_file_without_a_query_that_counts(tmp_path, capsys):
 
 
 def test_draws_and_super_classes_where_a_metric_is_nan():
-    whole = [Task(Rows(points(4), np.array([0, 0, 1, 1])))]
-    lone = [Task(Rows(points(4), np.arange(4)))]
+    pairs = [Task(Rows(points(4), np.array([0, 0, 1, 1])))]
+    singles = [Task(Rows(points(4), np.arange(4)))]
     notes = []
-    results = averages.over_draws(iter([whole, lone, whole]), ["map_r", "e_recall@1"], {}, notes)
+    results = averages.over_draws(iter([pairs, singles, pairs]), ["map_r", "e_recall@1"], {}, notes)
     expected = metrics.compute(["map_r", "e_recall@1"], points(4), np.array([0, 0, 1, 1]))
     assert results == pytest.approx({"map_r": expected["map_r"], "e_recall@1": expected["e_recall@1"] * 2 / 3})
     assert notes == [
         "map_r: mean over 2 of 3 draws of the gallery; NaN in the others, no query counts: none has anything to find"
     ]
     notes = []
-    results = averages.over_draws(iter([whole + lone]), ["map_r", "dists@intra"], {}, notes)
+    results = averages.over_draws(iter([pairs + singles]), ["map_r", "dists@intra"], {}, notes)
     assert results["map_r"] == expected["map_r"] and len(notes) == 2
     assert notes[0].startswith("map_r: mean over 1 of 2 super-classes")
     assert "dists@intra: mean over 1 of 2 super-classes; NaN in the others, it is not defined on these images" in notes
-    averages.over_draws(iter([whole, whole]), ["map_r"], {}, notes)
+    averages.over_draws(iter([pairs, pairs]), ["map_r"], {}, notes)
     assert len(notes) == 2, "nothing is said where all is defined"
 
 

@@ -15,22 +15,24 @@ from tests.kit.refusals import refused
 NAMES = ["e_recall@1", "map@5", "nmi"]
 
 
-@pytest.mark.parametrize("of", ["union", "uned"])
-def test_a_file_gives_the_numbers_of_its_evaluation(tmp_path, small_uned, of):  # noqa: F811
-    flags = {"union": make_union(tmp_path)} if of == "union" else {}
-    testing = datasets.select(of, None, small_uned.parent, 8, allow_partial_dataset=True, **flags)["testing"]
-    if of == "uned":
+@pytest.mark.parametrize("dataset", ["union", "uned"])
+def test_a_file_gives_the_numbers_of_its_evaluation(tmp_path, small_uned, dataset):  # noqa: F811
+    flags = {}
+    words = []
+    if dataset == "union":
+        flags["union"] = make_union(tmp_path)
+        words = ["--union", *flags["union"]]
+    testing = datasets.select(dataset, None, small_uned.parent, 8, allow_partial_dataset=True, **flags)["testing"]
+    if dataset == "uned":
         testing.further_labels = {}  # a file's labels are one a row
-    opt = parameters.read(
-        ["--dataset", of, *(["--union", *flags["union"]] if flags else []), "--evaluation_metrics", *NAMES]
-    )
-    one = embedded_of(testing)
-    expected = evaluation.score({"test": one}, opt, Runtime(opt))["test"]
-    (path,) = outputs.dump(tmp_path, {"test": one}, opt)
+    opt = parameters.read(["--dataset", dataset, *words, "--evaluation_metrics", *NAMES])
+    embedded = embedded_of(testing)
+    expected = evaluation.score({"test": embedded}, opt, Runtime(opt))["test"]
+    (path,) = outputs.dump(tmp_path, {"test": embedded}, opt)
     results = program.main([str(path), "--evaluation_metrics", *NAMES])
     assert results == pytest.approx(expected) and len(results) > len(NAMES) * 3
     halves = [dict(np.load(path)) for _ in range(2)]
-    keep = from_splits.domains_of(one) != ""
+    keep = from_splits.domains_of(embedded) != ""
     for name, arrays in zip(("queries", "index"), halves, strict=True):
         arrays = {key: array[keep] if array.shape[:1] == keep.shape else array for key, array in arrays.items()}
         np.savez(tmp_path / f"{name}.npz", **arrays)

@@ -81,37 +81,41 @@ def classwise(names, splits, split, parents=None):
     """Means over the super-classes of the values of queries and gallery together."""
     dataset = splits[SPLITS[split]]
     points = points_of(splits)[split].astype(np.float32)
-    pools = [[row for row in dataset.pool() if parent in (None, dataset.parent(row))] for parent in parents or (None,)]
+    pools = [dataset.pool()]
+    if parents:
+        pools = []
+        for parent in parents:
+            pools.append([row for row in dataset.pool() if dataset.parent(row) == parent])
     values = [metrics.compute(names, points[pool], dataset.labels[pool], seed=options().seed) for pool in pools]
     return {name: np.mean([value[name] for value in values]) for name in names}
 
 
-@pytest.mark.parametrize(
-    ("kind", "reference_set"),
-    [
-        pytest.param(*case, marks=pytest.mark.long if case in BESIDE else ())
-        for case in itertools.product(KINDS, REFERENCES)
-    ],
-)
+def cases_of_flags():
+    for case in itertools.product(KINDS, REFERENCES):
+        marks = pytest.mark.long if case in BESIDE else ()
+        yield pytest.param(*case, marks=marks)
+
+
+@pytest.mark.parametrize(("kind", "reference_set"), cases_of_flags())
 def test_every_flag_against_loops(kind, reference_set):
     splits = KINDS[kind]()
     seen = {}
-    for flags, about in FLAGS.items():
+    for flags, case in FLAGS.items():
         of_classes = {(): CLASSWISE, ("--tester", "same_parent_label"): ["nmi"]}.get(flags, [])
         names = ["e_recall@1", "map_r", *of_classes]
         scores, embedded, network = evaluated(
             splits, "--eval_reference_set", reference_set, "--evaluation_metrics", *names, *flags
         )
-        assert list(scores) == list(about.get("measured", SPLITS)) and network.normalizes, flags
+        assert list(scores) == list(case.get("measured", SPLITS)) and network.normalizes, flags
         assert ("train" in embedded) == ("train" in scores or reference_set == "compared_to_training_set")
         for split in scores:
             results = {name: scores[split][name] for name in ("e_recall@1", "map_r")}
-            assert results == pytest.approx(expected(splits, split, reference_set, **about), abs=1e-12, nan_ok=True), (
+            assert results == pytest.approx(expected(splits, split, reference_set, **case), abs=1e-12, nan_ok=True), (
                 flags,
                 split,
             )
             results = {name: scores[split][name] for name in of_classes}
-            assert results == pytest.approx(classwise(of_classes, splits, split, about.get("parents")), abs=1e-5), (
+            assert results == pytest.approx(classwise(of_classes, splits, split, case.get("parents")), abs=1e-5), (
                 flags,
                 split,
             )
@@ -219,8 +223,8 @@ def test_kmeans_is_seeded_with_the_run_or_apart_from_it():
     splits = made_splits()
     network = Network()
 
-    def nmi(*more):
-        words = ["--evaluation_metrics", "nmi", "e_recall@1", *more]
+    def nmi(*flags):
+        words = ["--evaluation_metrics", "nmi", "e_recall@1", *flags]
         return [evaluated(splits, *words, "--seed", seed, network=network)[0]["test"]["nmi"] for seed in ("1", "2")]
 
     points = points_of(splits)["test"].astype(np.float32)
@@ -233,17 +237,19 @@ def test_kmeans_is_seeded_with_the_run_or_apart_from_it():
 
 
 def test_principal_components_of_any_number_and_shape():
-    whole, plain = (evaluated(made_splits(), *flags)[0] for flags in (("--eval_pca", "3"), ()))
-    assert {split: pytest.approx(values, abs=1e-12) for split, values in plain.items()} == whole, (
+    rotated, plain = (evaluated(made_splits(), *flags)[0] for flags in (("--eval_pca", "3"), ()))
+    assert {split: pytest.approx(values, abs=1e-12) for split, values in plain.items()} == rotated, (
         "all components change nothing"
     )
     network = Network()
     network.weight[0] = torch.nan
     with refused("--eval_pca 2: the reference holds NaN or infinity"):
         evaluated(made_splits(), "--eval_pca", "2", network=network)
-    few = np.random.default_rng(0).normal(size=(4, 9)).astype(np.float32)  # fewer samples than dimensions
+    features = np.random.default_rng(0).normal(size=(4, 9)).astype(np.float32)  # fewer samples than dimensions
     np.testing.assert_allclose(
-        np.abs(from_splits._projection(few, 3)(few)), np.abs(pca(few.astype(np.float64), 3)(few)), atol=1e-5
+        np.abs(from_splits._projection(features, 3)(features)),
+        np.abs(pca(features.astype(np.float64), 3)(features)),
+        atol=1e-5,
     )
 
 

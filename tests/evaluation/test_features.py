@@ -16,7 +16,7 @@ from tests.kit.runs import SHORT_RUN, SMALL_IMAGES
 REST = ["--freeze_backbone", "--augmentation", "none"]
 
 
-def train(folder_data, tmp_path, name, *more):
+def train(folder_data, tmp_path, name, *flags):
     return main.main(
         parameters.read(
             [
@@ -32,7 +32,7 @@ def train(folder_data, tmp_path, name, *more):
                 *SMALL_IMAGES,
                 *SHORT_RUN,
                 *REST,
-                *more,
+                *flags,
             ]
         )
     )
@@ -62,30 +62,30 @@ LONG = [
 ]
 
 
-@pytest.mark.parametrize("more", [*CASES, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)])
-def test_numbers_are_those_without_it(folder_data, tmp_path, more, monkeypatch):
-    more = [str(tmp_path / word) if word == "cache" else word for word in more.split()]
-    plain = train(folder_data, tmp_path, "plain", *more)
+@pytest.mark.parametrize("flags", [*CASES, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)])
+def test_numbers_are_those_without_it(folder_data, tmp_path, flags, monkeypatch):
+    flags = [str(tmp_path / word) if word == "cache" else word for word in flags.split()]
+    plain = train(folder_data, tmp_path, "plain", *flags)
     seen = []
     extract = _network.Network.prepare
     monkeypatch.setattr(
         _network.Network, "prepare", lambda self, images: (seen.append(len(images)), extract(self, images))[1]
     )
-    cached = train(folder_data, tmp_path, "cached", *more, "--feature_cache")
+    cached = train(folder_data, tmp_path, "cached", *flags, "--feature_cache")
     for name, value in state(plain).items():
         torch.testing.assert_close(state(cached)[name], value, rtol=1e-5, atol=1e-7)
     assert values(cached) == pytest.approx(values(plain), rel=1e-5, abs=1e-7)
-    images = 48 + 24 * ("greedy_coreset" in more)  # the storage of the training images is made before the features
+    images = 48 + 24 * ("greedy_coreset" in flags)  # the storage of the training images is made before the features
     assert sum(seen) == images + 1, "the backbone sees each image once, and the check of the evaluation one"
 
 
 def test_a_resumed_run_is_bit_equal(folder_data, tmp_path):
-    whole = train(folder_data, tmp_path / "a", "run", "--feature_cache")
+    uninterrupted = train(folder_data, tmp_path / "a", "run", "--feature_cache")
     train(folder_data, tmp_path / "b", "run", "--feature_cache", "--n_epochs", "1")
     resumed = train(folder_data, tmp_path / "b", "run", "--feature_cache", "--resume")
-    assert all(torch.equal(state(resumed)[name], value) for name, value in state(whole).items()) and values(
+    assert all(torch.equal(state(resumed)[name], value) for name, value in state(uninterrupted).items()) and values(
         resumed
-    ) == values(whole)
+    ) == values(uninterrupted)
 
 
 def test_the_network_takes_features_where_its_backbone_rests(folder_data):
@@ -110,14 +110,14 @@ def test_the_network_takes_features_where_its_backbone_rests(folder_data):
 
 
 def test_what_cannot_work_is_refused(folder_data, tmp_path, monkeypatch):
-    given = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--feature_cache"]
-    for more, expected in (
+    words = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--feature_cache"]
+    for flags, expected in (
         (["--augmentation", "none"], "add --freeze_backbone"),
         (["--freeze_backbone"], "--augmentation base makes each image anew"),
         (["--freeze_backbone", "--dataset", "glyphs"], "--augmentation shift makes each image anew"),
     ):
         with refused(expected):
-            parameters.resolve([*given, *more])
+            parameters.resolve([*words, *flags])
 
     class Spatial(trainers.Base):
         def outputs(self, images):

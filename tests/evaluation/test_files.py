@@ -30,14 +30,14 @@ LEVELED = ["h_ap", "asi", "e_recall@1", "e_recall@1_level1", "map_r_level2"]
 LISTED = ["ap", "ap_trapezoid", "e_recall@1", "mp@5", "inp"]
 
 
-def of(names, *arguments, **given):
-    return metrics.compute(names, *arguments, **{"seed": 1, **given})
+def of_arrays(names, *arguments, **settings):
+    return metrics.compute(names, *arguments, **{"seed": 1, **settings})
 
 
-def apart(names=RETRIEVAL, x=X, y=Y, **given):
-    return of(
-        names, x[QUERIES], None if y is None else y[QUERIES], x[GALLERY], None if y is None else y[GALLERY], **given
-    )
+def of_parts(names=RETRIEVAL, x=X, y=Y, **settings):
+    if y is None:
+        return of_arrays(names, x[QUERIES], None, x[GALLERY], None, **settings)
+    return of_arrays(names, x[QUERIES], y[QUERIES], x[GALLERY], y[GALLERY], **settings)
 
 
 def part(rows, x=X, **arrays):
@@ -49,7 +49,7 @@ def forms(folder):
     order = np.random.default_rng(2).permutation(60)
     is_query = np.arange(60) < 15
     roles = {"is_query": is_query, "is_gallery": ~is_query}
-    together = of(CLASSWISE, X, Y)
+    together = of_arrays(CLASSWISE, X, Y)
     places = [row - 15 for row in order if row >= 15]
     requested = [row for row in order if row < 15]
     shuffled = metrics.Lists.of(
@@ -68,11 +68,11 @@ def forms(folder):
         ("y_gallery", Y[GALLERY]),
     ):
         np.save(folder / f"{name}.npy", array)
-    none = np.arange(60) >= 50
+    is_distractor = np.arange(60) >= 50
     hidden = np.where(np.arange(60) >= 50, -9, Y)
     fake = np.where(np.arange(60) >= 50, Y[0], Y)
     fakes = np.array([f"class {label}" for label in fake])
-    of_none = {"is_distractor": none}
+    of_none = {"is_distractor": is_distractor}
     numbered, named = save(
         folder,
         numbered=part(GALLERY, labels=fake, **of_none),
@@ -88,56 +88,64 @@ def forms(folder):
     )
     mapped = f"{folder}/x_queries.npy"
     mapped_gallery = ["--gallery", f"{folder}/x_gallery.npy", "--gallery_labels", f"{folder}/y_gallery.npy"]
-    both = {**apart(), **together}
+    with_classwise = {**of_parts(), **together}
     labels_of = ["--labels", f"{folder}/y_queries.npy"]
     queries = part(QUERIES, labels=Y)
     in_file = {**part(QUERIES, labels=Y), "reference_features": X[GALLERY], "reference_labels": Y[GALLERY]}
     in_all = {
-        **of(RETRIEVAL, X[QUERIES], Y[QUERIES], X[order], Y[order], exclude=np.argsort(order)[QUERIES]),
-        **of(CLASSWISE, X[order], Y[order]),
+        **of_arrays(RETRIEVAL, X[QUERIES], Y[QUERIES], X[order], Y[order], exclude=np.argsort(order)[QUERIES]),
+        **of_arrays(CLASSWISE, X[order], Y[order]),
     }
     nearest = np.array([np.square(X[GALLERY] - query).sum(1).argmin() for query in X[QUERIES]])
     results = {
-        "alone": ([], {"features": X, "labels": Y}, of(RETRIEVAL + CLASSWISE, X, Y)),
+        "alone": ([], {"features": X, "labels": Y}, of_arrays(RETRIEVAL + CLASSWISE, X, Y)),
         "of half precision, with names": (
             [],
             {"features": X.astype(np.float16), "labels": TEXTS},
-            of(RETRIEVAL, X.astype(np.float16), Y),
+            of_arrays(RETRIEVAL, X.astype(np.float16), Y),
         ),
-        "by default": ([], {"features": X, "labels": Y}, of(measure.DEFAULT_METRICS, X, Y)),
+        "by default": ([], {"features": X, "labels": Y}, of_arrays(measure.DEFAULT_METRICS, X, Y)),
         "several starts": (
             ["--eval_kmeans_starts", "3"],
             {"features": X, "labels": Y},
-            of(["nmi"], X, Y, seed=range(3)),
+            of_arrays(["nmi"], X, Y, seed=range(3)),
         ),
         "super-classes": (
             [],
             {"features": X, "labels": Y, "groups": Y % 2},
-            of(["e_recall@1_group_gap"], X, Y, groups=Y % 2),
+            of_arrays(["e_recall@1_group_gap"], X, Y, groups=Y % 2),
         ),
         "odd paths that are not needed": (
             [],
             {"features": X, "labels": Y, "paths": np.array([None, 1, []] * 20, dtype=object)},
-            of(RETRIEVAL, X, Y),
+            of_arrays(RETRIEVAL, X, Y),
         ),
-        "a reference": ([], in_file, {**apart(), **of(CLASSWISE, X[QUERIES], Y[QUERIES])}),
-        "a reference that holds the queries": ([], {**in_file, "exclude": nearest}, apart(exclude=nearest)),
+        "a reference": ([], in_file, {**of_parts(), **of_arrays(CLASSWISE, X[QUERIES], Y[QUERIES])}),
+        "a reference that holds the queries": ([], {**in_file, "exclude": nearest}, of_parts(exclude=nearest)),
         "roles": (
             [],
             {"features": X[order], "labels": Y[order], **{name: array[order] for name, array in roles.items()}},
-            apart(),
+            of_parts(),
         ),
-        "roles and distractors": ([], {"features": X, "labels": fake, **roles, **of_none}, apart(y=hidden)),
-        "a gallery with distractors": (["--gallery", numbered], queries, apart(y=hidden)),
+        "roles and distractors": ([], {"features": X, "labels": fake, **roles, **of_none}, of_parts(y=hidden)),
+        "a gallery with distractors": (["--gallery", numbered], queries, of_parts(y=hidden)),
         "a gallery with distractors that have names": (
             ["--gallery", named],
             part(QUERIES, labels=TEXTS),
-            apart(y=hidden),
+            of_parts(y=hidden),
         ),
-        "a gallery": (["--gallery", numbers], queries, both),
-        "a gallery by names": (["--gallery", names], part(QUERIES, labels=TEXTS), both),
-        "numbers of the same names": (["--gallery", odd], part(QUERIES, labels=5 - Y, class_names=TEXTS), both),
-        "names and their numbers": (["--gallery", names], part(QUERIES, labels=5 - Y, class_names=TEXTS), both),
+        "a gallery": (["--gallery", numbers], queries, with_classwise),
+        "a gallery by names": (["--gallery", names], part(QUERIES, labels=TEXTS), with_classwise),
+        "numbers of the same names": (
+            ["--gallery", odd],
+            part(QUERIES, labels=5 - Y, class_names=TEXTS),
+            with_classwise,
+        ),
+        "names and their numbers": (
+            ["--gallery", names],
+            part(QUERIES, labels=5 - Y, class_names=TEXTS),
+            with_classwise,
+        ),
         "a gallery with the same paths": (
             ["--gallery", all_paths],
             part(QUERIES, labels=Y, paths=np.arange(60).astype(str)),
@@ -149,67 +157,67 @@ def forms(folder):
             in_all,
         ),
         "the same images, unknown": (["--gallery", all_paths], queries, {"e_recall@1": 1.0}),
-        "maps": (["--labels", f"{folder}/y.npy"], f"{folder}/x.npy", of(RETRIEVAL + CLASSWISE, X, Y)),
-        "maps with a map": ([*labels_of, *mapped_gallery], mapped, both),
-        "maps with a gallery": ([*labels_of, "--gallery", numbers], mapped, both),
-        "a gallery of maps": (mapped_gallery, queries, both),
+        "maps": (["--labels", f"{folder}/y.npy"], f"{folder}/x.npy", of_arrays(RETRIEVAL + CLASSWISE, X, Y)),
+        "maps with a map": ([*labels_of, *mapped_gallery], mapped, with_classwise),
+        "maps with a gallery": ([*labels_of, "--gallery", numbers], mapped, with_classwise),
+        "a gallery of maps": (mapped_gallery, queries, with_classwise),
         "maps in themselves": (
             ["--labels", f"{folder}/y.npy", "--gallery", f"{folder}/x.npy", "--gallery_labels", f"{folder}/y.npy"],
             f"{folder}/x.npy",
-            of(RETRIEVAL + CLASSWISE, X, Y),
+            of_arrays(RETRIEVAL + CLASSWISE, X, Y),
         ),
-        "levels": ([], {"features": X, "labels": LEVELS}, of(LEVELED, X, LEVELS)),
+        "levels": ([], {"features": X, "labels": LEVELS}, of_arrays(LEVELED, X, LEVELS)),
         "levels of names": (
             [],
             {"features": X, "labels": np.char.add("c", LEVELS.astype(str))},
-            of(LEVELED, X, LEVELS),
+            of_arrays(LEVELED, X, LEVELS),
         ),
-        "levels with roles": ([], {"features": X, "labels": LEVELS, **roles}, apart(LEVELED, y=LEVELS)),
+        "levels with roles": ([], {"features": X, "labels": LEVELS, **roles}, of_parts(LEVELED, y=LEVELS)),
         "levels with a reference": (
             [],
             {**part(QUERIES, labels=LEVELS), "reference_features": X[GALLERY], "reference_labels": LEVELS[GALLERY]},
-            apart(LEVELED, y=LEVELS),
+            of_parts(LEVELED, y=LEVELS),
         ),
-        "levels with a gallery": (["--gallery", levels], part(QUERIES, labels=LEVELS), apart(LEVELED, y=LEVELS)),
-        "maps of levels": (["--labels", f"{folder}/levels.npy"], f"{folder}/x.npy", of(LEVELED, X, LEVELS)),
+        "levels with a gallery": (["--gallery", levels], part(QUERIES, labels=LEVELS), of_parts(LEVELED, y=LEVELS)),
+        "maps of levels": (["--labels", f"{folder}/levels.npy"], f"{folder}/x.npy", of_arrays(LEVELED, X, LEVELS)),
         "super-classes as levels": (
             [],
             {"features": X, "labels": Y, "groups": Y // 2, "higher_names": LEVELS[:, 2:]},
-            of(LEVELED, X, LEVELS),
+            of_arrays(LEVELED, X, LEVELS),
         ),
         "lists and a reference": (
             [],
             {"features": X[QUERIES], "reference_features": X[GALLERY], **LISTS._asdict()},
-            apart(LISTED, y=None, lists=LISTS),
+            of_parts(LISTED, y=None, lists=LISTS),
         ),
         "lists and a gallery": (
             ["--gallery", names],
             {"features": X[QUERIES], **LISTS._asdict()},
-            apart(LISTED, y=None, lists=LISTS),
+            of_parts(LISTED, y=None, lists=LISTS),
         ),
         "lists and a map": (
             ["--gallery", f"{folder}/x_gallery.npy"],
             {"features": X[QUERIES], **LISTS._asdict()},
-            apart(LISTED, y=None, lists=LISTS),
+            of_parts(LISTED, y=None, lists=LISTS),
         ),
         "lists and roles": (
             [],
             {"features": X[order], "is_query": is_query[order], "is_gallery": ~is_query[order], **shuffled._asdict()},
-            apart(LISTED, y=None, lists=LISTS),
+            of_parts(LISTED, y=None, lists=LISTS),
         ),
         "lists, roles and labels": (
             [],
             {"features": X, "labels": Y, **roles, **LISTS._asdict()},
-            {**apart(LISTED, y=None, lists=LISTS), **together},
+            {**of_parts(LISTED, y=None, lists=LISTS), **together},
         ),
     }
-    for words, about in (
+    for words, settings in (
         (["--rerank", "k_reciprocal", "--rerank_k1", "6"], {"rerank": metrics.KReciprocal(6)}),
         (["--rerank", "alpha_qe", "--rerank_n", "3"], {"rerank": metrics.AlphaExpansion(3)}),
         (["--eval_space", "hyperbolic"], {"ball": Ball(0.1, 2.3)}),
     ):
-        results[f"{words[1]}"] = (words, {"features": X, "labels": Y}, of(["map_r", "nmi"], X, Y, **about))
-        results[f"{words[1]}, a reference"] = (words, in_file, apart(["map_r", "mAP"], **about))
+        results[f"{words[1]}"] = (words, {"features": X, "labels": Y}, of_arrays(["map_r", "nmi"], X, Y, **settings))
+        results[f"{words[1]}, a reference"] = (words, in_file, of_parts(["map_r", "mAP"], **settings))
     return results
 
 
@@ -353,7 +361,7 @@ TAKEN = {  # damage: arrays that may be like this
 
 
 @pytest.mark.parametrize(
-    ("arrays", "taken"),
+    ("arrays", "accepted"),
     [
         (GOOD, ["labels texts"]),
         (REFERENCE, []),
@@ -366,8 +374,12 @@ TAKEN = {  # damage: arrays that may be like this
     ],
     ids=["good", "reference", "roles", "lists", "draws"],
 )
-def test_an_array_that_is_damaged_is_refused_in_one_line(arrays, taken, tmp_path):
-    names = ["ap"] if arrays is OF_LISTS else ["map_r", "e_recall@1_group_gap"] if arrays is ROLES else ["map_r"]
+def test_an_array_that_is_damaged_is_refused_in_one_line(arrays, accepted, tmp_path):
+    names = ["map_r"]
+    if arrays is OF_LISTS:
+        names = ["ap"]
+    elif arrays is ROLES:
+        names.append("e_recall@1_group_gap")
     wrong = []
     for name, array in arrays.items():
         for damage, hurt in DAMAGES.items():
@@ -378,7 +390,7 @@ def test_an_array_that_is_damaged_is_refused_in_one_line(arrays, taken, tmp_path
             except UserError as error:
                 message = str(error)
                 assert "\n" not in message, message
-            if (message is None) != (name in TAKEN.get(damage, "").split() or f"{name} {damage}" in taken):
+            if (message is None) != (name in TAKEN.get(damage, "").split() or f"{name} {damage}" in accepted):
                 wrong.append(f"{name} {damage}: {message}")
     assert not wrong, "\n".join(wrong)
 
@@ -502,7 +514,7 @@ def test_a_gallery_in_maps_is_whitened_and_reranked(tmp_path):
     ]
     words += ["--evaluation_metrics", "map_r"]
     assert command.main([*words, "--rerank", "k_reciprocal", "--rerank_k1", "6"]) == pytest.approx(
-        apart(["map_r"], rerank=metrics.KReciprocal(6))
+        of_parts(["map_r"], rerank=metrics.KReciprocal(6))
     )
     by = whitening.pca(X[GALLERY], 3)
     expected = metrics.compute(["map_r"], by(X[QUERIES]), Y[QUERIES], by(X[GALLERY]), Y[GALLERY])
@@ -511,11 +523,11 @@ def test_a_gallery_in_maps_is_whitened_and_reranked(tmp_path):
 
 def test_rows_of_a_gallery_that_is_cut_or_named_second_are_refused(tmp_path):
     keep = tmp_path / "keep.txt"
-    none = np.arange(45) >= 40
+    is_distractor = np.arange(45) >= 40
     keep.write_text("1\n")
-    gallery, own = save(
+    gallery, queries = save(
         tmp_path,
-        gallery={**part(GALLERY, labels=Y), "is_distractor": none, "paths": np.arange(45).astype(str)},
+        gallery={**part(GALLERY, labels=Y), "is_distractor": is_distractor, "paths": np.arange(45).astype(str)},
         mine=part(QUERIES, labels=Y),
     )
     with refused("exclude goes by rows of the whole gallery"):
@@ -531,7 +543,7 @@ def test_rows_of_a_gallery_that_is_cut_or_named_second_are_refused(tmp_path):
         )
     (plain,) = save(tmp_path, plain=part(GALLERY, labels=Y))
     with refused("name .*mine.npz first, so that no image finds itself"):
-        command.main([own, "--gallery", plain, own, "--evaluation_metrics", "map_r"])
+        command.main([queries, "--gallery", plain, queries, "--evaluation_metrics", "map_r"])
 
 
 def test_a_damaged_archive_is_one_line(tmp_path):

@@ -53,17 +53,17 @@ def test_a_super_class_of_gallery_images_alone_counts_in_class_wise_numbers():
     ]
     assert scores["test"]["nmi"] == pytest.approx(np.mean(parts), abs=1e-6)
     queries = test.is_query & ~first
-    own = np.flatnonzero(test.is_query[~first])
-    alone = metrics.compute(
-        ["e_recall@1"], points[queries], test.labels[queries], points[~first], test.labels[~first], exclude=own
+    themselves = np.flatnonzero(test.is_query[~first])
+    of_second = metrics.compute(
+        ["e_recall@1"], points[queries], test.labels[queries], points[~first], test.labels[~first], exclude=themselves
     )
-    assert scores["test"]["e_recall@1"] == pytest.approx(alone["e_recall@1"], abs=1e-12)
+    assert scores["test"]["e_recall@1"] == pytest.approx(of_second["e_recall@1"], abs=1e-12)
 
 
 def test_images_without_a_class_are_in_no_class_wise_number():
-    none = np.arange(6) > 3
+    is_distractor = np.arange(6) > 3
     for lists in (None, {"": {}}):
-        roles = galleries.roles_of(SimpleNamespace(is_distractor=none, lists=lists), 6)
+        roles = galleries.roles_of(SimpleNamespace(is_distractor=is_distractor, lists=lists), 6)
         assert roles.pool.tolist() == [0, 1, 2, 3], "though all are queries and gallery"
     assert galleries.roles_of(SimpleNamespace(is_distractor=np.ones(6, bool)), 6).pool is None, (
         "lists alone say what is found"
@@ -77,11 +77,11 @@ def test_super_classes_and_splits_without_queries_or_gallery_are_refused():
     test.is_gallery = ~first
     with refused("the super-class 'first' of test has no image in the reference"):
         evaluated(splits, "--tester", "same_parent_label")
-    for name, what in (("is_query", "query"), ("is_gallery", "gallery")):
+    for name, role in (("is_query", "query"), ("is_gallery", "gallery")):
         test.is_query = np.ones(36, bool)
         test.is_gallery = np.ones(36, bool)
         setattr(test, name, np.zeros(36, bool))
-        with refused(f"test, of --dataset made: none of its 36 images is a {what} image"):
+        with refused(f"test, of --dataset made: none of its 36 images is a {role} image"):
             evaluated(splits)
     test.is_gallery = np.arange(36) < 2
     opt = options("--eval_pca", "3")
@@ -143,10 +143,10 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
     points = points_of(splits)
     drawings = []
     charted = {}
-    monkeypatch.setattr(outputs, "recoveries", lambda path, **shown: drawings.append(shown))
+    monkeypatch.setattr(outputs, "recoveries", lambda path, **drawing: drawings.append(drawing))
     for name in ("spectra", "distances", "tsne"):
         monkeypatch.setattr(
-            space, name, lambda path, *what, _name=name: charted.setdefault(_name, []).append(what) or path
+            space, name, lambda path, *arguments, _name=name: charted.setdefault(_name, []).append(arguments) or path
         )
     outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
     test = splits["testing"]
@@ -155,14 +155,15 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
     if opt.eval_pca:
         fitted = pca(np.array([points[source][j] for source, j in gallery]), 2)
         points = {split: fitted(rows) for split, rows in points.items()}
-    for parent in ("first", "second") if "tester" in flags else (None,):
+    parents = ("first", "second") if "tester" in flags else (None,)
+    for parent in parents:
         orders |= by_loops(splits, "test", sources, points, parent)[1]
-    for shown in drawings:
-        queries_of, reference_of = shown["images"]
+    for drawing in drawings:
+        queries_of, reference_of = drawing["images"]
         assert len(reference_of) == len(gallery)
         names = {"first", "second"} if opt.label_hierarchy_level else {*"abcdef"}
-        assert {*shown["class_names"].values()} <= names
-        for query, results in zip(*shown["rankings"][:2], strict=True):
+        assert {*drawing["class_names"].values()} <= names
+        for query, results in zip(*drawing["rankings"][:2], strict=True):
             row = test.rows_of("is_query")[query]
             assert [gallery[index] for index in results] == orders[row][:7]
             for images, index, (source, j) in (
@@ -203,9 +204,9 @@ def dumped(folder, splits, *flags):
 def test_a_dump_gives_the_same_numbers_again(tmp_path, flags, named, capsys):
     names = ["e_recall@1", "map_r", "mAP_c", "mrr", "nmi", "dists@intra", "rho_spectrum@1", "c_map_r", "map_r_macro"]
     scores, paths = dumped(tmp_path, splits_with_roles(10, named=named), "--evaluation_metrics", *names, *flags)
-    with np.load(paths["test"]) as file, np.load(paths["val"]) as other:
+    with np.load(paths["test"]) as file, np.load(paths["val"]) as validation:
         assert {"is_query", "is_gallery", "sequence"} <= set(file.files) and len(file["features"]) == 36
-        assert (file["sequence"].dtype.kind == "U") == named and "is_query" not in other.files
+        assert (file["sequence"].dtype.kind == "U") == named and "is_query" not in validation.files
     for split in ("val", "test"):
         capsys.readouterr()
         values = command.main([str(paths[split]), "--evaluation_metrics", *names])
@@ -228,18 +229,18 @@ def test_the_queries_of_one_file_in_the_gallery_of_another(tmp_path, named, caps
     expected, _ = by_loops(splits, "test", ["val"], points)
     assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-12)
     rows = splits["testing"].rows_of("is_query")
-    kept = splits["validation"].rows_of("is_gallery")
-    together = np.concatenate([points["test"][rows], points["val"][kept]]).astype(np.float32)
+    gallery_rows = splits["validation"].rows_of("is_gallery")
+    together = np.concatenate([points["test"][rows], points["val"][gallery_rows]]).astype(np.float32)
     labels = np.array(
-        [splits["testing"].names[row] for row in rows] + [splits["validation"].names[row] for row in kept]
+        [splits["testing"].names[row] for row in rows] + [splits["validation"].names[row] for row in gallery_rows]
     )
     assert values["nmi"] == pytest.approx(metrics.compute(["nmi"], together, labels, seed=1)["nmi"], abs=1e-9)
-    assert f"{len(rows)} queries search in {len(kept)} images, --gallery" in capsys.readouterr().out
-    same = [
-        command.main([str(paths["test"]), *more, "--evaluation_metrics", *names])
-        for more in ([], ["--gallery", str(paths["test"])])
+    assert f"{len(rows)} queries search in {len(gallery_rows)} images, --gallery" in capsys.readouterr().out
+    in_itself = [
+        command.main([str(paths["test"]), *flags, "--evaluation_metrics", *names])
+        for flags in ([], ["--gallery", str(paths["test"])])
     ]
-    assert same[1]["map_r"] == same[0]["map_r"] and same[1]["e_recall@1"] == same[0]["e_recall@1"]
+    assert in_itself[1]["map_r"] == in_itself[0]["map_r"] and in_itself[1]["e_recall@1"] == in_itself[0]["e_recall@1"]
 
 
 def test_a_choice_among_equal_epochs_is_refused():
@@ -260,20 +261,23 @@ def test_a_choice_among_equal_epochs_is_refused():
             "--splits_to_eval", "val", "--evaluation_metrics", *{"e_recall@1", metric}, "--storage_metrics", metric
         )
         is_query, is_gallery = ([c == "1" for c in text] for text in (queries, gallery))
+        if sequences is not None:
+            sequences = np.array(sequences)
         images = Images(
             np.zeros((len(names), 3)),
             names,
             None,
             is_query,
             is_gallery,
-            None if sequences is None else np.array(sequences),
+            sequences,
         )
         values = set()
         for seed in range(20):
             points = np.random.default_rng(seed).normal(size=(len(names), 3)).astype(np.float32)
             embedded = evaluation.Embedded({"discriminative": points}, images.labels, 0.0, images)
             value = float(evaluation.score({"val": embedded}, opt, Runtime(opt))["val"][metric])
-            values.add("NaN" if np.isnan(value) else round(value, 9))
+            value = "NaN" if np.isnan(value) else round(value, 9)
+            values.add(value)
             if len(values) > 1:
                 break
         with contextlib.nullcontext() if len(values) > 1 else refused(metric):
@@ -287,7 +291,9 @@ def with_drawn_galleries(splits, n_draws=3, seed=4):
     draws = np.zeros((n_draws, len(names)), dtype=bool)
     for draw in draws:
         draw[[generator.choice(np.flatnonzero(names == name)) for name in sorted(set(names))]] = True
-    splits["testing"].is_gallery, splits["testing"].is_query, splits["testing"].role_draws = draws[0], ~draws[0], draws
+    splits["testing"].is_gallery = draws[0]
+    splits["testing"].is_query = ~draws[0]
+    splits["testing"].role_draws = draws
     return splits
 
 
@@ -299,15 +305,16 @@ def test_embeddings_of_drawn_galleries_measure_as_the_run_does(flags, tmp_path):
     names = ["e_recall@1", "map_r", "c_recall@1", "e_recall@1_group_gap", "nmi", "fnmr@.1", "opis"]
     scores, embedded, _ = evaluated(splits, *BOTH, "--evaluation_metrics", *names, *flags)
     opt = options(*BOTH, *flags)
-    (*_, path), (*_, of_queries) = outputs.dump(tmp_path, embedded, opt), dump_queries(tmp_path, embedded, opt, 1)
-    more = [flag for flag in flags if flag != "--eval_no_normalize"]
+    path = outputs.dump(tmp_path, embedded, opt)[-1]
+    of_queries = dump_queries(tmp_path, embedded, opt, 1)[-1]
+    flags_of_file = [flag for flag in flags if flag != "--eval_no_normalize"]
     values = command.main(
-        [str(path), "--evaluation_metrics", *names, "--dump_query_results", str(tmp_path / "q.npz"), *more]
+        [str(path), "--evaluation_metrics", *names, "--dump_query_results", str(tmp_path / "q.npz"), *flags_of_file]
     )
     assert values == pytest.approx(scores["test"], abs=1e-12)
     first = dict(np.load(path))
     del first["role_draws"]
-    of_first = measured(tmp_path, *more, names=names, **first)
+    of_first = measured(tmp_path, *flags_of_file, names=names, **first)
     assert of_first["e_recall@1"] != values["e_recall@1"] and of_first["nmi"] == values["nmi"]
     with np.load(of_queries) as run, np.load(tmp_path / "q.npz") as later:
         assert run["hit"].mean() == pytest.approx(
@@ -342,12 +349,12 @@ def test_where_the_gallery_is_drawn_the_mean_over_the_draws_is_measured(flags):
         splits["testing"].role_draws = draws if draw is None else None
         results.append(evaluated(splits, *chosen)[0])
     *single, mean = results
-    assert len({one["test"]["e_recall@1"] for one in single}) > 1
+    assert len({scores["test"]["e_recall@1"] for scores in single}) > 1
     for split, name in itertools.product(("val", "test"), ("e_recall@1", "map_r", "mAP")):
-        assert mean[split][name] == pytest.approx(np.mean([one[split][name] for one in single]), abs=1e-12)
+        assert mean[split][name] == pytest.approx(np.mean([scores[split][name] for scores in single]), abs=1e-12)
     assert mean["test"]["nmi"] == single[0]["test"]["nmi"]
     combined = "compared_to_sets_combined" in flags  # the images of val search in the drawn gallery too
-    assert (len({one["val"]["map_r"] for one in single}) > 1) == combined
+    assert (len({scores["val"]["map_r"] for scores in single}) > 1) == combined
     printed = evaluation.roles(evaluation.loaders(splits, options(*chosen)), options(*chosen))
     words = "the first of 3 drawn galleries, over which retrieval metrics are means"
     assert words in printed["test"] and (words in printed.get("val", "")) == combined

@@ -27,10 +27,10 @@ def with_levels(splits, higher=None):
     return splits
 
 
-def shared(splits, one, other):
+def shared(splits, image, partner):
     """How many levels two images, (split, row) each, share."""
     lines = []
-    for split, row in (one, other):
+    for split, row in (image, partner):
         dataset = splits[SPLITS[split]]
         lines.append(next(line for line in dataset.lineages if line[0] == dataset.names[row]))
     return sum(a == b for a, b in zip(*lines, strict=True))
@@ -47,22 +47,25 @@ def test_levels_of_a_data_set_with_roles_and_sequences(reference, tmp_path):
         "compared_to_training_set": ["train"],
     }[reference]
     expected, orders = by_loops(splits, "test", sources, points_of(splits, network))
-    results = {row: [shared(splits, ("test", row), one) for one in order] for row, order in orders.items()}
+    results = {row: [shared(splits, ("test", row), neighbour) for neighbour in order] for row, order in orders.items()}
     expected = {
         "e_recall@1": expected["e_recall@1"],
         "e_recall@1_level1": np.mean([bool(levels) and levels[0] >= 2 for levels in results.values()]),
     }
     for name in HIERARCHICAL:
-        of = "test" in sources and splits["testing"].is_gallery
+        is_gallery = "test" in sources and splits["testing"].is_gallery
         expected[name] = np.nanmean(
-            [plain_hierarchical(name, levels, 3, of is not False and bool(of[row])) for row, levels in results.items()]
+            [
+                plain_hierarchical(name, levels, 3, is_gallery is not False and bool(is_gallery[row]))
+                for row, levels in results.items()
+            ]
         )
     assert {name: scores["test"][name] for name in expected} == pytest.approx(expected, abs=1e-9)
     if reference == "compared_to_self":
         path = outputs.dump(tmp_path, embedded, options(*flags))[-1]
         assert np.load(path)["higher_names"].shape == (36, 1)
-        again = command.main([str(path), "--evaluation_metrics", *NAMES])
-        assert again == pytest.approx({name: scores["test"][name] for name in NAMES}, abs=1e-12)
+        measured = command.main([str(path), "--evaluation_metrics", *NAMES])
+        assert measured == pytest.approx({name: scores["test"][name] for name in NAMES}, abs=1e-12)
 
 
 def test_data_without_fitting_levels_are_refused_before_training():

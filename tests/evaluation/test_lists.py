@@ -20,12 +20,12 @@ ARRAYS = {"features": QUERIES, "reference_features": GALLERY}
 
 def test_protocols_have_names(tmp_path):
     """Each further protocol's lists, and each metric once for each."""
-    both = {"easy": LISTS, "hard": Lists.of(*random_lists(5, len(GALLERY), len(QUERIES)))}
+    protocols = {"easy": LISTS, "hard": Lists.of(*random_lists(5, len(GALLERY), len(QUERIES)))}
     arrays = {
-        f"{name}_{protocol}": array for protocol, lists in both.items() for name, array in lists._asdict().items()
+        f"{name}_{protocol}": array for protocol, lists in protocols.items() for name, array in lists._asdict().items()
     }
     expected = {}
-    for protocol, lists in both.items():
+    for protocol, lists in protocols.items():
         expected |= {
             f"{protocol}/{name}": value
             for name, value in metrics.compute(NAMES, QUERIES, reference=GALLERY, lists=lists).items()
@@ -41,15 +41,26 @@ def relevant(folder, body):
 
 def test_a_function_of_the_users(tmp_path):
     words = relevant(tmp_path, "return (np.abs(q[:, None] - g[None]) <= 2) / 2")
+    rows = range(30)
     asks = np.arange(30) % 3 == 0  # rows of the file, whatever their role
+    in_gallery = []
+    in_itself = []
+    with_roles = []
+    for i in rows:
+        near = [j for j in rows if abs(i - j) <= 2]
+        in_itself.append([j for j in near if j != i])
+        if i < 12:
+            in_gallery.append(near)
+        if asks[i]:
+            with_roles.append([j - 1 - j // 3 for j in near if not asks[j]])
     for arrays, x, reference, lists in (
-        (ARRAYS, QUERIES, GALLERY, [[j for j in range(30) if abs(i - j) <= 2] for i in range(12)]),
-        ({"features": GALLERY}, GALLERY, None, [[j for j in range(30) if 0 < abs(i - j) <= 2] for i in range(30)]),
+        (ARRAYS, QUERIES, GALLERY, in_gallery),
+        ({"features": GALLERY}, GALLERY, None, in_itself),
         (
             {"features": GALLERY, "is_query": asks, "is_gallery": ~asks},
             GALLERY[asks],
             GALLERY[~asks],
-            [[j - 1 - j // 3 for j in range(30) if not asks[j] and abs(i - j) <= 2] for i in np.flatnonzero(asks)],
+            with_roles,
         ),
     ):
         assert measured(tmp_path, *words, names=NAMES, **arrays) == pytest.approx(
@@ -67,15 +78,13 @@ def test_a_function_of_the_users(tmp_path):
 
 
 def test_a_function_is_asked_once_for_the_same_rows(tmp_path):
-    (_, path), printed = (
-        relevant(tmp_path, f"open({str(tmp_path / 'calls')!r}, 'a').write('x'); return np.ones((len(q), len(g)))"),
-        tmp_path / "calls",
-    )
+    printed = tmp_path / "calls"
+    _, path = relevant(tmp_path, f"open({str(printed)!r}, 'a').write('x'); return np.ones((len(q), len(g)))")
     rows = np.arange(4)
-    first, again = (relevance.lists(path, rows, rows, rows) for _ in range(2))
+    first, second = (relevance.lists(path, rows, rows, rows) for _ in range(2))
     assert (
         printed.read_text() == "x"
-        and first is again
+        and first is second
         and first.positive_indices.tolist() == [1, 2, 3, 0, 2, 3, 0, 1, 3, 0, 1, 2]
     )
     assert len(relevance.lists(path, rows[:2], rows, rows[:2])) == 2 and printed.read_text() == "xx"
@@ -88,7 +97,7 @@ def test_published_ground_truth_by_names(tmp_path):
     requested = np.array([f"/t/{i}.jpg" for i in range(12)])
     ids = np.array([f"/i/x{i}.jpg" for i in range(30)])
     positives, _ = random_lists(3, len(GALLERY), len(QUERIES))
-    needed = sorted({j for of in positives for j in of})
+    needed = sorted({j for relevant_ids in positives for j in relevant_ids})
     of_none = ~np.isin(np.arange(30), needed)
     parts = {
         name: {"features": GALLERY[part], "paths": ids[part]}
@@ -96,33 +105,39 @@ def test_published_ground_truth_by_names(tmp_path):
     }
     solution = tmp_path / "retrieval_solution_v2.1.csv"
     table = tmp_path / "lists.csv"
-    rows = [
-        f"{i},{' '.join(f'x{j}' for j in of) or 'None'},{'Private' if i < 8 else 'Public'}"
-        for i, of in enumerate(positives)
-    ]
+    rows = []
+    for i, relevant_ids in enumerate(positives):
+        images = " ".join(f"x{j}" for j in relevant_ids)
+        usage = "Private" if i < 8 else "Public"
+        rows.append(f"{i},{images or 'None'},{usage}")
     solution.write_text("\n".join(["id,images,Usage", *rows]) + "\n")
     gallery = ["--gallery", *save(tmp_path, **parts)]
     results = measured(
         tmp_path, *gallery, "--ground_truth", str(solution), names=NAMES, features=QUERIES, paths=requested
     )
     for protocol, rows in (("private", range(8)), ("public", range(8, 12))):
-        lists = Lists.of([positives[i] if i in rows else [] for i in range(12)])
+        of_protocol = [positives[i] if i in rows else [] for i in range(12)]
+        lists = Lists.of(of_protocol)
         expected = metrics.compute(NAMES, QUERIES, reference=GALLERY, lists=lists)
         assert {name: results[f"{protocol}/{name}"] for name in NAMES} == pytest.approx(expected)
     table.write_text(
         "query,kind,path\n"
-        + "".join(f"/t/{i}.jpg,positive,/i/x{j}.jpg\n" for i, of in enumerate(positives) for j in of)
+        + "".join(
+            f"/t/{i}.jpg,positive,/i/x{j}.jpg\n" for i, relevant_ids in enumerate(positives) for j in relevant_ids
+        )
     )
     for name, part in (("a", slice(0, 11)), ("b", slice(11, 30))):
         parts[name]["is_distractor"] = of_none[part]
     save(tmp_path, **parts)
     listed = [j for j in range(30) if j in needed or j % 2]
     spaced = next(j for j in range(29, 11, -2) if of_none[j])
-    parts["b"]["paths"] = np.array([f"/i/my x{j}.jpg" if j == spaced else ids[j] for j in range(11, 30)])
+    names = [f"x{j}" for j in range(30)]
+    names[spaced] = f"my x{spaced}"
+    parts["b"]["paths"] = np.array([f"/i/{name}.jpg" for name in names[11:]])
     save(tmp_path, **parts)
-    (tmp_path / "keep.txt").write_text("".join("my " * (j == spaced) + f"x{j}\n" for j in range(30) if j % 2))
+    (tmp_path / "keep.txt").write_text("".join(f"{name}\n" for name in names[1::2]))
     words = [*gallery, "--ground_truth", str(table), "--gallery_keep", str(tmp_path / "keep.txt")]
-    lists = Lists.of([[listed.index(j) for j in of] for of in positives])
+    lists = Lists.of([[listed.index(j) for j in relevant_ids] for relevant_ids in positives])
     expected = metrics.compute(NAMES, QUERIES, reference=GALLERY[listed], lists=lists)
     assert measured(tmp_path, *words, names=NAMES, features=QUERIES, paths=requested) == pytest.approx(expected)
 

@@ -39,8 +39,8 @@ def test_a_gallery_row_without_a_label_is_a_distractor(form, tmp_path):
     roles = {"is_query": IS_QUERY, "is_gallery": ~IS_QUERY}
     expected = measured(tmp_path, features=FEATURES, labels=LABELS, is_distractor=HAS_NONE, **roles)
     assert measured(tmp_path, features=FEATURES, labels=FORMS[form], **roles) == pytest.approx(expected)
-    again = measured(tmp_path, features=FEATURES, labels=FORMS[form], is_distractor=HAS_NONE, **roles)
-    assert again == pytest.approx(expected), "marked and without a label"
+    marked = measured(tmp_path, features=FEATURES, labels=FORMS[form], is_distractor=HAS_NONE, **roles)
+    assert marked == pytest.approx(expected), "marked and without a label"
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -56,25 +56,25 @@ def test_references_and_galleries_without_labels(form, tmp_path):
     labels = FORMS[form]
     query = np.arange(6)
     gallery = np.arange(6, ROWS)
-    known = [row for row in gallery if not HAS_NONE[row]]
-    alone = {"features": FEATURES[query], "labels": labels[query]}
+    labelled = [row for row in gallery if not HAS_NONE[row]]
+    queries = {"features": FEATURES[query], "labels": labels[query]}
     with refused(
         "2 of 18 reference_labels are missing, such as .* in row 1: give distractors a label that no query has"
     ):
-        measured(tmp_path, **alone, reference_features=FEATURES[gallery], reference_labels=labels[gallery])
+        measured(tmp_path, **queries, reference_features=FEATURES[gallery], reference_labels=labels[gallery])
     numbers = np.where(HAS_NONE, -5, LABELS)
     names = ["map_r", "e_recall@1"]
     slow = metrics.compute(names, FEATURES[query], numbers[query], FEATURES[gallery], numbers[gallery])
-    np.savez(tmp_path / "named.npz", features=FEATURES[known], labels=labels[known])
+    np.savez(tmp_path / "named.npz", features=FEATURES[labelled], labels=labels[labelled])
     np.savez(tmp_path / "nameless.npz", features=FEATURES[MISSING], labels=labels[MISSING])
     files = [tmp_path / "named.npz", tmp_path / "nameless.npz"]
-    assert measured(tmp_path, "--gallery", *files, names=names, **alone) == pytest.approx(slow)
+    assert measured(tmp_path, "--gallery", *files, names=names, **queries) == pytest.approx(slow)
 
 
 def test_lists_need_no_labels(tmp_path):
     lists = {"positive_indptr": np.arange(ROWS + 1), "positive_indices": np.roll(np.arange(ROWS), 1)}
-    without = measured(tmp_path, names=["ap", "mp@5"], features=FEATURES, **lists)
-    assert measured(tmp_path, names=["ap", "mp@5"], features=FEATURES, labels=FORMS["text"], **lists) == without
+    unlabelled = measured(tmp_path, names=["ap", "mp@5"], features=FEATURES, **lists)
+    assert measured(tmp_path, names=["ap", "mp@5"], features=FEATURES, labels=FORMS["text"], **lists) == unlabelled
 
 
 def test_other_programs_refuse_or_mark_them(tmp_path):

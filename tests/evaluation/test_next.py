@@ -50,9 +50,9 @@ def test_a_file_without_a_page_says_what_its_queries_find(files, next_of, words)
     paths = [files / word if "." in word else word for word in words]
     words = next_of(command.main, *paths, "--evaluation_metrics", "map_r")
     assert words[:3] == ["python", "-m", "evaluation"] and words[-2] == "--dump_query_results"
-    further = next_of(command.main, *words[3:])
-    assert further[:-2] == words and further[-2] == "--out"
-    command.main(further[3:])
+    next_words = next_of(command.main, *words[3:])
+    assert next_words[:-2] == words and next_words[-2] == "--out"
+    command.main(next_words[3:])
     assert all(list(files.glob(pattern)) for pattern in ("*_queries.npz", "*_metrics.json"))
 
 

@@ -53,21 +53,23 @@ def test_a_runs_images(run, tmp_path, capsys):
         .double()
         .view(-1, 2, 16)
     )
-    assert [one.path for one in results] != paths and sorted(one.path for one in results) == sorted(
+    assert [outlier.path for outlier in results] != paths and sorted(outlier.path for outlier in results) == sorted(
         paths
     )  # every image, in another order
-    assert [one.angle for one in results] == sorted((one.angle for one in results), reverse=True)
+    assert [outlier.angle for outlier in results] == sorted((outlier.angle for outlier in results), reverse=True)
     cosines = torch.nn.functional.normalize(features) @ torch.nn.functional.normalize(centres, dim=2).transpose(
         1, 2
     )  # (C, N, 2)
-    for one in results:
-        own = cosines[labels[one.index]]
-        dominant = int(own.argmax(1)[torch.as_tensor(labels == labels[one.index])].double().mean() > 0.5)
-        assert one.path == paths[one.index] and Path(one.path).parent.name == one.class_name
-        assert one.angle == pytest.approx(math.degrees(math.acos(float(own[one.index, dominant]))), abs=1e-4)
+    for outlier in results:
+        of_class = cosines[labels[outlier.index]]
+        dominant = int(of_class.argmax(1)[torch.as_tensor(labels == labels[outlier.index])].double().mean() > 0.5)
+        assert outlier.path == paths[outlier.index] and Path(outlier.path).parent.name == outlier.class_name
+        assert outlier.angle == pytest.approx(
+            math.degrees(math.acos(float(of_class[outlier.index, dominant]))), abs=1e-4
+        )
     written = json.loads((tmp_path / "found.json").read_text())
-    assert written["images"] == len(paths) and [one["path"] for one in written["outliers"]] == [
-        one.path for one in results
+    assert written["images"] == len(paths) and [outlier["path"] for outlier in written["outliers"]] == [
+        outlier.path for outlier in results
     ]
     assert f"{len(results)} of {len(paths)} training images" in message and results[0].path in message
     angle = (results[3].angle + results[4].angle) / 2
@@ -76,7 +78,7 @@ def test_a_runs_images(run, tmp_path, capsys):
 
 def test_what_is_refused_in_one_line(run, trained_run, tmp_path):
     shutil.copy(run / outliers.EMBEDDINGS, trained_run)
-    narrow, others, none = save(
+    narrow, other_classes, unlabelled = save(
         run,
         embeddings_train_narrow={"features": np.ones((4, 3)), "labels": np.arange(4)},
         embeddings_train_others={"features": np.ones((4, 16)), "labels": np.arange(4) + 2},
@@ -87,8 +89,8 @@ def test_what_is_refused_in_one_line(run, trained_run, tmp_path):
         ([run, "--outlier_angle", "181"], "--outlier_angle 181 must be at most 180"),
         ([run / "embeddings_test.npz"], "outliers are training images"),
         ([narrow], "16 dimensions"),
-        ([others], "trained on 4 classes, 0 to 3"),
-        ([none], "has no labels"),
+        ([other_classes], "trained on 4 classes, 0 to 3"),
+        ([unlabelled], "has no labels"),
         ([trained_run], "trained with --loss margin; outliers are those of --loss subcenter_arcface"),
     ):
         with refused(None, words):

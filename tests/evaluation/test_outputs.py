@@ -25,12 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 METRICS = ["e_recall@1", "map_r", "nmi", "rho_spectrum@0"]
 
 
-def again(folder, *more):
-    return main.main(parameters.read(["--evaluate", "--resume_from", str(folder), *map(str, more)]))
+def evaluate_again(folder, *flags):
+    return main.main(parameters.read(["--evaluate", "--resume_from", str(folder), *map(str, flags)]))
 
 
 @pytest.fixture
-def other(tmp_path):
+def new_data(tmp_path):
     """Data that the run has not seen: five classes of three images."""
     root = make_folder(tmp_path / "other", n_classes=5, n_images=3, names=[f"new {i}" for i in range(5)])
     return ("--dataset", "folder", "--dataset_folder_path", str(root))
@@ -75,7 +75,7 @@ def test_pictures_and_embeddings_of_the_best_epoch(run, capsys):
 def test_evaluate_equals_the_recorded_values_exactly_and_touches_nothing(run, capsys):
     before = contents(run)
     recorded = selected(run)
-    scores = again(run)
+    scores = evaluate_again(run)
     assert {
         split: {name: scores[split][name] for name in values} for split, values in recorded["values"].items()
     } == recorded["values"]
@@ -88,10 +88,9 @@ def test_evaluate_equals_the_recorded_values_exactly_and_touches_nothing(run, ca
         written["epoch"] == recorded["epoch"]
         and written["checkpoint"] == "checkpoint_Test_discriminative_e_recall@1.pth.tar"
     )
-    numbers = {
-        split: {k: v for k, v in values.items() if not isinstance(v, list)}
-        for split, values in written["values"].items()
-    }
+    numbers = {}
+    for split, values in written["values"].items():
+        numbers[split] = {name: value for name, value in values.items() if not isinstance(value, list)}
     assert numbers == recorded["values"] and len(written["values"]["test"]["rho_spectrum@0"]) == 16
     assert contents(run).items() >= before.items()
 
@@ -100,7 +99,7 @@ def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, 
     """Embeddings and pictures of the training stay; what is not defined is null."""
     before = contents(run)
     drawings = []
-    monkeypatch.setattr(outputs, "draw_pictures", lambda folder, *about: drawings.append(folder))
+    monkeypatch.setattr(outputs, "draw_pictures", lambda folder, *arguments: drawings.append(folder))
     argv = (
         "--dump_embeddings",
         "--eval_no_normalize",
@@ -110,35 +109,29 @@ def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, 
         "--eval_size_of_tsne",
         "0",
     )
-    scores = again(run, *argv)
+    scores = evaluate_again(run, *argv)
     after = contents(run)
     message = capsys.readouterr().out
     new = set(after) - set(before)
     assert {path.name for path in new if path.suffix == ".npz"} == {"embeddings_train.npz", "embeddings_test.npz"}
     assert all(f"written  {path}" in message for path in new if path.suffix == ".npz")
     (written,) = (path for path in new if path.suffix == ".json")
-    about = strict(written)
+    record = strict(written)
     assert drawings == [written.with_suffix("")]
-    assert about["flags"]["eval_no_normalize"] and np.isnan(scores["test"]["rho_spectrum@999"])
-    assert about["values"]["test"] == {"precision@1": scores["test"]["precision@1"], "rho_spectrum@999": None}
+    assert record["flags"]["eval_no_normalize"] and np.isnan(scores["test"]["rho_spectrum@999"])
+    assert record["values"]["test"] == {"precision@1": scores["test"]["precision@1"], "rho_spectrum@999": None}
     for path, flag in ((run / "embeddings_test.npz", False), (written.with_suffix("") / "embeddings_test.npz", True)):
         with np.load(path) as file:
             assert json.loads(str(file["flags"]))["eval_no_normalize"] == flag
             assert np.allclose(np.linalg.norm(file["features"], axis=1), 1, atol=1e-5) != flag
     values = command.main([str(path), "--evaluation_metrics", "precision@1"])
     assert values["precision@1"] == scores["test"]["precision@1"]
-    again(run, *argv)
+    evaluate_again(run, *argv)
     assert contents(run).keys() == after.keys() and drawings[1:] == drawings[:1]
-    about = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        yaml.safe_load((run / "parameters.yaml").read_text())["dataset_folder_path"],
-    ]
+    root = yaml.safe_load((run / "parameters.yaml").read_text())["dataset_folder_path"]
+    data = ["--dataset", "folder", "--dataset_folder_path", root]
     by_group = main.main(
-        parameters.read(
-            ["--evaluate", *about, "--save_path", str(run.parent.parent), "--group", "Again", "--seed", "3"]
-        )
+        parameters.read(["--evaluate", *data, "--save_path", str(run.parent.parent), "--group", "Again", "--seed", "3"])
     )
     assert by_group["test"]["map_r"] == selected(run)["values"]["test"]["map_r"], "found as by --resume"
     assert [path for path in run.parent.iterdir() if path.is_dir()] == [run], "no new run"
@@ -181,14 +174,14 @@ def test_what_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):
         parameters.resolve(["--resume_from", str(old), "--split_shuffle", "1", "--resume_allow_changes"])
     monkeypatch.setattr(evaluation, "evaluate", None)
     with refused("--eval_pca 17: at most 16: the reference is 24 x 16"):
-        again(run, "--eval_pca", "17")
+        evaluate_again(run, "--eval_pca", "17")
 
 
-def test_a_run_is_measured_on_other_data(run, other, capsys):
+def test_a_run_is_measured_on_other_data(run, new_data, capsys):
     before = contents(run)
-    root = other[-1]
-    argv = (*other, "--dataset_name", "new things", "--splits_to_eval", "test")
-    scores = again(run, *argv, "--dump_embeddings")
+    root = new_data[-1]
+    argv = (*new_data, "--dataset_name", "new things", "--splits_to_eval", "test")
+    scores = evaluate_again(run, *argv, "--dump_embeddings")
     assert f"on {root}" in capsys.readouterr().out
     (file,) = (path for path in run.glob("evaluation_*.json") if path not in before)
     written = strict(file)
@@ -205,11 +198,11 @@ def test_a_run_is_measured_on_other_data(run, other, capsys):
         "those of the run may not be defined there"
     )
     assert parameters.read([*words, "--evaluation_metrics", "ap"]).evaluation_metrics == ["ap"]
-    own = again(run, "--splits_to_eval", "test")  # the same flags on the run's own data
-    assert own["test"]["map_r"] == selected(run)["values"]["test"]["map_r"]
-    assert again(run, *argv, "--split_shuffle", "3") != scores, "how other data are split is theirs, and told"
+    own_scores = evaluate_again(run, "--splits_to_eval", "test")  # the same flags on the run's own data
+    assert own_scores["test"]["map_r"] == selected(run)["values"]["test"]["map_r"]
+    assert evaluate_again(run, *argv, "--split_shuffle", "3") != scores, "how other data are split is theirs, and told"
     assert strict(file) == written and contents(run).items() >= before.items()
-    whole = again(run, *argv, "--evaluate_all", "--dump_embeddings")
+    all_images = evaluate_again(run, *argv, "--evaluate_all", "--dump_embeddings")
     (file,) = (path for path in run.glob("evaluation_*.json") if "evaluate_all" in path.read_text())
     assert strict(file)["data"]["counts"]["test"] == {"images": 15, "classes": 5, "single_image_classes": 0}
     with np.load(file.with_suffix("") / "embeddings_test.npz") as embedded:
@@ -218,7 +211,7 @@ def test_a_run_is_measured_on_other_data(run, other, capsys):
         names = embedded["class_names"]
     assert sorted(set(names)) == [f"new {i}" for i in range(5)] and np.bincount(labels).tolist() == [3] * 5
     distances = np.linalg.norm(features[:, None] - features, axis=2) + np.diag([np.inf] * 15)
-    assert whole["test"]["e_recall@1"] == np.mean(labels[distances.argmin(1)] == labels)
+    assert all_images["test"]["e_recall@1"] == np.mean(labels[distances.argmin(1)] == labels)
 
 
 @pytest.mark.long
@@ -227,9 +220,9 @@ def test_how_a_run_crops_is_nothing_to_images_that_are_shown_whole(run, capsys):
     flags |= {"augmentation": "big", "resize_size": 40, "crop_size": 36, "crop_scale": [0.4, 1.0]}
     (run / "parameters.yaml").write_text(yaml.safe_dump(flags))
     argv = ("--dataset", "glyphs", "--splits_to_eval", "test")
-    assert set(again(run, *argv)) == {"test"}
+    assert set(evaluate_again(run, *argv)) == {"test"}
     with pytest.raises(SystemExit):
-        again(run, *argv, "--resize_size", "44")
+        evaluate_again(run, *argv, "--resize_size", "44")
     assert "--resize_size: images of --dataset glyphs are shown whole. Leave it out" in capsys.readouterr().err
 
 
@@ -318,12 +311,14 @@ def test_a_network_is_measured_without_a_run_and_dumped_untrained(folder_data, t
     assert run.untrained(-1)["test"] == pytest.approx(without_layer["test"]), (
         "the bare backbone has unit length, as the network has"
     )
-    whole = main.main(parameters.read([*flags, "--evaluate_only", "--evaluate_all"]))
-    assert list(whole) == ["test"] and whole["test"] != scores["test"]
+    all_images = main.main(parameters.read([*flags, "--evaluate_only", "--evaluate_all"]))
+    assert list(all_images) == ["test"] and all_images["test"] != scores["test"]
     for words, printed in (
         (["--evaluate_only", "--resume_from", str(folder)], "as it starts"),
         (["--evaluate_all"], "add --evaluate_only"),
     ):
         with refused(printed):
             parameters.resolve([*flags, *words])
-    assert again(run.folder, "--evaluate_all")["test"] == pytest.approx(whole["test"]), "the run's own data, whole"
+    assert evaluate_again(run.folder, "--evaluate_all")["test"] == pytest.approx(all_images["test"]), (
+        "the run's own data, whole"
+    )

@@ -34,10 +34,10 @@ def test_what_a_query_finds_by_loops():
     assert (results["first_hit"] == 0).any()
 
 
-def dumped(folder, *more, heads=()):
+def dumped(folder, *flags, heads=()):
     """The scores, split -> evaltype -> a file's arrays, and split -> Embedded."""
-    scores, embedded, _ = evaluated(made_splits(), *more, network=Network(heads=heads))
-    paths = queries.dump(folder, embedded, options(*more), 7)
+    scores, embedded, _ = evaluated(made_splits(), *flags, network=Network(heads=heads))
+    paths = queries.dump(folder, embedded, options(*flags), 7)
     names = [f"query_results_{split}{f'_{head}' if heads else ''}.npz" for split in scores for head in heads or [""]]
     assert [path.name for path in paths] == names
     return scores, [read(path) for path in paths], embedded
@@ -55,19 +55,19 @@ def of_parents(file, dataset):
 
 
 @pytest.mark.parametrize(
-    "more", ["", "--eval_reference_set compared_to_sets_combined", "--eval_pca 2", "--label_hierarchy_level 1"]
+    "flags", ["", "--eval_reference_set compared_to_sets_combined", "--eval_pca 2", "--label_hierarchy_level 1"]
 )
-def test_a_file_holds_the_terms_of_the_metrics(tmp_path, more):
-    names = ["e_recall@1", "map_r", *([] if "level" in more else ["e_recall@1_group_gap"])]
-    more = more.split()
-    scores, files, embedded = dumped(tmp_path, *more, "--evaluation_metrics", *names)
+def test_a_file_holds_the_terms_of_the_metrics(tmp_path, flags):
+    names = ["e_recall@1", "map_r", *([] if "level" in flags else ["e_recall@1_group_gap"])]
+    flags = flags.split()
+    scores, files, embedded = dumped(tmp_path, *flags, "--evaluation_metrics", *names)
     for (split, values), file in zip(scores.items(), files, strict=True):
         dataset = embedded[split].dataset
         assert (file["hit"].mean(), np.nanmean(file["ap_at_r"])) == pytest.approx(
             (values["e_recall@1"], values["map_r"]), abs=1e-12
         )
         assert file["paths"].tolist() == dataset.paths and file["class_names"].tolist() == dataset.names
-        assert int(file["epoch"]) == 7 and json.loads(str(file["flags"]))["eval_pca"] == options(*more).eval_pca
+        assert int(file["epoch"]) == 7 and json.loads(str(file["flags"]))["eval_pca"] == options(*flags).eval_pca
         assert {len(file[name]) for name in (*NAMES, "labels")} == {len(dataset)}
         if len(names) > 2:
             assert values[names[2]] == pytest.approx(np.ptp(of_parents(file, dataset)), abs=1e-12)
@@ -82,9 +82,9 @@ def test_inside_super_classes_and_of_several_embeddings(tmp_path):
     gap = ("--evaluation_metrics", "e_recall@1", "c_recall@1_group_gap")
     with refused("--evaluation_metrics c_recall@1_group_gap: .* no super-classes"):
         evaluation.loaders(made_splits(parents=False), options(*gap))
-    for more in (("--tester", "same_parent_label"), ("--label_hierarchy_level", "1")):
-        with refused(f"leave out {more[0]}"):
-            evaluation.loaders(made_splits(), options(*gap, *more))
+    for flags in (("--tester", "same_parent_label"), ("--label_hierarchy_level", "1")):
+        with refused(f"leave out {flags[0]}"):
+            evaluation.loaders(made_splits(), options(*gap, *flags))
     scores, files, _ = dumped(tmp_path, "--evaltypes", "a", "b", "--splits_to_eval", "val", heads=("a", "b"))
     for file, head in zip(files, "ab", strict=True):
         assert file["hit"].mean() == pytest.approx(scores["val"][f"{head}/e_recall@1"])
@@ -104,13 +104,13 @@ def test_of_a_run_those_of_the_selected_epoch_and_measured_again(run, tmp_path):
     before = (run / "query_results_test.npz").read_bytes()
     main.main(parameters.read(["--evaluate", "--resume_from", str(run), "--eval_pca", "3", "--dump_query_results"]))
     assert (run / "query_results_test.npz").read_bytes() == before
-    (again,) = [path for path in run.rglob("query_results_test.npz") if path.parent != run]
-    assert json.loads(str(read(again)["flags"]))["eval_pca"] == 3
+    (new_file,) = [path for path in run.rglob("query_results_test.npz") if path.parent != run]
+    assert json.loads(str(read(new_file)["flags"]))["eval_pca"] == 3
     assert not parameters.read(["--evaluate", "--resume_from", str(run)]).dump_query_results, "no habit of the run's"
 
 
 def test_untrained_and_with_a_final_test(folder_data, tmp_path):
-    about = [
+    words = [
         "--dataset",
         "folder",
         "--dataset_folder_path",
@@ -122,11 +122,11 @@ def test_untrained_and_with_a_final_test(folder_data, tmp_path):
         "softmax",
     ]
     final = ["--use_tv_split", "--tv_split_perc", ".5", "--splits_to_eval", "val", "--final_test", "--n_epochs", "1"]
-    for more in (["--n_epochs", "0"], final):
-        run = main.main(parameters.read([*about, "--dump_query_results", *more]))
+    for flags in (["--n_epochs", "0"], final):
+        run = main.main(parameters.read([*words, "--dump_query_results", *flags]))
         epoch, values = (
             (0, run.untrained(0))
-            if more != final
+            if flags != final
             else (run.state["selected"]["epoch"], run.state["selected"]["values"])
         )
         file = read(run.folder / "query_results_test.npz")

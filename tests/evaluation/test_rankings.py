@@ -79,13 +79,13 @@ def test_the_ball_is_the_losss_or_that_of_the_flags_and_re_ranking_that_of_the_f
     assert (results and (results.c, results.clip_r)) == (ball and (ball.c, ball.clip_r)) and metrics.reranking(
         opt
     ) == rerank
-    other = evaluation.Embedded(
+    squared = evaluation.Embedded(
         {"discriminative": embedded["test"].features["discriminative"][:, ::-1] ** 2}, *embedded["test"][1:]
     )
-    joined = ensemble.join([embedded["test"], other])
+    joined = ensemble.join([embedded["test"], squared])
     of_joined = evaluation.score(joined, ensemble.options(opt), runtime(opt))
-    for split, values, of in (("val", scores, embedded), ("test", scores, embedded), ("test", of_joined, joined)):
-        assert values[split] == metrics.compute(NAMES, *features_of(of, split), ball=ball, rerank=rerank)
+    for split, values, of_split in (("val", scores, embedded), ("test", scores, embedded), ("test", of_joined, joined)):
+        assert values[split] == metrics.compute(NAMES, *features_of(of_split, split), ball=ball, rerank=rerank)
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_with_a_reference_and_inside_super_classes(reference_set, tester, rerank
     (scores, embedded), opt = scored(
         "--eval_reference_set", reference_set, "--tester", tester, *HYPERBOLIC, *rerank, shared=True
     )
-    about = {"ball": Ball(0.1, 2.3), "rerank": metrics.reranking(opt)}
+    settings = {"ball": Ball(0.1, 2.3), "rerank": metrics.reranking(opt)}
     values = [
-        metrics.compute(NAMES, **part.arguments(), **about)
+        metrics.compute(NAMES, **part.arguments(), **settings)
         for part in from_splits.measured_tasks(embedded, "discriminative", opt)["val"]
     ]
     assert len(values) == (2 if tester == "same_parent_label" else 1)
@@ -115,10 +115,13 @@ def test_unit_vectors_have_the_same_neighbours_in_the_ball():
 
 
 def test_unaffected_metrics_as_it_is_is_said_once(capsys):
-    others = ["--evaluation_metrics", "map_r", "nmi", "rho_spectrum@1", "--storage_metrics", "map_r"]
+    metric_flags = ["--evaluation_metrics", "map_r", "nmi", "rho_spectrum@1", "--storage_metrics", "map_r"]
     for flags, message in (
-        ([*HYPERBOLIC, "--rerank", "alpha_qe", *others], ["nmi, rho_spectrum@1: Euclidean, of the tangent vectors"]),
-        (["--rerank", "k_reciprocal", *others], ["nmi, rho_spectrum@1: as without it"]),
+        (
+            [*HYPERBOLIC, "--rerank", "alpha_qe", *metric_flags],
+            ["nmi, rho_spectrum@1: Euclidean, of the tangent vectors"],
+        ),
+        (["--rerank", "k_reciprocal", *metric_flags], ["nmi, rho_spectrum@1: as without it"]),
         (["--rerank", "k_reciprocal"], []),
     ):
         scored(*flags)
@@ -136,15 +139,19 @@ def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path
         space.distances_of(x, x[::-1], Ball(1.0, 2.3)), np.diag(distances[:, ::-1]), rtol=1e-9, atol=1e-12
     )
     np.testing.assert_array_equal(space.distances_of(x, x[::-1]), np.linalg.norm(x - x[::-1], axis=1))
-    for query, few in enumerate(queries.nearest(task, np.arange(len(x)), 4, metrics.ball(opt))):
+    for query, nearest in enumerate(queries.nearest(task, np.arange(len(x)), 4, metrics.ball(opt))):
         expected = sorted(distances[query][[j for j in range(len(x)) if j != query]])[:4]
-        np.testing.assert_allclose(distances[query][few], expected, rtol=1e-9)
+        np.testing.assert_allclose(distances[query][nearest], expected, rtol=1e-9)
     notes = []
     seen = []
-    monkeypatch.setattr(neighbours, "_tile", lambda axis, left, top, image, name, note, colour: notes.append(note))
+    monkeypatch.setattr(
+        neighbours, "_tile", lambda axis, x_of_tile, y_of_tile, image, name, note, colour: notes.append(note)
+    )
     drawings = space.distances_of
     for module in (space, neighbours):
-        monkeypatch.setattr(module, "distances_of", lambda *given: seen.append(given[2]) or drawings(*given))
+        monkeypatch.setattr(
+            module, "distances_of", lambda *arguments: seen.append(arguments[2]) or drawings(*arguments)
+        )
     saved = []
     monkeypatch.setattr(Figure, "savefig", lambda self, path, **how: saved.append(path.name))
     outputs.draw_pictures(tmp_path, embedded, "test", opt, "title")
@@ -174,12 +181,12 @@ def test_a_run_is_measured_in_the_ball_and_again(folder_data, tmp_path):
     run = main.main(parameters.read([*words, "--dump_embeddings"]))
     recorded = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]
     with np.load(run.folder / "embeddings_test.npz") as file:
-        about = {"ball": Ball(0.3, 2.3), "rerank": metrics.KReciprocal(5)}
-        assert metrics.compute(list(recorded["test"]), file["features"], file["labels"], **about) == recorded["test"]
+        settings = {"ball": Ball(0.3, 2.3), "rerank": metrics.KReciprocal(5)}
+        assert metrics.compute(list(recorded["test"]), file["features"], file["labels"], **settings) == recorded["test"]
         assert file["points"].shape == file["features"].shape
     words = ["--evaluate", "--resume_from", str(run.folder)]
-    again = main.main(parameters.read(words))
-    assert {split: dict(values) for split, values in again.items()} == recorded
+    measured = main.main(parameters.read(words))
+    assert {split: dict(values) for split, values in measured.items()} == recorded
     main.main(parameters.read([*words, "--eval_space", "euclidean", "--rerank", "alpha_qe"]))
     assert len(list(run.folder.glob("evaluation_*.json"))) == 2, "other flags, another file"
 
@@ -197,11 +204,11 @@ def test_a_dump_is_of_the_ball_and_measures_the_same(tmp_path):
     assert np.array_equal(features, features_of(embedded, "test")[0])
     np.testing.assert_allclose(points, Ball(0.3, 2.3).in_ball(torch.from_numpy(features)).numpy(), rtol=1e-6)
     words = ["--evaluation_metrics", "map_r", *HYPERBOLIC, "--rerank", "k_reciprocal"]
-    for more, c in (([], 0.3), (["--eval_space_c", "2"], 2)):
+    for flags_of_ball, c in (([], 0.3), (["--eval_space_c", "2"], 2)):
         expected = metrics.compute(
             ["map_r"], features, embedded["test"].labels, ball=Ball(c, 2.3), rerank=metrics.KReciprocal()
         )
-        assert command.main([str(path), *words, *more]) == expected
+        assert command.main([str(path), *words, *flags_of_ball]) == expected
     (_, plain), opt = scored()
     with np.load(outputs.dump(tmp_path, plain, opt)[0]) as file:
         assert "points" not in file.files

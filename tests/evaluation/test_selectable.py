@@ -32,6 +32,7 @@ class Data:
 def refused(splits, metric, **flags):
     opt = Namespace(
         **{
+            "evaluation_metrics": [],
             "evaluate": False,
             "evaluate_only": False,
             "evaluate_ensemble": False,
@@ -48,7 +49,7 @@ def refused(splits, metric, **flags):
             "tv_split_perc": 0.8,
             "split_partitions": 4,
             **flags,
-        }
+        },
     )
     try:
         selectable.check(splits, opt)
@@ -137,7 +138,7 @@ def test_reasons_and_ways_out():
 
 
 def test_metrics_and_super_classes():
-    apart = {"a": "x", "b": "y"}
+    separate = {"a": "x", "b": "y"}
     together = {"a": "x", "b": "x"}
     inside = {"tester": "same_parent_label"}
     level = {"label_hierarchy_level": 1}
@@ -153,8 +154,8 @@ def test_metrics_and_super_classes():
         ("abcd", "dists@inter", None, {}, False),
         ("abcd", "dists@intra", None, {}, True),
         ("aaaa", "f1", None, {}, True),
-        ("aabb", "e_recall@1", apart, {}, False),
-        ("aabb", "e_recall@1", apart, inside, True),
+        ("aabb", "e_recall@1", separate, {}, False),
+        ("aabb", "e_recall@1", separate, inside, True),
         ("aabb", "e_recall@1", together, inside, False),
         ("aabb", "e_recall@1", together, level, True),
         ("abcd", "e_recall@1", {"a": "x", "b": "x", "c": "y", "d": "y"}, level, False),

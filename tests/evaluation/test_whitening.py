@@ -26,13 +26,16 @@ def test_principal_components_of_the_published_example():
     assert whitening.pca(CROSS, 1)(CROSS).shape == (4, 1)
 
 
-@pytest.mark.parametrize("few", [False, True], ids=["many pairs", "fewer than dimensions"])
-def test_learned_whitening_by_plain_steps(few):
+@pytest.mark.parametrize("has_few_pairs", [False, True], ids=["many pairs", "fewer than dimensions"])
+def test_learned_whitening_by_plain_steps(has_few_pairs):
     features = np.random.default_rng(0).standard_normal((30, 4)) @ np.diag([3, 1, 0.5, 0.2])
-    pairs = np.arange(2 if few else 20), np.arange(2 if few else 20) + 10
+    first = np.arange(2) if has_few_pairs else np.arange(20)
+    pairs = first, first + 10
     results = whitening.learned(features, pairs)
     differences = features[pairs[0]] - features[pairs[1]]
-    if not few:  # differences of pairs have unit covariance, and features then lie along the axes, widest first
+    if (
+        not has_few_pairs
+    ):  # differences of pairs have unit covariance, and features then lie along the axes, widest first
         whitened = results.projection @ (differences.T @ differences / 20) @ results.projection.T
         np.testing.assert_allclose(whitened, np.eye(4), atol=1e-9)
     turned = (features - features[pairs[0]].mean(0)) @ results.projection.T

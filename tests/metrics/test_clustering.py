@@ -22,7 +22,7 @@ ROUGH = random_space(n=200, classes=8, spread=1.5, seed=18)
 def plain_f1(labels, clusters):
     pairs = [(labels[i] == labels[j], clusters[i] == clusters[j]) for i in range(len(labels)) for j in range(i)]
     together, true, results = (
-        sum(of) for of in ([a and b for a, b in pairs], [a for a, _ in pairs], [b for _, b in pairs])
+        sum(values) for values in ([a and b for a, b in pairs], [a for a, _ in pairs], [b for _, b in pairs])
     )
     if not together:
         return float(not results + true)
@@ -75,10 +75,12 @@ def test_kmeans_of_huge_embeddings_is_that_of_small_ones(size, mapped, tmp_path)
 
 def test_of_several_kmeans_starts_the_measures_are_means():
     names = ["nmi", "ami", "f1", "c_nmi"]
-    apart = [metrics.compute(names, *ROUGH, seed=seed) for seed in range(3)]
+    by_seed = [metrics.compute(names, *ROUGH, seed=seed) for seed in range(3)]
     together = metrics.compute(names, *ROUGH, seed=range(3))
-    assert together == pytest.approx({name: np.mean([one[name] for one in apart]) for name in names}, abs=1e-12)
-    assert metrics.compute(names, *ROUGH, seed=[2]) == apart[2] != apart[1]
+    assert together == pytest.approx(
+        {name: np.mean([of_seed[name] for of_seed in by_seed]) for name in names}, abs=1e-12
+    )
+    assert metrics.compute(names, *ROUGH, seed=[2]) == by_seed[2] != by_seed[1]
     for seeds in ([], [0.5], "012"):
         with refused("no whole number"):
             metrics.compute(names, *ROUGH, seed=seeds)
@@ -112,12 +114,12 @@ def test_where_faiss_has_a_gpu_it_searches_there(monkeypatch):
         return faiss.knn(features, centroids, k)
 
     expected = _kmeans.kmeans(features, 10)
-    for name, there in (
+    for name, replacement in (
         ("get_num_gpus", lambda: 2),
         ("StandardGpuResources", lambda: "resources"),
         ("knn_gpu", knn_gpu),
     ):
-        monkeypatch.setattr(faiss, name, there, raising=False)
+        monkeypatch.setattr(faiss, name, replacement, raising=False)
     assert (_kmeans.kmeans(features, 10, device="cuda:1") == expected).all()
     assert requested and set(requested) == {("resources", 1)}
 

@@ -23,7 +23,8 @@ ILL_FORMED = """
 
 def test_ill_formed_names_are_refused_in_one_line():
     for name in [*ILL_FORMED.split(), ""]:
-        with refused(None, *([] if "@d2" in name else [repr(name)])):
+        words = [] if "@d2" in name else [repr(name)]
+        with refused(None, *words):
             metrics.check(name)
     with pytest.raises(UnknownName, match="Did you mean 'map_r'"):
         metrics.check("mapr")
@@ -44,7 +45,8 @@ def test_every_listed_name_and_variant_is_accepted_and_within_its_range():
     values = metrics.compute(requested, features, np.stack([labels, labels % 2], 1), groups=labels % 2)
     assert list(values) == requested
     for name, value in values.items():
-        assert isinstance(value, np.ndarray if metrics.is_array(name) else float), name
+        expected_type = np.ndarray if metrics.is_array(name) else float
+        assert isinstance(value, expected_type), name
         low, high = metrics._parse(name).metric.range
         assert np.all(np.asarray(value) >= low) and np.all(np.asarray(value) <= high), name
 
@@ -93,8 +95,8 @@ def test_cosine_variants_are_the_plain_ones_on_normalised_features():
     )
     assert cosine["c_map_r"] != metrics.compute(["map_r"], features, labels)["map_r"]
     at_length = torch.nn.functional.normalize(torch.from_numpy(features[4:]).float(), dim=1)
-    space, other = (_space.EmbeddingSpace(x, labels[4:]) for x in (at_length, features[4:]))
-    assert space.normalised() is space and other.normalised() is not other, "unit features share one space"
+    space, unscaled = (_space.EmbeddingSpace(x, labels[4:]) for x in (at_length, features[4:]))
+    assert space.normalised() is space and unscaled.normalised() is not unscaled, "unit features share one space"
 
 
 def test_what_is_not_asked_for_is_not_computed_and_the_rest_once(monkeypatch):
@@ -150,14 +152,15 @@ def test_perfect_space_has_exactly_its_highest_value():
 def test_types_of_features_and_labels(dtype):
     features, labels = random_space(n=60)
     features = torch.from_numpy(features).to(dtype)
-    raised = (features.float() if features.element_size() == 2 else features).numpy()
+    full = features.float() if features.element_size() == 2 else features
+    raised = full.numpy()
     names = ["e_recall@1", "map_r", "nmi", "dists@intra", "dists@inter", "rho_spectrum@1", "map_r_macro", "f1"]
     measured = metrics.compute(names, features, torch.from_numpy(labels).int())
-    for other in (labels.astype(np.int16), labels.astype(np.uint8), (labels * 10**12 - 5).astype(np.int64)):
-        assert measured == metrics.compute(names, raised, other)
-    for more in ({}, {"query_sequences": np.where(labels % 3, labels, -1)}):
-        value = metrics.compute("map_r", features, labels, **more)["map_r"]
-        assert value == pytest.approx(plain(["map_r"], raised, labels, **more)["map_r"], abs=1e-12)
+    for converted in (labels.astype(np.int16), labels.astype(np.uint8), (labels * 10**12 - 5).astype(np.int64)):
+        assert measured == metrics.compute(names, raised, converted)
+    for sequences in ({}, {"query_sequences": np.where(labels % 3, labels, -1)}):
+        value = metrics.compute("map_r", features, labels, **sequences)["map_r"]
+        assert value == pytest.approx(plain(["map_r"], raised, labels, **sequences)["map_r"], abs=1e-12)
 
 
 def test_bad_input_is_one_line():

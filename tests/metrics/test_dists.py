@@ -16,11 +16,13 @@ def plain_dists(features, labels):
     intra = []
     means = []
     for label in sorted(set(labels.tolist())):
-        own = features[labels == label].astype(np.float64)
-        means.append(own.mean(0))
-        if len(own) > 1:
+        of_class = features[labels == label].astype(np.float64)
+        means.append(of_class.mean(0))
+        if len(of_class) > 1:
             intra.append(
-                np.mean([cosine_distance(a, b) for i, a in enumerate(own) for j, b in enumerate(own) if i != j])
+                np.mean(
+                    [cosine_distance(a, b) for i, a in enumerate(of_class) for j, b in enumerate(of_class) if i != j]
+                )
             )
     inter = [cosine_distance(a, b) for i, a in enumerate(means) for j, b in enumerate(means) if i != j]
     intra, inter = (np.mean(values) if values else np.nan for values in (intra, inter))

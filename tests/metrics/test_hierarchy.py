@@ -45,36 +45,36 @@ def test_the_pins_of_the_standard(levels, pin):
     assert {name: values[0] for name, values in results.items()} == pytest.approx(pin, abs=1e-6)
 
 
-def plain_levels(names, features, labels, reference=None, reference_labels=None, **given):
+def plain_levels(names, features, labels, reference=None, reference_labels=None, **settings):
     """Name -> a value for each query."""
     reference_labels = labels if reference is None else reference_labels
     n_levels = labels.shape[1]
     values = {name: [] for name in names}
-    for label, (own, order) in zip(labels, orders(features, reference, **given), strict=True):
+    for label, (itself, order) in zip(labels, orders(features, reference, **settings), strict=True):
         levels = [int((label == reference_labels[j]).sum()) for j in order]
         for name in names:
             base, _, column = name.partition("_level")
             relevant = [level >= n_levels - int(column or 0) for level in levels]
             if base not in HIERARCHICAL:
-                value = plain_value(base, relevant, sum(relevant), sum(relevant) + (own >= 0))
+                value = plain_value(base, relevant, sum(relevant), sum(relevant) + (itself >= 0))
             elif column:
-                value = plain_hierarchical(base, list(map(int, relevant)), 1, own >= 0)
+                value = plain_hierarchical(base, list(map(int, relevant)), 1, itself >= 0)
             else:
-                value = plain_hierarchical(base, levels, n_levels, own >= 0)
+                value = plain_hierarchical(base, levels, n_levels, itself >= 0)
             values[name].append(value)
     return values
 
 
-def assert_as_plain(features, labels, limits=None, **given):
+def assert_as_plain(features, labels, limits=None, **settings):
     names = [
         *HIERARCHICAL,
         *RANKED,
         *(f"{name}_level{c}" for name in [*RANKED, "asi", "ndcg"] for c in range(labels.shape[1])),
     ]
-    space = metrics.EmbeddingSpace(features, labels, **given)
+    space = metrics.EmbeddingSpace(features, labels, **settings)
     space.search = Search(space, limits)
     results = metrics.per_query(names, space)
-    expected = plain_levels(names, features, labels, **given)
+    expected = plain_levels(names, features, labels, **settings)
     for name in names:
         np.testing.assert_allclose(results[name], expected[name], rtol=0, atol=1e-12, err_msg=name)
     return results
@@ -96,8 +96,8 @@ def test_random_levels_by_loops(limits):
     gallery = np.arange(20, 60)
     exclude = np.where(np.arange(28) >= 20, np.arange(28) - 20, -1)
     sequences = np.random.default_rng(0).integers(-1, 12, 60)
-    given = {"reference": features[gallery], "reference_labels": labels[gallery], "exclude": exclude}
-    results = assert_as_plain(features[:28], labels[:28], limits, **given)
+    gallery_arrays = {"reference": features[gallery], "reference_labels": labels[gallery], "exclude": exclude}
+    results = assert_as_plain(features[:28], labels[:28], limits, **gallery_arrays)
     assert (
         np.isnan(results["h_ap"][3])
         and not np.isnan(results["h_ap"][4])
@@ -108,7 +108,7 @@ def test_random_levels_by_loops(limits):
         features[:28],
         labels[:28],
         limits,
-        **given,
+        **gallery_arrays,
         query_sequences=sequences[:28],
         reference_sequences=sequences[gallery],
     )
@@ -133,13 +133,13 @@ def test_means_macro_cosine_and_queries_left_out():
 
 def test_other_metrics_go_by_the_finest():
     features, labels = random_levels(2, 40)
-    both = metrics.compute(["map_r", "nmi", "ndcg", "map_r_macro"], features, labels)
+    of_levels = metrics.compute(["map_r", "nmi", "ndcg", "map_r_macro"], features, labels)
     for finest in (
         labels[:, 0],
         labels[:, :1],
         np.stack([labels[:, 0], np.arange(40)], 1),
     ):  # the last are no levels, and nobody asks
-        assert both | metrics.compute(["map_r", "nmi", "map_r_macro"], features, finest) == both
+        assert of_levels | metrics.compute(["map_r", "nmi", "map_r_macro"], features, finest) == of_levels
 
 
 @pytest.mark.parametrize("reranker", [metrics.KReciprocal(6, 3), metrics.AlphaExpansion(5, 1.0)])
@@ -181,8 +181,8 @@ BAD = [
 
 
 def test_what_cannot_be_levels_is_one_line():
-    for name, given, message in BAD:
+    for name, arguments, message in BAD:
         with refused(None, message):
-            metrics.compute(["map_r", name], np.eye(4), *given)
+            metrics.compute(["map_r", name], np.eye(4), *arguments)
     with refused("lists have a single level"):
         metrics.compute(["h_ap"], np.eye(4), NESTED, lists=metrics.Lists.of([[1], [0], [3], [2]]))

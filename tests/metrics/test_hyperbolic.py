@@ -17,7 +17,10 @@ def points(n=60, d=5, seed=0, scale=1.2, dtype=np.float32):
     generator = np.random.default_rng(seed)
     labels = generator.integers(9, size=n)
     x = scale * generator.normal(size=(9, d))[labels] + 0.7 * generator.normal(size=(n, d))
-    x[7], x[11], x[12], x[20] = x[3], x[3], x[30], 0
+    x[7] = x[3]
+    x[11] = x[3]
+    x[12] = x[30]
+    x[20] = 0
     return x.astype(dtype), labels
 
 
@@ -26,9 +29,11 @@ def by_loops(features, reference, left_out, c, r):
     to the rounding.
     """
     results = []
-    for query, own in zip(features.tolist(), left_out, strict=True):
-        distances = [(round(moebius_distance(query, other, c, r), 10), j) for j, other in enumerate(reference.tolist())]
-        results.append([j for _, j in sorted(distances) if j != own])
+    for query, itself in zip(features.tolist(), left_out, strict=True):
+        distances = [
+            (round(moebius_distance(query, sample, c, r), 10), j) for j, sample in enumerate(reference.tolist())
+        ]
+        results.append([j for _, j in sorted(distances) if j != itself])
     return results
 
 
@@ -41,9 +46,10 @@ def test_neighbours_are_those_of_loops_whatever_the_limits(c, r, dtype):
     expected = by_loops(features, features, range(60), c, r)
     space = metrics.space_of(Ball(c, r), features, labels)
     assert space.neighbours(59).tolist() == expected
-    for limits in (
-        (Limits(columns=16, rows=4, sample=9), Limits(rows=4, sample=5, candidates=40)) if (c, r) == (0.1, 2.3) else ()
-    ):
+    all_limits = []
+    if (c, r) == (0.1, 2.3):
+        all_limits = [Limits(columns=16, rows=4, sample=9), Limits(rows=4, sample=5, candidates=40)]
+    for limits in all_limits:
         space.search = Search(vars(space.search)["space"], limits)
         assert space.neighbours(59).tolist() == expected, limits
 
@@ -71,6 +77,7 @@ def test_near_the_border_and_collapsed():
     near = (np.array([[0.5, 0.5]]) + 1e-5 * generator.normal(size=(40, 2))).astype(np.float32)
     space = metrics.space_of(Ball(1.0, 2.3), near, np.arange(40))
     assert space.neighbours(10).tolist() == [row[:10] for row in by_loops(near, near, range(40), 1.0, 2.3)]
-    same = metrics.space_of(Ball(1.0, 2.3), np.ones((30, 3), dtype=np.float32), np.zeros(30))
-    assert same.neighbours(3).tolist() == [[j for j in range(30) if j != i][:3] for i in range(30)]
+    collapsed = metrics.space_of(Ball(1.0, 2.3), np.ones((30, 3), dtype=np.float32), np.zeros(30))
+    for query, row in enumerate(collapsed.neighbours(3).tolist()):
+        assert row == [j for j in range(30) if j != query][:3]
     assert math.isfinite(metrics.compute("mAP", 1e5 * features, np.zeros(5), ball=Ball(100.0, 1e6))["mAP"])

@@ -69,9 +69,9 @@ def test_re_identification_by_lists_is_that_by_sequences():
     names = ["ap", "inp", "e_recall@1", "e_recall@5", "ap_trapezoid"]
     results = metrics.compute(names, [[0.0]], reference=places, lists=Lists.of([[2, 4]], [[0]]))
     assert results == pytest.approx({"ap": 0.5, "inp": 0.5, "e_recall@1": 0, "e_recall@5": 1, "ap_trapezoid": 1 / 3})
-    given = {"query_sequences": ["1_1"], "reference_sequences": [f"{name}_{camera}" for name, camera in gallery]}
+    sequences = {"query_sequences": ["1_1"], "reference_sequences": [f"{name}_{camera}" for name, camera in gallery]}
     assert results == pytest.approx(
-        metrics.compute(names, [[0.0]], ["1"], places, [name for name, _ in gallery], **given)
+        metrics.compute(names, [[0.0]], ["1"], places, [name for name, _ in gallery], **sequences)
     )
 
 
@@ -97,14 +97,16 @@ def value_of(name, relevance):
 
 
 @pytest.mark.parametrize("rerank", [None, metrics.AlphaExpansion(5, 2.0), metrics.KReciprocal(5, 3)])
-@pytest.mark.parametrize("own", [False, True], ids=["a gallery", "themselves"])
-def test_random_lists_by_loops(own, rerank):
+@pytest.mark.parametrize("in_itself", [False, True], ids=["a gallery", "themselves"])
+def test_random_lists_by_loops(in_itself, rerank):
     """With ties, duplicates, queries without positives and one whose whole reference is junk."""
     for seed in range(2):
-        features = np.round(np.random.default_rng(seed).standard_normal((70, 3)), 0 if rerank is None else 6)
-        queries, reference = (features, None) if own else (features[:25], features[25:])
-        size = 70 if own else 45
-        positives, junk = random_lists(seed + 10, size, len(queries), range(70) if own else None)
+        decimals = 0 if rerank is None else 6
+        features = np.round(np.random.default_rng(seed).standard_normal((70, 3)), decimals)
+        queries, reference = (features, None) if in_itself else (features[:25], features[25:])
+        size = 70 if in_itself else 45
+        themselves = range(70) if in_itself else None
+        positives, junk = random_lists(seed + 10, size, len(queries), themselves)
         found_by = [order for _, order in orders(queries, reference)]
         if (
             rerank is not None
@@ -113,13 +115,14 @@ def test_random_lists_by_loops(own, rerank):
                 queries, None, reference, lists=Lists.of([sorted(order) for order in found_by])
             )
             space.search = rerank.search(space)
-            found_by = [[j for j in row.tolist() if j >= 0] for row in space.neighbours(size)]
+            found_by = [row[row >= 0].tolist() for row in space.neighbours(size)]
         results = metrics.compute(NAMES, queries, rerank=rerank, reference=reference, lists=Lists.of(positives, junk))
         for name in NAMES:
             values = []
             for order, expected_rows, ignored in zip(found_by, positives, junk, strict=True):
                 relevance = [j in expected_rows for j in order if j not in ignored]
-                values.append(value_of(name, relevance) if expected_rows else np.nan)
+                value = value_of(name, relevance) if expected_rows else np.nan
+                values.append(value)
             assert results[name] == pytest.approx(np.nanmean(values), abs=1e-12), name
 
 
@@ -152,7 +155,7 @@ GALLERY = {"reference": np.ones((3, 1))}
 
 
 @pytest.mark.parametrize(
-    ("lists", "given", "told"),
+    ("lists", "settings", "message"),
     [
         (Lists.of([[0], [3]]), GALLERY, "query 1 lists 3, which is outside the reference of 3"),
         (Lists.of([[0], [-1]]), GALLERY, "query 1 lists -1, which is outside"),
@@ -170,6 +173,6 @@ GALLERY = {"reference": np.ones((3, 1))}
         ),
     ],
 )
-def test_what_cannot_be_lists(lists, given, told):
-    with refused(None, told):
-        metrics.compute("ap", np.zeros((2, 1)), **given, lists=lists)
+def test_what_cannot_be_lists(lists, settings, message):
+    with refused(None, message):
+        metrics.compute("ap", np.zeros((2, 1)), **settings, lists=lists)

@@ -26,11 +26,11 @@ def in_file(folder, features):
 class Watched(_mapped.Stacked):
     """Rows of which it is known how many were read at once."""
 
-    most = 0
+    largest_read = 0
 
     def __getitem__(self, rows):
         results = super().__getitem__(rows)
-        self.most = max(self.most, len(results))
+        self.largest_read = max(self.largest_read, len(results))
         return results
 
 
@@ -44,14 +44,14 @@ def test_numbers_are_those_of_features_in_memory(tmp_path, dtype, order):
     mapped = in_file(tmp_path, features)
     names = RETRIEVAL + OTHERS
     for cut in (None, 50):
-        expected, results = (
-            metrics.compute(names, x, labels, *([] if cut is None else [x[cut:], labels[cut:]]))
-            for x in (features, mapped)
-        )
+        values = []
+        for x in (features, mapped):
+            reference = [] if cut is None else [x[cut:], labels[cut:]]
+            values.append(metrics.compute(names, x, labels, *reference))
+        expected, results = values
         for name in names:
-            np.testing.assert_allclose(
-                results[name], expected[name], rtol=0 if metrics.searches(name) else 1e-12, err_msg=name
-            )
+            rtol = 0 if metrics.searches(name) else 1e-12
+            np.testing.assert_allclose(results[name], expected[name], rtol=rtol, err_msg=name)
 
 
 @pytest.mark.parametrize("limits", LIMITS)
@@ -79,10 +79,11 @@ def test_it_is_not_copied_and_read_in_blocks(tmp_path, monkeypatch):
     space.neighbours(5)
     monkeypatch.setattr(search, "Limits", functools.partial(Limits, columns=1024))
     results = metrics.compute(names, watched, labels)
-    assert 0 < watched.most <= _space.PAIRS
+    assert 0 < watched.largest_read <= _space.PAIRS
     expected = metrics.compute(names, features, labels)
     for name in names:
-        np.testing.assert_allclose(results[name], expected[name], rtol=1e-3 if "nmi" in name else 1e-12, err_msg=name)
+        rtol = 1e-3 if "nmi" in name else 1e-12
+        np.testing.assert_allclose(results[name], expected[name], rtol=rtol, err_msg=name)
 
 
 def test_kmeans_reads_blocks_and_finds_the_clusters_of_features_in_memory():
@@ -92,19 +93,19 @@ def test_kmeans_reads_blocks_and_finds_the_clusters_of_features_in_memory():
     mapped = _mapped.Converted(lambda rows: reads.append(len(features[rows])) or features[rows], features.shape, 100)
     assert (_kmeans.kmeans(mapped, 12, seed=2) == _kmeans.kmeans(features, 12, seed=2)).all()
     assert max(reads) == 100
-    same = _mapped.Converted(lambda rows: np.ones((900, 2))[rows], (900, 2), 100)  # empty clusters
-    assert (_kmeans.kmeans(same, 5) == _kmeans.kmeans(np.ones((900, 2), np.float32), 5)).all()
+    collapsed = _mapped.Converted(lambda rows: np.ones((900, 2))[rows], (900, 2), 100)  # empty clusters
+    assert (_kmeans.kmeans(collapsed, 5) == _kmeans.kmeans(np.ones((900, 2), np.float32), 5)).all()
 
 
 def test_stacked_rows_and_prefixes(tmp_path):
     rng = np.random.default_rng(0)
-    one = rng.normal(size=(7, 3))
-    other = rng.normal(size=(9, 3)).astype(np.float32)
-    kept = np.array([0, 3, 8])
-    mapped = in_file(tmp_path, other)
-    whole = np.concatenate([one, other[kept], one])
-    stacked = _mapped.Stacked((one, None), (mapped, kept), (one, None))
-    assert len(stacked) == 17 and stacked.shape == whole.shape and stacked.dtype == np.float64
+    in_memory = rng.normal(size=(7, 3))
+    in_float32 = rng.normal(size=(9, 3)).astype(np.float32)
+    rows_of_file = np.array([0, 3, 8])
+    mapped = in_file(tmp_path, in_float32)
+    expected = np.concatenate([in_memory, in_float32[rows_of_file], in_memory])
+    stacked = _mapped.Stacked((in_memory, None), (mapped, rows_of_file), (in_memory, None))
+    assert len(stacked) == 17 and stacked.shape == expected.shape and stacked.dtype == np.float64
     for rows in (
         slice(None),
         slice(5, 12),
@@ -113,9 +114,9 @@ def test_stacked_rows_and_prefixes(tmp_path):
         np.array([16, 0, 7, 9, 9]),
         np.zeros(0, dtype=int),
     ):
-        assert np.array_equal(stacked[rows], whole[rows])
-    for rows, there in ((stacked, whole), (mapped, other)):
-        prefix = there[:, :2].astype(np.float32)
+        assert np.array_equal(stacked[rows], expected[rows])
+    for rows, values in ((stacked, expected), (mapped, in_float32)):
+        prefix = values[:, :2].astype(np.float32)
         assert np.array_equal(metrics.prefix(rows, 2)[:], prefix)
     assert metrics.prefix(mapped, 3) is mapped
     unit = rng.normal(size=(50, 128))

@@ -31,23 +31,26 @@ def squares(features, labels):
 
 def plain_fnmr(features, labels, fmr):
     pairs = squares(features, labels)
-    same = [d for d, a, b in pairs if a == b]
-    other = sorted(d for d, a, b in pairs if a != b)
-    if not same or not other:
+    positive = [d for d, a, b in pairs if a == b]
+    negative = sorted(d for d, a, b in pairs if a != b)
+    if not positive or not negative:
         return np.nan
-    limit = other[int(fmr * len(other) + 1e-9)]
-    return np.mean([d >= limit for d in same])
+    limit = negative[int(fmr * len(negative) + 1e-9)]
+    return np.mean([d >= limit for d in positive])
 
 
 def plain_opis(features, labels):
     pairs = [(1 - d / 2, a, b) for d, a, b in squares(unit(features), labels)]
-    other = sorted((s for s, a, b in pairs if a != b), reverse=True)
+    similarities = sorted((s for s, a, b in pairs if a != b), reverse=True)
     classes = [c for c in sorted(set(labels)) if list(labels).count(c) > 1]
-    if not other or not classes:
+    if not similarities or not classes:
         return np.nan
-    low, high = (other[int(fmr * len(other) + 1e-9)] for fmr in (0.1, 0.01))
-    positive = {c: np.array([s for s, a, b in pairs if a == b == c]) for c in classes}
-    negative = {c: np.array([s for s, a, b in pairs if (a == c) != (b == c)]) for c in classes}
+    low, high = (similarities[int(fmr * len(similarities) + 1e-9)] for fmr in (0.1, 0.01))
+    positive = {}
+    negative = {}
+    for c in classes:
+        positive[c] = np.array([s for s, a, b in pairs if a == b == c])
+        negative[c] = np.array([s for s, a, b in pairs if (a == c) != (b == c)])
     variances = []
     for t in np.linspace(low, high, 101) + 1e-12:
         utilities = []
@@ -55,7 +58,8 @@ def plain_opis(features, labels):
             sensitivity = (positive[c] > t).mean()
             specificity = 1 - (negative[c] > t).mean()
             total = sensitivity + specificity
-            utilities.append(2 * sensitivity * specificity / total if total else 0.0)
+            utility = 2 * sensitivity * specificity / total if total else 0.0
+            utilities.append(utility)
         variances.append(np.var(utilities))
     return np.mean(variances)
 
@@ -64,7 +68,7 @@ def plain(features, labels):
     features = np.asarray(features, dtype=np.float64)
     labels = list(labels)
     all_pairs = squares(unit(features), labels)
-    same = [d for d, a, b in all_pairs if a == b]
+    positive = [d for d, a, b in all_pairs if a == b]
     values = {f"fnmr@{fmr}": plain_fnmr(features, labels, float(fmr)) for fmr in (".01", ".1", ".5")}
     return {
         **values,
@@ -72,7 +76,7 @@ def plain(features, labels):
         "fnmr@.1_low": values["fnmr@.1"],
         "fnmr@.1_high": values["fnmr@.1"],
         "opis": plain_opis(features, labels),
-        "alignment": np.mean(same) if same else np.nan,
+        "alignment": np.mean(positive) if positive else np.nan,
         "uniformity": np.log(np.mean([np.exp(-2 * d) for d, *_ in all_pairs])) if all_pairs else np.nan,
     }
 
@@ -98,12 +102,12 @@ def test_all_pairs():
     assert_plain(
         np.eye(4)[np.arange(40) % 4] + 1e-3 * generator.standard_normal((40, 4)), np.arange(40) % 4
     )  # separated classes
-    for features, few in (
+    for features, labels in (
         (np.ones((1, 2)), [0]),
         (np.eye(3), [0, 1, 2]),
         (np.eye(3), [0, 0, 0]),
     ):  # pairs of one kind, or none
-        assert_plain(features, few)
+        assert_plain(features, labels)
     features, labels = random_space(n=30, classes=4, seed=8)
     assert_plain(np.concatenate([features, features]), np.concatenate([labels, labels]))
     for dtype in (torch.bfloat16, torch.float32):
@@ -165,7 +169,9 @@ def test_the_interval_of_a_sample_holds_the_value_of_all_pairs(monkeypatch):
         for seed in range(200):
             pairs = _pairs.Pairs(metrics.EmbeddingSpace(features, labels))
             draw = pairs.sample
-            pairs.sample = lambda same, count, seed=0, own=seed, draw=draw: draw(same, count, 2 * own + seed)
+            pairs.sample = lambda of_one_class, count, seed=0, trial=seed, draw=draw: draw(
+                of_one_class, count, 2 * trial + seed
+            )
             rate = fnmr.sampled(pairs, 0.1)
             held += rate.low <= exact <= rate.high
         assert held >= 180, (size, held)
@@ -177,9 +183,9 @@ def test_drawn_pairs_are_of_all_pairs_alike():
     labels = np.array([0, 0, 0, 1, 1, 2, 3, 3])
     features = generator.permutation(3.0 ** np.arange(8))[:, None]  # every pair has a distance of its own
     pairs = _pairs.Pairs(metrics.EmbeddingSpace(features, labels))
-    for same, there in ((True, 5), (False, 23)):
-        drawings = pairs.sample(same, 20_000, seed=3)
+    for of_one_class, n_pairs in ((True, 5), (False, 23)):
+        drawings = pairs.sample(of_one_class, 20_000, seed=3)
         kinds, times = np.unique(np.round(drawings, 6), return_counts=True)
-        assert len(kinds) == there == (pairs.same if same else pairs.other)
-        assert set(kinds) == {round(d, 6) for d, a, b in squares(features, labels) if (a == b) == same}
+        assert len(kinds) == n_pairs == (pairs.same if of_one_class else pairs.other)
+        assert set(kinds) == {round(d, 6) for d, a, b in squares(features, labels) if (a == b) == of_one_class}
         assert chisquare(times).pvalue > 1e-3

@@ -27,15 +27,21 @@ NAMES = ["e_recall@1", "e_recall@5", "ap", "map@100000", "inp", "mAP"]
 
 def measured(gallery, cameras=True, identities=("1",), **flags):
     """Of queries at 0 in camera 1 that search images at 1, 2, ..."""
-    given = {}
+    sequences = {}
     if cameras:
-        given = {
+        sequences = {
             "query_sequences": [f"{name}_1" for name in identities],
             "reference_sequences": [f"{name}_{camera}" for name, camera in gallery],
         }
     places = np.arange(1.0, len(gallery) + 1)[:, None]
     return metrics.compute(
-        NAMES, np.zeros((len(identities), 1)), list(identities), places, [name for name, _ in gallery], **given, **flags
+        NAMES,
+        np.zeros((len(identities), 1)),
+        list(identities),
+        places,
+        [name for name, _ in gallery],
+        **sequences,
+        **flags,
     )
 
 
@@ -43,16 +49,16 @@ def test_the_worked_example():
     """Junk of the query's camera and boxes of -1 take no rank: hits at 2 and 4 of 5 (eval_market1501 of torchreid and
     FastReID).
     """
-    without = [shot for shot in GALLERY if shot[0] != "-1"]
+    without_junk = [shot for shot in GALLERY if shot[0] != "-1"]
     right = {"e_recall@1": 0, "e_recall@5": 1, "ap": 0.5, "map@100000": 0.5, "inp": 0.5, "mAP": 0.5}
-    assert measured(without) == pytest.approx(right, abs=1e-12)
-    kept = measured(GALLERY)
-    assert (kept["ap"], kept["inp"]) == pytest.approx((0.45, 0.4))
-    assert measured(without, cameras=False)["ap"] == pytest.approx(0.755556, abs=1e-6)
-    counted, skipped = (measured(without, identities=("1", "7"), skip_unmatched=skips) for skips in (False, True))
+    assert measured(without_junk) == pytest.approx(right, abs=1e-12)
+    with_junk = measured(GALLERY)
+    assert (with_junk["ap"], with_junk["inp"]) == pytest.approx((0.45, 0.4))
+    assert measured(without_junk, cameras=False)["ap"] == pytest.approx(0.755556, abs=1e-6)
+    counted, skipped = (measured(without_junk, identities=("1", "7"), skip_unmatched=skips) for skips in (False, True))
     assert (counted["map@100000"], counted["mAP"], counted["e_recall@5"]) == (0.5, 0.25, 0.5)
-    assert skipped == measured(without)
-    assert np.isnan(list(measured(without, identities=("7",), skip_unmatched=True).values())).all(), (
+    assert skipped == measured(without_junk)
+    assert np.isnan(list(measured(without_junk, identities=("7",), skip_unmatched=True).values())).all(), (
         "where no query counts"
     )
 
@@ -65,25 +71,27 @@ def test_random_lists_by_loops(seed):
         f"{label}_{camera}"
         for label, camera in zip(labels, np.random.default_rng(seed + 100).integers(0, 3, 60), strict=True)
     ]
-    given = {
+    settings = {
         "reference": features[20:],
         "reference_labels": labels[20:],
         "query_sequences": cameras[:20],
         "reference_sequences": cameras[20:],
     }
-    terms = plain_per_query(RETRIEVAL, features[:20], labels[:20], **given)
+    terms = plain_per_query(RETRIEVAL, features[:20], labels[:20], **settings)
     matched = ~np.isnan(terms["ap"])
     assert 0 < matched.sum() < 20
-    own = labels[:20][matched]
+    matched_labels = labels[:20][matched]
     groups = labels[:20] % 3
     terms = {name: np.array(values)[matched] for name, values in terms.items()}
     expected = {name: np.mean(values) for name, values in terms.items()}
-    expected |= {f"{name}_macro": np.mean(by_part(values, own.tolist())) for name, values in terms.items()}
-    of_classes, of_groups = (by_part(terms["e_recall@1"], parts.tolist()) for parts in (own, groups[matched]))
+    expected |= {f"{name}_macro": np.mean(by_part(values, matched_labels.tolist())) for name, values in terms.items()}
+    of_classes, of_groups = (
+        by_part(terms["e_recall@1"], parts.tolist()) for parts in (matched_labels, groups[matched])
+    )
     expected["e_recall@1_worst10"] = np.mean(of_classes[: -(-len(of_classes) // 10)])
     expected["e_recall@1_group_gap"] = of_groups[-1] - of_groups[0]
     assert metrics.compute(
-        list(expected), features[:20], labels[:20], **given, groups=groups, skip_unmatched=True
+        list(expected), features[:20], labels[:20], **settings, groups=groups, skip_unmatched=True
     ) == pytest.approx(expected, abs=1e-12)
 
 
@@ -96,16 +104,21 @@ def test_the_curve_of_matches(parents, monkeypatch, tmp_path):
     task = Task(asking, Rows(features[25:], labels[25:], parents=super_classes[1]), np.full(25, -1))
     hits = []
     for i, (_, order) in enumerate(orders(features[:25], features[25:])):
-        kept = [labels[j + 25] == labels[i] for j in order if inside[j + 25] == inside[i]]
-        hits.append(kept.index(True) + 1 if any(kept) else np.inf)
+        hits_in_order = [labels[j + 25] == labels[i] for j in order if inside[j + 25] == inside[i]]
+        rank = hits_in_order.index(True) + 1 if any(hits_in_order) else np.inf
+        hits.append(rank)
     assert np.inf in hits
     assert queries.first_hits(task, skips=False).tolist() == hits
     ranks = queries.first_hits(task, skips=True)
     assert ranks.tolist() == [hit for hit in hits if hit < np.inf]
     drawings = []
-    monkeypatch.setattr(
-        Axes, "plot", lambda axis, *data, of=Axes.plot, **how: drawings.append(data) or of(axis, *data, **how)
-    )
+    plot = Axes.plot
+
+    def recorded_plot(axis, *data, **style):
+        drawings.append(data)
+        return plot(axis, *data, **style)
+
+    monkeypatch.setattr(Axes, "plot", recorded_plot)
     assert charts.cmc(tmp_path / "cmc.png", ranks, "Group").stat().st_size > 1000
     ((k, shares),) = drawings
     assert k.tolist() == list(range(1, 51)) and shares.tolist() == pytest.approx(

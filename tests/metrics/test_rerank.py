@@ -20,7 +20,8 @@ def points(n, seed=0, d=4, copies=True):
     labels = generator.integers(CLASSES, size=n)
     x = generator.normal(size=(CLASSES, d))[labels] + 0.7 * generator.normal(size=(n, d))
     if copies and n > 12:
-        x[5], x[9] = x[2], x[2]
+        x[5] = x[2]
+        x[9] = x[2]
     return x, labels
 
 
@@ -41,18 +42,22 @@ def dense(distances, k1, k2, weight):
     original = distances**2
     largest = original.max(1, keepdims=True)
     original = original / np.where(largest > 0, largest, 1)
-    lists = [[i, *[j for _, j in sorted((distances[i, j], j) for j in range(size)) if j != i]] for i in range(size)]
+    lists = []
+    for i in range(size):
+        in_order = [j for _, j in sorted((distances[i, j], j) for j in range(size))]
+        in_order.remove(i)
+        lists.append([i, *in_order])
 
     def reciprocal(i, k):
         return {j for j in lists[i][: k + 1] if i in lists[j][: k + 1]}
 
     encodings = np.zeros((size, size))
     for i in range(size):
-        own = reciprocal(i, k1)
-        members = set(own)
-        for candidate in own:
+        neighbours_of_node = reciprocal(i, k1)
+        members = set(neighbours_of_node)
+        for candidate in neighbours_of_node:
             theirs = reciprocal(candidate, int(np.around(k1 / 2)))
-            if 3 * len(theirs & own) > 2 * len(theirs):
+            if 3 * len(theirs & neighbours_of_node) > 2 * len(theirs):
                 members |= theirs
         members = sorted(members)
         weights = np.exp(-original[i, members])
@@ -71,17 +76,18 @@ def lists_by(final, hides):
     """Of each query its reference in order; equal final distances by index. `hides(query, j)`: whether the query does
     not find j.
     """
-    return [
-        [j for _, j in sorted((round(value, 11), j) for j, value in enumerate(row)) if not hides(i, j)]
-        for i, row in enumerate(final)
-    ]
+    lists = []
+    for i, row in enumerate(final):
+        in_order = sorted((round(value, 11), j) for j, value in enumerate(row))
+        lists.append([j for _, j in in_order if not hides(i, j)])
+    return lists
 
 
-def check(found, queries, of_queries, rerank, **given):
-    size = len(given.get("reference", queries))
-    space = metrics.space_of(given.pop("ball", None), queries, of_queries, **given)
+def check(expected, queries, of_queries, rerank, **settings):
+    size = len(settings.get("reference", queries))
+    space = metrics.space_of(settings.pop("ball", None), queries, of_queries, **settings)
     space.search = rerank.search(space)
-    assert space.neighbours(size).tolist() == [row + [-1] * (size - len(row)) for row in found]
+    assert space.neighbours(size).tolist() == [row + [-1] * (size - len(row)) for row in expected]
 
 
 BALLS = pytest.mark.parametrize("ball", [None, Ball(0.3, 2.3)], ids=["euclidean", "hyperbolic"])
@@ -101,11 +107,11 @@ def test_a_set_in_itself(ball):
         (1, 1, 0.5),
         (2, 6, 0.3),
     ]:
-        found = lists_by(dense(distances, k1, k2, weight), lambda i, j: i == j)
+        lists = lists_by(dense(distances, k1, k2, weight), lambda i, j: i == j)
         rerank = KReciprocal(k1, k2, weight)
-        check(found, x, labels, rerank, ball=ball)
+        check(lists, x, labels, rerank, ball=ball)
         measured = metrics.compute(NAMES, x, labels, ball=ball, rerank=rerank)
-        assert measured == pytest.approx(values_of(NAMES, found, labels, labels), abs=1e-12)
+        assert measured == pytest.approx(values_of(NAMES, lists, labels, labels), abs=1e-12)
         assert (measured != plain) == (weight < 1 and k1 > 1)
 
 
@@ -119,8 +125,10 @@ def test_queries_and_a_gallery_apart(n_queries, ball):
         n_queries:45, :n_queries
     ]  # ours has the gallery first: where distances tie, the order of the nodes counts
     final = dense(distances_of(x[order], ball), 8, 4, 0.3)[45 - n_queries :, : 45 - n_queries]
-    given = {"reference": x[n_queries:], "reference_labels": labels[n_queries:]}
-    check(lists_by(final, lambda i, j: False), x[:n_queries], labels[:n_queries], KReciprocal(8, 4), ball=ball, **given)
+    gallery = {"reference": x[n_queries:], "reference_labels": labels[n_queries:]}
+    check(
+        lists_by(final, lambda i, j: False), x[:n_queries], labels[:n_queries], KReciprocal(8, 4), ball=ball, **gallery
+    )
 
 
 def test_queries_that_are_in_the_reference_or_of_a_sequence():
@@ -128,8 +136,8 @@ def test_queries_that_are_in_the_reference_or_of_a_sequence():
     x, labels = points(40, seed=3, copies=False)
     exclude = np.array([25, 26, 27, 28, 29] + [-1] * 10)
     final = dense(distances_of(x), 6, 3, 0.3)
-    given = {"reference": x[:30], "reference_labels": labels[:30], "exclude": exclude}
-    check(lists_by(final[25:, :30], lambda i, j: exclude[i] == j), x[25:], labels[25:], KReciprocal(6, 3), **given)
+    gallery = {"reference": x[:30], "reference_labels": labels[:30], "exclude": exclude}
+    check(lists_by(final[25:, :30], lambda i, j: exclude[i] == j), x[25:], labels[25:], KReciprocal(6, 3), **gallery)
     sequences = np.arange(40) // 4
     space = metrics.EmbeddingSpace(x, labels, query_sequences=sequences)
     expected = lists_by(final, lambda i, j: sequences[i] == sequences[j])
@@ -140,15 +148,15 @@ def test_queries_that_are_in_the_reference_or_of_a_sequence():
 
 def test_metrics_on_unit_vectors_are_re_ranked_by_their_own_distances_and_others_are_untouched():
     x, labels = points(40, seed=4)
-    others = ["nmi", "f1", "dists@intra", "rho_spectrum@1"]
+    unranked = ["nmi", "f1", "dists@intra", "rho_spectrum@1"]
     for rerank in (KReciprocal(6, 3), AlphaExpansion(5)):
-        both = metrics.compute(["c_map_r", "map_r", "c_recall@1"], x, labels, rerank=rerank)
-        alone = metrics.compute(["map_r", "e_recall@1"], unit(x), labels, rerank=rerank)
-        assert both["c_map_r"] == pytest.approx(alone["map_r"]) and both["c_recall@1"] == pytest.approx(
-            alone["e_recall@1"]
-        )
-        assert both["map_r"] == pytest.approx(metrics.compute("map_r", x, labels, rerank=rerank)["map_r"])
-        assert metrics.compute(others, x, labels, rerank=rerank) == metrics.compute(others, x, labels)
+        cosine_values = metrics.compute(["c_map_r", "map_r", "c_recall@1"], x, labels, rerank=rerank)
+        unit_values = metrics.compute(["map_r", "e_recall@1"], unit(x), labels, rerank=rerank)
+        assert cosine_values["c_map_r"] == pytest.approx(unit_values["map_r"]) and cosine_values[
+            "c_recall@1"
+        ] == pytest.approx(unit_values["e_recall@1"])
+        assert cosine_values["map_r"] == pytest.approx(metrics.compute("map_r", x, labels, rerank=rerank)["map_r"])
+        assert metrics.compute(unranked, x, labels, rerank=rerank) == metrics.compute(unranked, x, labels)
     near = 1e-4 * points(40, seed=10, copies=False)[0] + 100
     far, moved = (metrics.compute(NAMES, place, labels, rerank=KReciprocal(6, 3)) for place in (near, near - 100))
     assert far == moved
@@ -156,20 +164,21 @@ def test_metrics_on_unit_vectors_are_re_ranked_by_their_own_distances_and_others
 
 def test_little_memory_changes_nothing(monkeypatch):
     x, labels = points(70, seed=5)
-    given = [
+    cases = [
         ({}, KReciprocal(7, 3)),
         ({}, AlphaExpansion(6)),
         ({"reference": x[:30], "reference_labels": labels[:30]}, KReciprocal(5, 2)),
     ]
-    expected = [metrics.compute(NAMES, x, labels, rerank=rerank, **reference) for reference, rerank in given]
+    expected = [metrics.compute(NAMES, x, labels, rerank=rerank, **reference) for reference, rerank in cases]
     monkeypatch.setattr(reranking, "NUMBERS", 150)
     monkeypatch.setattr(reranking, "ROWS", 3)
-    assert [metrics.compute(NAMES, x, labels, rerank=rerank, **reference) for reference, rerank in given] == expected
+    assert [metrics.compute(NAMES, x, labels, rerank=rerank, **reference) for reference, rerank in cases] == expected
 
 
 @pytest.mark.parametrize("rerank", [KReciprocal(), AlphaExpansion()])
 def test_degenerate_spaces(rerank):
     line = np.random.default_rng(0).normal(size=(12, 1))
+    all_but_itself = [[*range(i), *range(i + 1, 9)] for i in range(9)]
     spaces = [
         (np.zeros((1, 3)), [0]),
         (np.zeros((2, 3)), [0, 0]),
@@ -185,13 +194,13 @@ def test_degenerate_spaces(rerank):
                 uncounted = [values.pop("map_r"), values.pop("mrr")]
                 assert np.isnan(uncounted).all()
             assert all(0 <= value <= 1 for value in values.values())
-        check([[j for j in range(9) if j != i] for i in range(9)], np.ones((9, 3)), np.arange(9), rerank, ball=ball)
+        check(all_but_itself, np.ones((9, 3)), np.arange(9), rerank, ball=ball)
 
 
-def expanded(query, reference, found, n, alpha):
+def expanded(query, reference, order, n, alpha):
     total = query.copy()
     weights = 1.0
-    for j in found[:n]:
+    for j in order[:n]:
         norms = np.linalg.norm(query) * np.linalg.norm(reference[j])
         weight = max(query @ reference[j] / norms, 0.0) ** alpha if norms else 0.0
         total = total + weight * reference[j]
@@ -204,16 +213,17 @@ def expanded(query, reference, found, n, alpha):
 def test_alpha_query_expansion(n, alpha, separate):
     x, labels = points(48, seed=6, copies=False)
     queries, reference = (x[:12], x[12:]) if separate else (x, x)
-    given = {"reference": reference, "reference_labels": labels[12:]} if separate else {}
+    gallery = {"reference": reference, "reference_labels": labels[12:]} if separate else {}
     left_out = [-1] * 12 if separate else range(48)
     new = [
-        expanded(q, reference, ranked(q, reference, own), n, alpha) for q, own in zip(queries, left_out, strict=True)
+        expanded(q, reference, ranked(q, reference, itself), n, alpha)
+        for q, itself in zip(queries, left_out, strict=True)
     ]
-    found = [ranked(q, reference, own) for q, own in zip(new, left_out, strict=True)]
-    check(found, queries, labels[: len(queries)], AlphaExpansion(n, alpha), **given)
+    lists = [ranked(q, reference, itself) for q, itself in zip(new, left_out, strict=True)]
+    check(lists, queries, labels[: len(queries)], AlphaExpansion(n, alpha), **gallery)
 
 
-class There(_mapped.Stacked):
+class PresentRows(_mapped.Stacked):
     """Rows of files, of which none is asked for that is not there."""
 
     def __getitem__(self, rows):
@@ -223,9 +233,12 @@ class There(_mapped.Stacked):
 
 def test_expansion_of_few_images_in_files():
     x, labels = points(8, seed=6, copies=False)
-    spaces = (metrics.EmbeddingSpace(x, labels, one, labels, exclude=np.arange(8)) for one in (x, There((x, None))))
-    found, expected = (AlphaExpansion(50).search(space).space.features for space in spaces)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    spaces = (
+        metrics.EmbeddingSpace(x, labels, reference, labels, exclude=np.arange(8))
+        for reference in (x, PresentRows((x, None)))
+    )
+    results, expected = (AlphaExpansion(50).search(space).space.features for space in spaces)
+    np.testing.assert_allclose(results, expected, rtol=1e-12)
 
 
 def test_alpha_query_expansion_of_one_query_by_hand():
@@ -241,5 +254,5 @@ def test_alpha_query_expansion_in_the_ball_expands_tangent_vectors():
     ball = Ball(0.3, 2.3)
     near = lists_by(distances_of(x, ball), lambda i, j: i == j)
     new = [expanded(x[i], x, near[i], 4, 3.0) for i in range(30)]
-    final = [[moebius_distance(query.tolist(), other, ball.c, ball.clip_r) for other in x.tolist()] for query in new]
+    final = [[moebius_distance(query.tolist(), sample, ball.c, ball.clip_r) for sample in x.tolist()] for query in new]
     check(lists_by(final, lambda i, j: i == j), x, labels, AlphaExpansion(4), ball=ball)

@@ -21,8 +21,8 @@ def spaces():
     queries, of_queries = random_space(n=50, classes=9, seed=5)
     gallery, of_gallery = random_space(n=70, classes=14, seed=6)
     keep = of_gallery != 3
-    own, of_own = random_space(n=90, seed=7)
-    own[10] = own[70]
+    in_reference, of_own = random_space(n=90, seed=7)
+    in_reference[10] = in_reference[70]
     order = np.r_[40:90, :40]  # the queries 0..29 stand at 50..79
     exclude = np.where(np.arange(30) % 5, np.arange(30) + 50, -1)
     return {
@@ -53,17 +53,18 @@ def spaces():
             {"reference": gallery[keep], "reference_labels": of_gallery[keep] + 2},
         ),
         "queries in the reference": (
-            own[:30],
+            in_reference[:30],
             of_own[:30],
-            {"reference": own[order], "reference_labels": of_own[order], "exclude": exclude},
+            {"reference": in_reference[order], "reference_labels": of_own[order], "exclude": exclude},
         ),
     }
 
 
 @pytest.mark.parametrize("title", spaces())
 def test_against_loops(title):
-    features, labels, *more = spaces()[title]
-    assert_retrieval(features, labels, **more[0] if more else {})
+    features, labels, *gallery = spaces()[title]
+    reference = gallery[0] if gallery else {}
+    assert_retrieval(features, labels, **reference)
 
 
 @settings(max_examples=25, deadline=None)
@@ -134,10 +135,10 @@ def test_where_no_query_counts_and_labels_of_mixed_types():
 def test_numbers_beyond_64_bits_are_those_beyond_the_reference():
     features, labels = random_space(n=30)
     heads = ["e_recall@", "precision@", "map@", "c_recall@", "rho_spectrum@", "rho_spectrum@-"]
-    beyond = metrics.compute([head + "1000000" for head in heads], features, labels)
+    expected = metrics.compute([head + "1000000" for head in heads], features, labels)
     for parameter in ("9223372036854775807", "9" * 5000):
         measured = metrics.compute([head + parameter for head in heads], features, labels)
-        assert list(measured.values()) == pytest.approx(list(beyond.values()), abs=1e-4, nan_ok=True)
+        assert list(measured.values()) == pytest.approx(list(expected.values()), abs=1e-4, nan_ok=True)
 
 
 @pytest.mark.parametrize(("averages", "suffix"), [(False, ""), (True, "_macro")])

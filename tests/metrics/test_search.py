@@ -35,19 +35,19 @@ TILES = {"columns": 64, "rows": 16}
 KNOWN = {}  # plain values by data: several limits search the same
 
 
-def known(names, features, labels, **reference):
+def plain_values(names, features, labels, **reference):
     key = tuple(
-        (name, np.asarray(of).tobytes())
-        for name, of in (("", features), ("", labels), *reference.items())
-        if of is not None
+        (name, np.asarray(array).tobytes())
+        for name, array in (("", features), ("", labels), *reference.items())
+        if array is not None
     )
     values = KNOWN.setdefault(key, {})
     values |= plain_per_query([name for name in names if name not in values], features, labels, **reference)
     return {name: values[name] for name in names}
 
 
-def space_with(limits, features, labels, in_numpy=True, **given):
-    space = metrics.EmbeddingSpace(features, labels, **given)
+def space_with(limits, features, labels, in_numpy=True, **settings):
+    space = metrics.EmbeddingSpace(features, labels, **settings)
     space.search = Search(space, limits)
     space.search.in_numpy &= in_numpy
     return space
@@ -57,7 +57,7 @@ def searched(features, labels, names, limits=None, how=None, **reference):
     """The finished `Work` of a search whose values were those of the plain loops for every query."""
     space = space_with(limits, features, labels, **how or {}, **reference)
     measured = metrics.per_query(names, space)
-    expected = known(names, features, labels, **reference)
+    expected = plain_values(names, features, labels, **reference)
     for name in names:
         np.testing.assert_allclose(measured[name], expected[name], rtol=0, atol=1e-12, err_msg=name)
     return space.search.work
@@ -79,10 +79,10 @@ def each_once(size, rows):
     return sum(min(rows, size - start) * (size - start) for start in range(0, size, rows))
 
 
-def sequences(size, of, seed=0):
-    """Numbers of `of` sequences, a third of the samples in none."""
+def sequences(size, n_sequences, seed=0):
+    """Numbers of `n_sequences` sequences, a third of the samples in none."""
     generator = np.random.default_rng(seed)
-    return np.where(generator.random(size) < 1 / 3, -1, 7 * generator.integers(0, of, size))
+    return np.where(generator.random(size) < 1 / 3, -1, 7 * generator.integers(0, n_sequences, size))
 
 
 @pytest.mark.parametrize(
@@ -96,20 +96,24 @@ def sequences(size, of, seed=0):
     ],
 )
 def test_limits_and_sequences_change_no_value(limits, rounded):
-    features, labels = random_space(n=48, spread=1.0 if rounded else 2.0, seed=8)
+    spread = 1.0 if rounded else 2.0
+    features, labels = random_space(n=48, spread=spread, seed=8)
     features = np.round(features) if rounded else features
     features[16:24] = features[0]  # duplicates, of several classes and sequences
-    for names, of in (
+    for names, n_sequences in (
         (RETRIEVAL, 2),
         (["e_recall@2"], None),
         (["map_r", "mAP_c", "e_recall@4"], 16),
         (["mrr"], 2),
         (["map@3"], 16),
     ):
-        searched(features, labels, names, limits, **{} if of is None else {"query_sequences": sequences(48, of)})
+        hidden = {}
+        if n_sequences is not None:
+            hidden["query_sequences"] = sequences(48, n_sequences)
+        searched(features, labels, names, limits, **hidden)
     numbers = sequences(48, 8, seed=1)
     exclude = np.where(np.arange(20) < 12, -1, np.arange(20) - 12)  # queries 12 to 19 are the reference's 0 to 7
-    given = {"reference": features[12:], "reference_labels": labels[12:], "exclude": exclude}
+    gallery = {"reference": features[12:], "reference_labels": labels[12:], "exclude": exclude}
     for names, hidden in (
         (["map_r", "mAP", "mrr"], {}),
         (RETRIEVAL, {"query_sequences": numbers[:20], "reference_sequences": numbers[12:]}),
@@ -118,7 +122,7 @@ def test_limits_and_sequences_change_no_value(limits, rounded):
             {"query_sequences": numbers[:20], "reference_sequences": numbers[12:][::-1]},
         ),  # a query itself is of another sequence there
     ):
-        searched(features[:20], labels[:20], names, limits, **given, **hidden)
+        searched(features[:20], labels[:20], names, limits, **gallery, **hidden)
     for depth, numbers in ((7, None), (49, sequences(48, 3, seed=3))):
         assert_neighbours(features, labels, depth, limits, query_sequences=numbers)
 
@@ -130,8 +134,8 @@ def test_on_a_gpu_and_by_torch_on_the_cpu(limits, how):
     features = np.round(features)
     numbers = sequences(40, 6)
     searched(features, labels, RETRIEVAL, limits, how, query_sequences=numbers)
-    given = {"reference": features[12:], "reference_labels": labels[12:], "reference_sequences": numbers[12:]}
-    searched(features, labels, RETRIEVAL, limits, how, query_sequences=numbers, **given)
+    gallery = {"reference": features[12:], "reference_labels": labels[12:], "reference_sequences": numbers[12:]}
+    searched(features, labels, RETRIEVAL, limits, how, query_sequences=numbers, **gallery)
     assert_neighbours(features, labels, 7, limits, how)
 
 
@@ -148,10 +152,10 @@ def test_sequences_that_hide_nearly_all():
     for share in (1.0, 0.95):
         for limits in (Limits(), SMALL):
             searched(features, labels, RETRIEVAL, limits, query_sequences=np.where(np.arange(100) < 100 * share, 3, -1))
-    nothing = metrics.compute(
+    values = metrics.compute(
         ["e_recall@1", "map_r", "mAP_c"], features, labels, query_sequences=np.zeros(100, int), uncounted=-1.0
     )
-    assert nothing == {"e_recall@1": 0.0, "map_r": -1.0, "mAP_c": 0.0}
+    assert values == {"e_recall@1": 0.0, "map_r": -1.0, "mAP_c": 0.0}
 
 
 def test_means_and_macro_means_and_names_of_sequences():
@@ -159,19 +163,21 @@ def test_means_and_macro_means_and_names_of_sequences():
     numbers = sequences(80, 9, seed=2)
     assert_retrieval(features, labels, query_sequences=numbers)
     names = ["map_r", "e_recall@2", "c_map_r", "nmi", "dists@intra"]
-    by_number, without = (metrics.compute(names, features, labels, query_sequences=of) for of in (numbers, None))
+    by_number = metrics.compute(names, features, labels, query_sequences=numbers)
+    unrestricted = metrics.compute(names, features, labels)
     texts = np.where(numbers < 0, "", np.char.add("track ", numbers.astype(str)))
-    given = [
+    without_some = [None if n < 0 else int(n) for n in numbers]
+    forms = [
         texts,
         texts.astype(object),
-        np.array([None if n < 0 else int(n) for n in numbers], dtype=object),
+        np.array(without_some, dtype=object),
         torch.from_numpy(numbers),
     ]
-    given += [np.array([text or None for text in texts], dtype=object), numbers.astype(np.int16), numbers.tolist()]
-    for other in given:
-        assert metrics.compute(names, features, labels, query_sequences=other) == by_number
-    assert {name for name in names if without[name] != by_number[name]} == {"map_r", "c_map_r"}
-    assert metrics.compute(names, features, labels, query_sequences=np.full(80, -1)) == without
+    forms += [np.array([text or None for text in texts], dtype=object), numbers.astype(np.int16), numbers.tolist()]
+    for form in forms:
+        assert metrics.compute(names, features, labels, query_sequences=form) == by_number
+    assert {name for name in names if unrestricted[name] != by_number[name]} == {"map_r", "c_map_r"}
+    assert metrics.compute(names, features, labels, query_sequences=np.full(80, -1)) == unrestricted
 
 
 def test_bad_sequences_are_one_line():
@@ -316,14 +322,18 @@ def test_the_searches_of_the_benchmark_find_the_same():
     features, labels = random_space(n=400, classes=20, seed=3)
     for task in (5, 400, "map_r", "mrr"):
         results = [search.result(make, features, labels, task)[0] for make in search.SEARCHES.values()]
-        assert all(np.array_equal(results[0], other, equal_nan=True) for other in results[1:]), task
+        assert all(np.array_equal(results[0], result, equal_nan=True) for result in results[1:]), task
 
 
 def test_between_two_blocks_the_callers_precision_and_gradients_hold(monkeypatch):
     multiply = torch.mm
-    used = []
+    precisions = []
     monkeypatch.setattr(
-        torch, "mm", lambda *args, **more: used.append(torch.get_float32_matmul_precision()) or multiply(*args, **more)
+        torch,
+        "mm",
+        lambda *args, **settings: (
+            precisions.append(torch.get_float32_matmul_precision()) or multiply(*args, **settings)
+        ),
     )
     space = metrics.EmbeddingSpace(np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 4)
     before = torch.get_float32_matmul_precision()
@@ -335,7 +345,7 @@ def test_between_two_blocks_the_callers_precision_and_gradients_hold(monkeypatch
     finally:
         torch.set_float32_matmul_precision(before)
     assert len(seen) > 1 and set(seen) == {("medium", True)}
-    assert used and set(used) == {"highest"}, "the products themselves are true float32"
+    assert precisions and set(precisions) == {"highest"}, "the products themselves are true float32"
 
 
 SCORES = st.floats(width=32, allow_nan=False).map(lambda score: score + 0.0)  # -0.0 is 0.0
