@@ -27,9 +27,9 @@ class Shard(NamedTuple):
     device: str
 
 
-def digest(about: dict) -> str:
+def digest(description: dict) -> str:
     """The key of a description: equal for equal content."""
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def hash_of(state: dict) -> str:
@@ -67,12 +67,12 @@ class Store:
     """The shards of one network on one split.
 
     Args:
-        folder: of all stores. about: what decides the features, for `digest`. size: number of images. dtype: of
+        folder: of all stores. description: what decides the features, for `digest`. size: number of images. dtype: of
         `TYPES`.
     """
 
-    def __init__(self, folder: Path, about: dict, size: int, dtype: str = TYPES[0]):
-        self.about = {**about, "dtype": dtype}
+    def __init__(self, folder: Path, description: dict, size: int, dtype: str = TYPES[0]):
+        self.about = {**description, "dtype": dtype}
         self.size = size
         self.dtype = dtype
         self.folder = folder / digest(self.about)

@@ -91,9 +91,11 @@ def classwise(names, splits, split, parents=None):
 
 
 def cases_of_flags():
+    params = []
     for case in itertools.product(KINDS, REFERENCES):
         marks = pytest.mark.long if case in BESIDE else ()
-        yield pytest.param(*case, marks=marks)
+        params.append(pytest.param(*case, marks=marks))
+    return params
 
 
 @pytest.mark.parametrize(("kind", "reference_set"), cases_of_flags())
