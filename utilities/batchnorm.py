@@ -27,16 +27,17 @@ class WholeBatchNorm(torch.nn.BatchNorm1d):
 
 
 @contextlib.contextmanager
-def kept_buffers(module: torch.nn.Module, of=lambda part: True):
-    """Inside, the parts of `module` that `of` chooses have copies of their buffers; the originals stay as they are."""
-    parts = [part for part in module.modules() if of(part)]
-    kept = [dict(part._buffers) for part in parts]
-    for part, buffers in zip(parts, kept, strict=True):
-        part._buffers.update({name: None if buffer is None else buffer.clone() for name, buffer in buffers.items()})
+def kept_buffers(module: torch.nn.Module, is_chosen=lambda part: True):
+    """Inside, the parts of `module` that `is_chosen` accepts have copies of their buffers; the originals stay."""
+    parts = [part for part in module.modules() if is_chosen(part)]
+    originals = [dict(part._buffers) for part in parts]
+    for part, buffers in zip(parts, originals, strict=True):
+        copies = {name: buffer.clone() for name, buffer in buffers.items() if buffer is not None}
+        part._buffers.update(copies)
     try:
         yield
     finally:
-        for part, buffers in zip(parts, kept, strict=True):
+        for part, buffers in zip(parts, originals, strict=True):
             part._buffers.update(buffers)
 
 
@@ -59,6 +60,8 @@ def running_statistics(module: torch.nn.Module, like: torch.nn.Module | None = N
     """Running means and variances of the BatchNorm layers in training mode. The modes are those of `like`, if `module`
     is a copy of it.
     """
-    pairs = zip(module.modules(), module.modules() if like is None else like.modules(), strict=True)
-    layers = [layer for layer, its in pairs if isinstance(layer, _BatchNorm) and its.training]
+    if like is None:
+        like = module
+    pairs = zip(module.modules(), like.modules(), strict=True)
+    layers = [layer for layer, original in pairs if isinstance(layer, _BatchNorm) and original.training]
     return [value for layer in layers for value in (layer.running_mean, layer.running_var) if value is not None]

@@ -60,9 +60,11 @@ def ranked(queries: np.ndarray, rows: np.ndarray, vectors_of, k: int) -> tuple[n
     distances = np.full(rows.shape, np.inf)
     step = max(NUMBERS // max(rows.shape[1] * queries.shape[1], 1), 1)
     for start in range(0, len(rows), step):
-        of, slots = np.nonzero(rows[start : start + step] >= 0)
-        found = vectors_of(rows[start + of, slots]).astype(np.float64)
-        distances[start + of, slots] = np.sqrt(np.square(found - queries[start + of]).sum(1))
+        query_rows, slots = np.nonzero(rows[start : start + step] >= 0)
+        query_rows += start
+        candidates = vectors_of(rows[query_rows, slots]).astype(np.float64)
+        differences = candidates - queries[query_rows]
+        distances[query_rows, slots] = np.sqrt(np.square(differences).sum(1))
     order = np.argsort(distances, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(distances, order, 1), np.take_along_axis(rows, order, 1)
 
@@ -99,9 +101,8 @@ class Codes:
         else:
             self.index = faiss.index_factory(dimensions, FACTORY.get(name) or _product(name))
         if name == BINARY:
-            self.index.use_heap = (
-                False  # Hamming distances are counted: faster, and of equal ones the earlier rows are kept
-            )
+            # Hamming distances are counted: faster, and of equal ones the earlier rows are kept
+            self.index.use_heap = False
 
     def __len__(self):
         return self.index.ntotal
@@ -123,30 +124,32 @@ class Codes:
         """Take the memory for `rows` codes at once: a growing index would copy itself."""
         import faiss
 
-        memory = (
-            self.index.xb
-            if self.name == BINARY
-            else faiss.downcast_index(getattr(self.index, "index", self.index)).codes
-        )
+        if self.name == BINARY:
+            memory = self.index.xb
+        else:
+            # an index behind a rotation holds the codes
+            memory = faiss.downcast_index(getattr(self.index, "index", self.index)).codes
         held = memory.size()
         memory.resize(rows * self.bytes_a_vector)
         memory.resize(held)
 
     def add(self, vectors: np.ndarray) -> None:
         """Append vectors `(n, D)`."""
-        self.index.add(bits(vectors) if self.name == BINARY else np.ascontiguousarray(vectors, dtype=np.float32))
+        if self.name == BINARY:
+            self.index.add(bits(vectors))
+        else:
+            self.index.add(np.ascontiguousarray(vectors, dtype=np.float32))
 
     def decoded(self, rows: np.ndarray) -> np.ndarray:
         """De-quantised vectors `(n, D)` float32 of some rows."""
         if self.name != BINARY:
-            return np.asarray(
-                self.index.reconstruct_batch(rows)
-            )  # a tensor where pytorch-metric-learning has changed faiss
+            # a tensor where pytorch-metric-learning has changed faiss
+            return np.asarray(self.index.reconstruct_batch(rows))
         import faiss
 
         codes = faiss.rev_swig_ptr(self.index.xb.data(), len(self) * self.bytes_a_vector).reshape(len(self), -1)[rows]
-        ones = np.unpackbits(codes, axis=1, count=self.dimensions)
-        return (2 * ones.astype(np.float32) - 1) / np.float32(np.sqrt(self.dimensions))
+        bit_rows = np.unpackbits(codes, axis=1, count=self.dimensions)
+        return (2 * bit_rows.astype(np.float32) - 1) / np.float32(np.sqrt(self.dimensions))
 
     def search(self, queries: np.ndarray, k: int, rescored: int = RESCORED) -> tuple[np.ndarray, np.ndarray]:
         """The `k` nearest codes of each of `queries` `(Q, D)`, fewer where there are no more; see `ranked`.
@@ -154,8 +157,9 @@ class Codes:
         rescored: of binary, how many times as many are found by Hamming distance.
         """
         queries = np.ascontiguousarray(queries, dtype=np.float32)
-        width = min(k * rescored if self.name == BINARY else k + SPARE, len(self))
-        return ranked(queries, self._candidates(queries, width), self.decoded, min(k, len(self)))
+        wanted_width = k * rescored if self.name == BINARY else k + SPARE
+        candidates = self._candidates(queries, min(wanted_width, len(self)))
+        return ranked(queries, candidates, self.decoded, min(k, len(self)))
 
     def _candidates(self, queries: np.ndarray, width: int) -> np.ndarray:
         """The rows `(Q, width)` of the nearest codes, in any order."""
@@ -184,22 +188,23 @@ class Codes:
         """Bytes of the whole index: codes, ranges, centroids, rotation."""
         import faiss
 
-        return len(
-            faiss.serialize_index_binary(self.index) if self.name == BINARY else faiss.serialize_index(self.index)
-        )
+        serialize = faiss.serialize_index_binary if self.name == BINARY else faiss.serialize_index
+        return len(serialize(self.index))
 
     def write(self, path: Path) -> None:
         """Write the index, for `faiss.read_index`; a binary one for `faiss.read_index_binary`."""
         import faiss
 
-        (faiss.write_index_binary if self.name == BINARY else faiss.write_index)(self.index, str(path))
+        write_index = faiss.write_index_binary if self.name == BINARY else faiss.write_index
+        write_index(self.index, str(path))
 
     @classmethod
     def read(cls, path: Path, name: str, dimensions: int) -> "Codes":
         """What `write` wrote. Raises RuntimeError where it cannot be read."""
         import faiss
 
-        return cls(name, dimensions, (faiss.read_index_binary if name == BINARY else faiss.read_index)(str(path)))
+        read_index = faiss.read_index_binary if name == BINARY else faiss.read_index
+        return cls(name, dimensions, read_index(str(path)))
 
 
 def bits(vectors: np.ndarray) -> np.ndarray:
@@ -214,4 +219,4 @@ def _product(name: str) -> str:
 
 
 def _divisors(number: int) -> list[int]:
-    return [one for one in range(1, number + 1) if number % one == 0]
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]

@@ -23,8 +23,8 @@ def find(name: str) -> Path:
     presets = sorted(p.stem for p in PRESETS.glob("*.yaml"))
     nearest = difflib.get_close_matches(preset.stem, presets, n=1)
     hint = f": did you mean {nearest[0]}?" if nearest else ""
-    what = "a folder, no file (of a run: its parameters.yaml)" if path.is_dir() else "no such file"
-    raise UserError(f"--config {name}: {what}, and no such preset{hint} (configs/ holds {', '.join(presets)})")
+    problem = "a folder, no file (of a run: its parameters.yaml)" if path.is_dir() else "no such file"
+    raise UserError(f"--config {name}: {problem}, and no such preset{hint} (configs/ holds {', '.join(presets)})")
 
 
 def nodes(path: Path) -> dict[str, yaml.Node]:
@@ -47,14 +47,14 @@ def nodes(path: Path) -> dict[str, yaml.Node]:
     return dict(zip(names, (node for _, node in root.value), strict=True))
 
 
-def converted(parser, action: argparse.Action, texts: list[str], where: str) -> list:
+def converted(parser, action: argparse.Action, texts: list[str], source: str) -> list:
     """Values of a flag by the parser's own type and choices, as the command line takes them. Raises UserError, which
-    begins with `where`.
+    begins with `source`.
     """
     try:
         values = [parser._get_value(action, text) for text in texts]
         for value in values:
             parser._check_value(action, value)
     except argparse.ArgumentError as error:
-        raise UserError(f"{where}: {error.message}") from error
+        raise UserError(f"{source}: {error.message}") from error
     return values

@@ -98,15 +98,16 @@ def aligned(rows: list[list[str]], left: Container[int] = (0,), fitted: bool = F
     A row of a single cell is a heading over the rows below it, and does not widen the first column.
     `fitted`: columns that the terminal has no room for come in further blocks below, each with the first column again.
     """
-    whole = [row for row in rows if len(row) == len(rows[0])]
-    widths = [max(len(row[column]) for row in whole) for column in range(len(rows[0]))]
+    full_rows = [row for row in rows if len(row) == len(rows[0])]
+    widths = [max(len(row[column]) for row in full_rows) for column in range(len(rows[0]))]
     blocks = _blocks(widths) if fitted else [list(range(len(widths)))]
     lines = []
     for columns in blocks:
-        lines += [""] if lines else []
+        if lines:
+            lines.append("")
         for row in (rows[0], ["-" * size for size in widths], *rows[1:]):
-            shown = columns if len(row) == len(widths) else [0]
-            cells = [_padded(row[column], widths[column], column in left) for column in shown]
+            row_columns = columns if len(row) == len(widths) else [0]
+            cells = [_padded(row[column], widths[column], column in left) for column in row_columns]
             lines.append("  ".join(cells).rstrip())
     return lines
 

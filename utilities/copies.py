@@ -35,33 +35,36 @@ class CopyFinder:
         """`(m, 2)`: the projections of vectors `(m, D)`."""
         return np.asarray(vectors, dtype=np.float64) @ self.directions
 
-    def find(self, queries: np.ndarray, own: np.ndarray) -> np.ndarray:
+    def find(self, queries: np.ndarray, own_rows: np.ndarray) -> np.ndarray:
         """For each of `queries` `(Q, D)` a row of the reference with the same vector, or -1.
 
-        own: `(Q,)`, the row that is the query itself and is not looked at; -1: none.
+        own_rows: `(Q,)`, the row that is the query itself and is not looked at; -1: none.
         """
         queries = np.asarray(queries, dtype=np.float64)
         projections = self._project(queries).T
         allowed = TOLERANCE * np.linalg.norm(queries, axis=1)
         places = np.searchsorted(self.projections[0], projections[0])
         copies = np.full(len(queries), -1)
-        for offset in range(-NEXT, NEXT) if len(self.order) else ():
+        if not len(self.order):
+            return copies
+        for offset in range(-NEXT, NEXT):
             place = np.clip(places + offset, 0, len(self.order) - 1)
             rows = self.order[place]
             is_near = (np.abs(self.projections[:, place] - projections) <= allowed).all(0)
-            compared = np.flatnonzero(is_near & (rows != own) & (copies < 0))
+            compared = np.flatnonzero(is_near & (rows != own_rows) & (copies < 0))
             if len(compared):
                 differences = np.asarray(self.read(rows[compared]), dtype=np.float64) - queries[compared]
-                same = np.linalg.norm(differences, axis=1) <= allowed[compared]
-                copies[compared[same]] = rows[compared[same]]
+                is_equal = np.linalg.norm(differences, axis=1) <= allowed[compared]
+                copies[compared[is_equal]] = rows[compared[is_equal]]
         return copies
 
 
-def find_copies(queries, reference, own: np.ndarray | None = None) -> np.ndarray:
+def find_copies(queries, reference, own_rows: np.ndarray | None = None) -> np.ndarray:
     """`CopyFinder.find` of arrays `(Q, D)` and `(M, D)`, also mapped ones, which are read one block at a time."""
     blocks = (reference[start : start + BLOCK] for start in range(0, len(reference), BLOCK))
     finder = CopyFinder(blocks, reference.shape[1], lambda rows: reference[rows])
-    own = np.full(len(queries), -1) if own is None else own
+    if own_rows is None:
+        own_rows = np.full(len(queries), -1)
     starts = range(0, len(queries), BLOCK)
-    copies = [finder.find(queries[start : start + BLOCK], own[start : start + BLOCK]) for start in starts]
+    copies = [finder.find(queries[start : start + BLOCK], own_rows[start : start + BLOCK]) for start in starts]
     return np.concatenate([np.empty(0, dtype=np.int64), *copies])

@@ -159,33 +159,40 @@ def terminable():
         raise KeyboardInterrupt
 
     def dropped(unraisable):
-        if (
-            lost_worker(unraisable.exc_value) is not None
-        ):  # while a loader is freed; the code that waits for the worker gets the error too
+        # A worker lost while a loader is freed: the code that waits for the worker gets the error too.
+        if lost_worker(unraisable.exc_value) is not None:
             return
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             return before(unraisable)
         signal.signal(signal.SIGTERM, interrupt)
-        threading.Timer(
-            0.1, os.kill, (os.getpid(), signal.SIGTERM)
-        ).start()  # later, as an exception of this hook is dropped as well
+        # later, as an exception of this hook is dropped as well
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
 
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, interrupt)
         sys.unraisablehook = dropped
     try:
-        yield
-    except RuntimeError as error:
-        if (lost := lost_worker(error)) is None:
-            raise
-        if isinstance(lost, KeyboardInterrupt):
-            _expect_the_end_of_workers()
-        raise lost from None
+        with _translated_loss_of_workers():
+            yield
     finally:
         if sys.unraisablehook is dropped:
             sys.unraisablehook = before
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _translated_loss_of_workers():
+    """Inside, torch's error for a lost worker is raised as what `lost_worker` makes of it."""
+    try:
+        yield
+    except RuntimeError as error:
+        translated = lost_worker(error)
+        if translated is None:
+            raise
+        if isinstance(translated, KeyboardInterrupt):
+            _expect_the_end_of_workers()
+        raise translated from None
 
 
 def _expect_the_end_of_workers() -> None:
@@ -213,9 +220,8 @@ def one_line_errors(program: str = "main.py"):
     before = signal.getsignal(signal.SIGINT)
 
     def interrupt(number, frame):
-        signal.signal(
-            signal.SIGINT, lambda number, frame: os._exit(130)
-        )  # an exception would be shown where nothing catches it
+        # an exception would be shown where nothing catches it
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))
         _expect_the_end_of_workers()
         raise KeyboardInterrupt
 
@@ -229,21 +235,25 @@ def one_line_errors(program: str = "main.py"):
     except KeyboardInterrupt:
         print(f"\n{program}: interrupted", file=sys.stderr)
         sys.exit(130)
-    except OSError as error:
-        if error.errno not in OF_THE_SYSTEM or error.filename is None:
-            raise
-        print(f"{program}: error: {os.fsdecode(error.filename)}: {error.strerror}", file=sys.stderr)
-        sys.exit(2)
-    except (RuntimeError, MemoryError, OverflowError) as error:
-        if (line := too_large(error)) is None:
+    except (OSError, RuntimeError, MemoryError, OverflowError, UserError) as error:
+        line = _line_of(error)
+        if line is None:
             raise
         print(f"{program}: error: {line}", file=sys.stderr)
-        sys.exit(2)
-    except UserError as error:
-        # A loader's worker process wraps its error in a traceback of its own; the last line is the message.
-        line = re.sub(r"^utilities\.errors\.\w+: ", "", str(error).strip().splitlines()[-1])
-        print(f"{program}: error: {mask_urls(line)}", file=sys.stderr)
         sys.exit(2)
     finally:
         if signal.getsignal(signal.SIGINT) is interrupt:
             signal.signal(signal.SIGINT, before)
+
+
+def _line_of(error: Exception) -> str | None:
+    """What the user reads of an error that they can correct; None for a fault of the program."""
+    if isinstance(error, OSError):
+        if error.errno not in OF_THE_SYSTEM or error.filename is None:
+            return None
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, (RuntimeError, MemoryError, OverflowError)):
+        return too_large(error)
+    # A loader's worker process wraps its error in a traceback of its own; the last line is the message.
+    line = re.sub(r"^utilities\.errors\.\w+: ", "", str(error).strip().splitlines()[-1])
+    return mask_urls(line)

@@ -28,30 +28,32 @@ def of_type(features: dict, evaltype: str):
     return np.concatenate([np.float32(weight) * unit for unit, (_, weight) in zip(units, parts, strict=True)], axis=1)
 
 
-def _parts(evaltype: str, known) -> list[tuple[str, float]]:
-    """(name, weight) of each part of a combination. Raises UserError for anything but a combination of `known`
-    names.
+def _parts(evaltype: str, names) -> list[tuple[str, float]]:
+    """(name, weight) of each part of a combination. Raises UserError for anything but a combination of
+    `names`.
     """
     if evaltype.startswith("Combined_"):
-        names, *weights = evaltype.removeprefix("Combined_").split("-")
-        parts = _split_names(names, known)
+        joined, *weights = evaltype.removeprefix("Combined_").split("-")
+        parts = _split_names(joined, names)
         weights = _weights(weights)
         if parts and weights is not None and len(weights) in (0, len(parts)):
             return list(zip(parts, weights or [1.0] * len(parts), strict=True))
     raise UserError(
-        f"--evaltypes {evaltype}: the network gives {', '.join(known)}, alone or as Combined_<a>_<b>-<weight>-<weight>"
+        f"--evaltypes {evaltype}: the network gives {', '.join(names)}, alone or as Combined_<a>_<b>-<weight>-<weight>"
     )
 
 
-def _split_names(text: str, known) -> list[str] | None:
-    """`text` split into known names, which may hold underscores, joined by underscores; None where it cannot be
+def _split_names(text: str, names) -> list[str] | None:
+    """`text` split into `names`, which may hold underscores, joined by underscores; None where it cannot be
     split.
     """
-    for name in known:
+    for name in names:
         if text == name:
             return [name]
-        if text.startswith(f"{name}_") and (rest := _split_names(text[len(name) + 1 :], known)):
-            return [name, *rest]
+        if text.startswith(f"{name}_"):
+            further_names = _split_names(text[len(name) + 1 :], names)
+            if further_names:
+                return [name, *further_names]
     return None
 
 
@@ -61,6 +63,6 @@ def _weights(texts: list[str]) -> list[float] | None:
         weights = [float(text) for text in texts]
     except ValueError:
         return None
-    least = float(np.finfo(np.float32).tiny)
-    most = float(np.finfo(np.float32).max)
-    return weights if all(least <= weight <= most for weight in weights) else None
+    smallest = float(np.finfo(np.float32).tiny)
+    largest = float(np.finfo(np.float32).max)
+    return weights if all(smallest <= weight <= largest for weight in weights) else None

@@ -32,7 +32,8 @@ def replacing(path: Path | str, mode: str = "w"):
     temporary = None
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        with open(descriptor, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": ""})) as file:
+        text_options = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+        with open(descriptor, mode, **text_options) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -78,7 +79,8 @@ def appending(path: Path | str):
 
 def write_file(path: Path | str, content: str | bytes) -> None:
     """Write a text, or bytes."""
-    with replacing(path, "w" if isinstance(content, str) else "wb") as file:
+    mode = "w" if isinstance(content, str) else "wb"
+    with replacing(path, mode) as file:
         file.write(content)
 
 
@@ -200,46 +202,48 @@ def link(path: Path, name: Path) -> None:
 
 def alternatives(path: Path, ending: str = ""):
     """`path`, then `path_1`, `path_2` …, each with `ending`: the caller takes the first that is free."""
-    yield from (path.with_name(f"{path.name}{f'_{number}' if number else ''}{ending}") for number in itertools.count())
+    yield path.with_name(f"{path.name}{ending}")
+    for number in itertools.count(1):
+        yield path.with_name(f"{path.name}_{number}{ending}")
 
 
-def make_folder(path: Path | str, what: str) -> Path:
-    """Make the folder where it is missing. Raises UserError, which calls it `what`, where that fails. Returns the
+def make_folder(path: Path | str, title: str) -> Path:
+    """Make the folder where it is missing. Raises UserError, which calls it `title`, where that fails. Returns the
     path.
     """
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{what}: cannot be made: {error.strerror}") from error
+        raise UserError(f"{title}: cannot be made: {error.strerror}") from error
     return Path(path)
 
 
-def refuse_unwritable(wanted: Path) -> None:
-    """Raise UserError where the folder `wanted` could not be made, or written to. Leaves nothing behind."""
-    there = next(path for path in (wanted, *wanted.parents) if path.exists())
+def refuse_unwritable(folder: Path) -> None:
+    """Raise UserError where `folder` could not be made, or written to. Leaves nothing behind."""
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=nearest):
             pass
     except OSError as error:
-        raise UserError(f"cannot make the run folder {wanted}: {error.strerror}. Choose another --save_path") from error
+        raise UserError(f"cannot make the run folder {folder}: {error.strerror}. Choose another --save_path") from error
 
 
-def new_folder(wanted: Path, numbered: bool = True) -> Path:
-    """Make `wanted`, or `wanted_1`, `wanted_2` … if it exists: atomically, so that two processes at once get two
+def new_folder(path: Path, numbered: bool = True) -> Path:
+    """Make `path`, or `path_1`, `path_2` … if it exists: atomically, so that two processes at once get two
     folders.
 
     Raises UserError where the parent cannot be written, or, if not `numbered`, where the folder exists.
     """
     try:
-        wanted.parent.mkdir(parents=True, exist_ok=True)
-        for folder in alternatives(wanted):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for folder in alternatives(path):
             try:
                 folder.mkdir()
                 return folder
             except FileExistsError as error:
-                if not numbered and not wanted.is_dir():
-                    raise UserError(f"{wanted} is no folder: move it away") from error
+                if not numbered and not path.is_dir():
+                    raise UserError(f"{path} is no folder: move it away") from error
                 if not numbered:
-                    raise UserError(f"{wanted} exists: another process trains it, or add --resume") from error
+                    raise UserError(f"{path} exists: another process trains it, or add --resume") from error
     except OSError as error:
-        raise UserError(f"cannot make the run folder {wanted}: {error.strerror}. Choose another --save_path") from error
+        raise UserError(f"cannot make the run folder {path}: {error.strerror}. Choose another --save_path") from error

@@ -2,8 +2,7 @@
 
 An embedding x, clipped to length r, stands for the point exp_0(x) = tanh(sqrt(c) |x|) x / (sqrt(c) |x|) of the ball of
 curvature -c. The distance 2 / sqrt(c) artanh(sqrt(c) |(-x) (+) y|) of two such points is computed on the hyperboloid,
-which has no boundary to come close
-to: with u = sqrt(c) x,
+which has no boundary to come close to: with u = sqrt(c) x,
 
     sinh^2(sqrt(c) d / 2) = sinh^2(|u| - |v|) + (|s| |t| - s.t) / 2,    s = sinh(2 |u|) u / |u|, t likewise of v.
 """
@@ -51,7 +50,8 @@ class Ball:
         norms = safe_sqrt(x.square().sum(1))
         root = self.c**0.5
         longest = self.clip_r * root
-        longest = (longest.to(x) if isinstance(longest, torch.Tensor) else x.new_full((), longest)).clamp(max=FARTHEST)
+        longest = longest.to(x) if isinstance(longest, torch.Tensor) else x.new_full((), longest)
+        longest = longest.clamp(max=FARTHEST)
         long = norms * root > longest
         lengths = torch.where(long, longest, norms * root)
         return x * torch.where(long, longest / torch.where(norms > 0, norms, 1.0), root)[:, None], lengths
@@ -59,8 +59,8 @@ class Ball:
     def points(self, x: torch.Tensor) -> Points:
         """The points of the hyperboloid that embeddings `(B, D)` stand for."""
         scaled, lengths = self._scaled(x)
-        there = lengths > 0
-        growth = torch.where(there, torch.sinh(2 * lengths) / torch.where(there, lengths, 1.0), 2.0)
+        is_off_origin = lengths > 0
+        growth = torch.where(is_off_origin, torch.sinh(2 * lengths) / torch.where(is_off_origin, lengths, 1.0), 2.0)
         return Points(lengths, scaled * growth[:, None])
 
     def in_ball(self, x: torch.Tensor) -> torch.Tensor:
@@ -68,8 +68,8 @@ class Ball:
         if self.flat:
             return normalize(x)
         scaled, lengths = self._scaled(x)
-        there = lengths > 0
-        shrunk = torch.where(there, torch.tanh(lengths) / torch.where(there, lengths, 1.0), 1.0)
+        is_off_origin = lengths > 0
+        shrunk = torch.where(is_off_origin, torch.tanh(lengths) / torch.where(is_off_origin, lengths, 1.0), 1.0)
         return scaled * shrunk[:, None] / self.c**0.5
 
     def distances(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -79,13 +79,14 @@ class Ball:
         """
         if self.flat:
             return 2 - 2 * normalize(x) @ normalize(y).T
-        one = self.points(x)
-        other = self.points(y)
-        lengths = torch.sinh(2 * one.lengths)[:, None] * torch.sinh(2 * other.lengths)[None, :]
-        angular = lengths - one.space @ other.space.T
+        x_points = self.points(x)
+        y_points = self.points(y)
+        lengths = torch.sinh(2 * x_points.lengths)[:, None] * torch.sinh(2 * y_points.lengths)[None, :]
+        angular = lengths - x_points.space @ y_points.space.T
         noise = (8 * torch.finfo(x.dtype).eps * lengths).detach()
         angular = torch.where(angular < noise, 0.0, angular)
-        return self._distance(torch.sinh(one.lengths[:, None] - other.lengths[None, :]).square() + angular / 2)
+        radial = torch.sinh(x_points.lengths[:, None] - y_points.lengths[None, :]).square()
+        return self._distance(radial + angular / 2)
 
     def squared_distances(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Squared distances `(B, M)` in few passes over the matrix, for float64 without a gradient; for c = 0 the
@@ -93,14 +94,16 @@ class Ball:
         """
         if self.flat:
             return self.distances(x, y)
-        one = self.points(x)
-        other = self.points(y)
-        radial = torch.stack([one.lengths.sinh(), -one.lengths.cosh()], 1) @ torch.stack(
-            [other.lengths.cosh(), other.lengths.sinh()]
-        )
-        rows = torch.cat([torch.sinh(2 * one.lengths)[:, None], -one.space], 1)
-        angular = rows @ torch.cat([torch.sinh(2 * other.lengths)[:, None], other.space], 1).T
-        squared = radial.square_().add_(angular.clamp_(min=0), alpha=0.5)  # sinh(a - b) = sinh a cosh b - cosh a sinh b
+        x_points = self.points(x)
+        y_points = self.points(y)
+        # sinh(a - b) = sinh a cosh b - cosh a sinh b
+        x_radial = torch.stack([x_points.lengths.sinh(), -x_points.lengths.cosh()], 1)
+        y_radial = torch.stack([y_points.lengths.cosh(), y_points.lengths.sinh()])
+        radial = x_radial @ y_radial
+        x_rows = torch.cat([torch.sinh(2 * x_points.lengths)[:, None], -x_points.space], 1)
+        y_rows = torch.cat([torch.sinh(2 * y_points.lengths)[:, None], y_points.space], 1)
+        angular = x_rows @ y_rows.T
+        squared = radial.square_().add_(angular.clamp_(min=0), alpha=0.5)
         return squared.sqrt_().asinh_().mul_(2 / self.c**0.5).square_()
 
     def paired(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -112,10 +115,11 @@ class Ball:
         """
         if self.flat:
             return (normalize(x) - normalize(y)).square().sum(1)
-        (scaled, lengths), (others, other_lengths) = self._scaled(x), self._scaled(y)
-        chords = (normalize(scaled) - normalize(others)).square().sum(1)
-        angular = _sinh(2 * lengths) * _sinh(2 * other_lengths) * chords / 4
-        return self._distance(_sinh(lengths - other_lengths).square() + angular)
+        scaled_x, x_lengths = self._scaled(x)
+        scaled_y, y_lengths = self._scaled(y)
+        chords = (normalize(scaled_x) - normalize(scaled_y)).square().sum(1)
+        angular = _sinh(2 * x_lengths) * _sinh(2 * y_lengths) * chords / 4
+        return self._distance(_sinh(x_lengths - y_lengths).square() + angular)
 
     def _distance(self, squared_sinh: torch.Tensor) -> torch.Tensor:
         return 2 / self.c**0.5 * torch.asinh(safe_sqrt(squared_sinh))

@@ -39,9 +39,10 @@ def t_power(shift: float, freedom: float, alpha: float = 1 - CONFIDENCE) -> floa
     shift = abs(shift)
     wrong = nctdtr(freedom, shift, -bound) if shift < NEGLIGIBLE else 0.0
     missed = nctdtr(freedom, shift, bound)
-    return float(
-        1 - (0.0 if math.isnan(missed) else missed) + wrong
-    )  # scipy gives NaN for some shifts above 35, where the test always rejects
+    # scipy gives NaN for some shifts above 35, where the test always rejects
+    if math.isnan(missed):
+        missed = 0.0
+    return float(1 - missed + wrong)
 
 
 def t_shift(power: float, freedom: float, bound: float) -> float:
@@ -101,7 +102,8 @@ def difference_interval(first: float, second: float, n: int) -> tuple[float, flo
 
     Values of the same queries rise and fall together, which makes it too wide, not too narrow.
     """
-    (low, high), (other_low, other_high) = share_interval(first, n), share_interval(second, n)
-    below = math.hypot(first - low, other_high - second)
-    above = math.hypot(high - first, second - other_low)
+    first_low, first_high = share_interval(first, n)
+    second_low, second_high = share_interval(second, n)
+    below = math.hypot(first - first_low, second_high - second)
+    above = math.hypot(first_high - first, second - second_low)
     return first - second - below, first - second + above

@@ -31,7 +31,8 @@ class Lock:
             return True
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self.path, "a+", encoding="utf-8", opener=without_links)  # noqa: SIM115  held until release
+            # the file stays open until `release`
+            self._file = open(self.path, "a+", encoding="utf-8", opener=without_links)  # noqa: SIM115
         except OSError as error:
             reason = "it is a link, and a lock is written to" if error.errno == errno.ELOOP else error.strerror
             raise UserError(f"cannot lock {self.path}: {reason}. Remove it, or choose another folder") from error
@@ -72,9 +73,10 @@ def _locked(file, wait: bool) -> bool:
     """Lock an open file. False where another process has it; without waiting it is tried three times, as `holder` takes
     it for a moment.
     """
+    operation = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
     for pause in (0.05, 0.05, 0):
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.lockf(file, operation)
             return True
         except (BlockingIOError, PermissionError):
             time.sleep(pause)

@@ -50,8 +50,8 @@ def answers() -> dict[str, str]:
     if not PAGE.is_file():
         return {}
     answer_of = {}
-    for old, here in _ROW.findall(PAGE.read_text(encoding="utf-8")):
-        text = _LINK.sub(r"\1", here).replace("`", "").replace("\\|", "|")
+    for old, replacement in _ROW.findall(PAGE.read_text(encoding="utf-8")):
+        text = _LINK.sub(r"\1", replacement).replace("`", "").replace("\\|", "|")
         codes = _CODE.findall(old)
         is_of_class = bool(codes) and codes[0][0].isupper()  # then the other names are arguments of the class
         for code in codes:
@@ -70,11 +70,11 @@ def answer(name: str) -> str | None:
     Classes are found in any case.
     """
     key = name.lstrip("-").partition("=")[0]
-    known = answers()
+    answer_of = answers()
     if key.startswith("config_"):
         key = "config_general"
-    classes = {known_name.lower(): known_name for known_name in known if known_name[0].isupper()}
-    return known.get(key) or known.get(classes.get(key.lower()))
+    classes = {name.lower(): name for name in answer_of if name[0].isupper()}
+    return answer_of.get(key) or answer_of.get(classes.get(key.lower()))
 
 
 def plug_in(name: str, flag: str, available: list[str]) -> str | None:
@@ -91,10 +91,12 @@ def plug_in(name: str, flag: str, available: list[str]) -> str | None:
 
 def answer_to_class(name: str, flag: str, available: list[str]) -> str | None:
     """What to type for a class that `flag` does not take; None for other names."""
-    if (known := answer(name)) is not None:
-        return known
-    if (meant := plug_in(name, flag, available)) is not None:
-        return f"--{flag} {meant}"
+    text = answer(name)
+    if text is not None:
+        return text
+    plug_in_name = plug_in(name, flag, available)
+    if plug_in_name is not None:
+        return f"--{flag} {plug_in_name}"
     prefix = {"loss": "loss", "batch_mining": "miner"}.get(flag)
     is_class = prefix is not None and re.fullmatch(rf"[A-Z]\w+{prefix}", name, re.IGNORECASE) and not name.islower()
     return f"--{flag} pml --{prefix}_pml_class {name}, if pytorch-metric-learning has it" if is_class else None
@@ -123,15 +125,17 @@ def refusal(words: list[str], options, registries: dict, searches: bool = False)
             continue
         has_braces = any(value.startswith("{") for value in values) and (values == ["{}"] or ":" in " ".join(values))
         if _OLD_SUFFIX.search(option) or has_braces:
-            here = answer(key) or f"--{key} VALUE"
-            flags_of.setdefault(f"here {here}{_classes(values, registries, here)}", []).append(option.rstrip(":"))
-            closing += [RANGES] if any(map(_RANGE.search, values)) else []
+            replacement = answer(key) or f"--{key} VALUE"
+            text = f"here {replacement}{_classes(values, registries, replacement)}"
+            flags_of.setdefault(text, []).append(option.rstrip(":"))
+            if any(map(_RANGE.search, values)):
+                closing.append(RANGES)
             closing.append(NESTED)
         elif _RANGE.search(option) and not searches:
             text = f"a range is searched: python -m search {' '.join([option, *values])}"
             flags_of.setdefault(text, []).append(option)
-        elif "~" not in option and option not in options and (here := answer(key)) is not None:
-            flags_of.setdefault(f"here {here}", []).append(option)
+        elif "~" not in option and option not in options and answer(key) is not None:
+            flags_of.setdefault(f"here {answer(key)}", []).append(option)
     if not flags_of:
         return None
     lines = [f"{', '.join(dict.fromkeys(flags))}: {text}" for text, flags in flags_of.items()]
@@ -144,10 +148,10 @@ def _shipped_files(general: str, values: list[str]) -> str:
     """
     names = dict.fromkeys(re.findall(r"[\w.]+", " ".join(values)))
     texts = {name: answer(name.removesuffix(".yaml")) for name in names}
-    known = [f"for {name} {text}" for name, text in texts.items() if text is not None]
-    if known and len(known) == len(texts):
-        return "; ".join(known)
-    return "; ".join([general, *known])
+    answered = [f"for {name} {text}" for name, text in texts.items() if text is not None]
+    if answered and len(answered) == len(texts):
+        return "; ".join(answered)
+    return "; ".join([general, *answered])
 
 
 def _values(words: list[str], place: int) -> list[str]:
@@ -161,12 +165,12 @@ def _values(words: list[str], place: int) -> list[str]:
     return values
 
 
-def _classes(values: list[str], registries: dict, here: str) -> str:
-    """What the classes among the values are here, in brackets, where `here` does not say it; empty for none."""
+def _classes(values: list[str], registries: dict, replacement: str) -> str:
+    """What the classes among the values are here, in brackets, where `replacement` does not say it; empty for none."""
     texts = []
     for name in _CLASS.findall(" ".join(values)):
         flag = next((FLAGS[kind] for kind in FLAGS if name.lower().endswith(kind)), "dataset")
-        known = answer_to_class(name, flag, registries[flag].names())
-        if known is not None and known != here:
-            texts.append(f"{name}: {known}")
+        text = answer_to_class(name, flag, registries[flag].names())
+        if text is not None and text != replacement:
+            texts.append(f"{name}: {text}")
     return f" ({'; '.join(texts)})" if texts else ""

@@ -76,17 +76,17 @@ class Range:
             return
         if self.kind is int and value != math.inf and value == value and value != int(value):
             raise OutOfRange(f"must be {self._noun}")
-        otherwise = (", or inf" if self.inf else "") + (f", or {self.special:g}" if self.special is not None else "")
+        otherwise = ", or inf" if self.inf else ""
+        if self.special is not None:
+            otherwise += f", or {self.special:g}"
         if not math.isfinite(value):
             raise OutOfRange(f"must be finite{otherwise}")
         if value < self._low or (self.above is not None and value <= self.above):
-            raise OutOfRange(
-                f"must be {'at least' if self.above is None else 'above'} {self._low:{self._digits}}{otherwise}"
-            )
+            relation = "at least" if self.above is None else "above"
+            raise OutOfRange(f"must be {relation} {self._low:{self._digits}}{otherwise}")
         if value > self._high or (self.below is not None and value >= self.below):
-            raise OutOfRange(
-                f"must be {'at most' if self.below is None else 'below'} {self._high:{self._digits}}{otherwise}"
-            )
+            relation = "at most" if self.below is None else "below"
+            raise OutOfRange(f"must be {relation} {self._high:{self._digits}}{otherwise}")
 
     @property
     def rule(self) -> str:
@@ -124,7 +124,9 @@ class OneOrTwo(argparse.Action):
         """See argparse."""
         if len(values) > 2:
             parser.error(f"argument {option_string}: takes one value or two, not {len(values)}")
-        setattr(namespace, self.dest, values if len(values) == 2 else values[0])
+        if len(values) == 1:
+            values = values[0]
+        setattr(namespace, self.dest, values)
 
 
 def share_of(share: float, number: int) -> int:

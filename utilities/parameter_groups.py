@@ -9,17 +9,18 @@ def criterion_groups(criterion, opt, name: str = "criterion") -> list[dict]:
     The weight decay is `--loss_decay` unless a group says otherwise. Several groups are called `<name>_<number>`,
     unless they have names.
     """
-    own = [dict(group) for group in getattr(criterion, "optim_dict_list", None) or []]
-    for group in own:
+    groups = [dict(group) for group in getattr(criterion, "optim_dict_list", None) or []]
+    for group in groups:
         group["params"] = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
-    covered = {id(p) for group in own for p in group["params"]}
-    rest = [p for p in criterion.parameters() if id(p) not in covered and p.requires_grad]
-    if rest:
-        own.append({"params": rest, "lr": getattr(criterion, "lr", opt.lr)})
-    for number, group in enumerate(own):
+    covered = {id(p) for group in groups for p in group["params"]}
+    uncovered = [p for p in criterion.parameters() if id(p) not in covered and p.requires_grad]
+    if uncovered:
+        groups.append({"params": uncovered, "lr": getattr(criterion, "lr", opt.lr)})
+    for number, group in enumerate(groups):
         group.setdefault("weight_decay", opt.loss_decay)
-        group.setdefault("name", name if len(own) == 1 else f"{name}_{number}")
-    return own
+        group_name = name if len(groups) == 1 else f"{name}_{number}"
+        group.setdefault("name", group_name)
+    return groups
 
 
 def embedding_rates(opt) -> dict:

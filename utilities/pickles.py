@@ -20,7 +20,8 @@ class Array:
 
     def __setstate__(self, state: tuple):
         _, shape, kind, by_columns, content = state
-        self.filled(content, kind, shape, "F" if by_columns else "C")
+        order = "F" if by_columns else "C"
+        self.filled(content, kind, shape, order)
 
     def filled(self, content, kind: "_Kind", shape: tuple, order: str) -> "Array":
         """This array, with the values of `content`: bytes, or text that stands for them."""
@@ -45,7 +46,8 @@ class _Kind:
         self.dtype = np.dtype(text)
 
     def __setstate__(self, state: tuple):
-        self.dtype = self.dtype.newbyteorder(state[1] if state[1] in ("<", ">") else "=")
+        byte_order = state[1] if state[1] in ("<", ">") else "="
+        self.dtype = self.dtype.newbyteorder(byte_order)
 
 
 def _bytes(content: bytes | str) -> bytes:
@@ -105,22 +107,22 @@ ARRAYS = {
 class _Unpickler(pickle._Unpickler):
     """Loads lists, dictionaries, tuples, strings and numbers, also NumPy's.
 
-    A pickle that names anything but `known` is refused, not run.
+    A pickle that names anything but `allowed` is refused, not run.
 
     It is Python's own unpickler in Python: that in C takes as much memory for its memo as a damaged byte asks for.
     """
 
-    def __init__(self, file, known: dict):
+    def __init__(self, file, allowed: dict):
         super().__init__(file, encoding="latin1")
-        self.known = known
+        self.allowed = allowed
 
     def find_class(self, module: str, name: str):
         """What stands for a name in the pickle. Raises UnpicklingError for an unknown one."""
-        if (module, name) not in self.known:
+        if (module, name) not in self.allowed:
             raise pickle.UnpicklingError(
                 f"it holds {module}.{name}; lists, dictionaries, tuples, strings and numbers are read, no code"
             )
-        return self.known[module, name]
+        return self.allowed[module, name]
 
 
 def load(path: Path, arrays: bool = False):
@@ -129,7 +131,8 @@ def load(path: Path, arrays: bool = False):
     Raises Unreadable where it is damaged or holds more.
     """
     with parsing(path), open(path, "rb") as file:
-        return _Unpickler(file, PLAIN | (ARRAYS if arrays else {})).load()
+        allowed = PLAIN | ARRAYS if arrays else PLAIN
+        return _Unpickler(file, allowed).load()
 
 
 # torch's errors: a name that it does not import, a call, an object that is filled like a dict or a list

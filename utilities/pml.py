@@ -12,7 +12,9 @@ NOT_ALONE = {  # classes of the package that are no loss of embeddings and label
     "CrossBatchMemory": _JOINS,
     "MultipleLosses": _JOINS,
     "SelfSupervisedLoss": _JOINS,
-    "GenericPairLoss": "is a base of losses, without a formula of its own (--loss gpw has the formula that it is named after)",
+    "GenericPairLoss": (
+        "is a base of losses, without a formula of its own (--loss gpw has the formula that it is named after)"
+    ),
     "ManifoldLoss": "takes no labels (--loss manifold does)",
     "VICRegLoss": "compares two views of the images and takes no labels (--loss vicreg does)",
 }
@@ -44,7 +46,8 @@ def build(package: str, class_name: str | None, kwargs: list[str] | None, **defa
     }
     kind = f"class of pytorch_metric_learning.{package}"
     if class_name is None:
-        raise UserError(f"no {kind} is named: give one with --{'loss' if package == 'losses' else 'miner'}_pml_class")
+        prefix = "loss" if package == "losses" else "miner"
+        raise UserError(f"no {kind} is named: give one with --{prefix}_pml_class")
     if class_name not in classes:
         raise unknown(kind, class_name, classes)
     if class_name in NOT_ALONE:
@@ -58,9 +61,9 @@ def build(package: str, class_name: str | None, kwargs: list[str] | None, **defa
     try:
         return classes[class_name](**filled, **chosen)
     except (TypeError, ValueError, AssertionError) as error:
-        given = ", ".join(f"{name}={value!r}" for name, value in {**filled, **chosen}.items())
+        arguments = ", ".join(f"{name}={value!r}" for name, value in {**filled, **chosen}.items())
         raise UserError(
-            f"{kind} {class_name}({given}) cannot be built: {error}; it takes {', '.join(accepted)}"
+            f"{kind} {class_name}({arguments}) cannot be built: {error}; it takes {', '.join(accepted)}"
         ) from error
 
 

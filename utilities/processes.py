@@ -3,9 +3,10 @@
 import os
 
 
-def kernels(asked: int) -> int:
-    """Worker processes: what was asked, at most the CPUs this process may use."""
-    return min(asked, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+def kernels(requested: int) -> int:
+    """Worker processes: the requested number, at most the CPUs that this process may use."""
+    n_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(requested, n_cpus or 1)
 
 
 class Alone:

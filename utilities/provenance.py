@@ -57,9 +57,12 @@ def describe(weights: str | None = None, project: Path = PROJECT) -> dict:
 def packages() -> dict[str, str]:
     """Name -> version of every installed package of `PACKAGES`, and of all others that are imported."""
     imported = {name.partition(".")[0] for name in list(sys.modules)}
-    others = {package for name, found in _distributions().items() if name in imported for package in found}
+    imported_packages = set()
+    for name, names_of_packages in _distributions().items():
+        if name in imported:
+            imported_packages.update(names_of_packages)
     versions = {}
-    for package in (*PACKAGES, *sorted(others - set(PACKAGES), key=str.lower)):
+    for package in (*PACKAGES, *sorted(imported_packages - set(PACKAGES), key=str.lower)):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = _version(package)
     return versions

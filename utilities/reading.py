@@ -98,7 +98,8 @@ def _short(error: BaseException) -> str:
 def printable(text) -> str:
     """Text of a file, or its name, with escapes in place of characters that a terminal cannot print or would obey."""
     escaped = str(text).encode("utf-8", "backslashreplace").decode()
-    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in escaped)
+    chars = [char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in escaped]
+    return "".join(chars)
 
 
 def _checked(path: Path | str) -> str:
@@ -179,7 +180,9 @@ def read_arrays(path: Path | str, names=None, way_out: str = "") -> dict[str, np
         missing = [name for name in names or () if name not in file.files]
         if missing:
             raise ValueError(f"it has no {' and no '.join(missing)}; it holds {', '.join(file.files) or 'nothing'}")
-        return {name: file[name] for name in (file.files if names is None else names)}
+        if names is None:
+            names = file.files
+        return {name: file[name] for name in names}
 
 
 def read_array_or_arrays(path: Path | str, is_wanted: Callable[[str], bool]) -> np.ndarray | tuple[dict, list[str]]:

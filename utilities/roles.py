@@ -41,14 +41,16 @@ class Role:
         """A copy of this role with some rules changed."""
         return dataclasses.replace(self, **changes)
 
-    def changes(self, before, now) -> bool:
-        """Whether a run that goes on with `now` in place of `before` is changed. Another location is no change."""
-        is_other_place = self.moves and before is not None and now is not None
-        return self.change and before != now and not is_other_place
+    def changes(self, before, after) -> bool:
+        """Whether a run that goes on with `after` in place of `before` is changed. Another location is no change."""
+        is_other_place = self.moves and before is not None and after is not None
+        return self.change and before != after and not is_other_place
 
-    def forbids(self, before, now) -> bool:
-        """Whether no continuation may change the value `before` to `now`, permitted or not."""
-        return before != now and (self.fixed == "always" or (self.fixed == "first" and before[:1] != now[:1]))
+    def forbids(self, before, after) -> bool:
+        """Whether no continuation may change the value `before` to `after`, permitted or not."""
+        if before == after:
+            return False
+        return self.fixed == "always" or (self.fixed == "first" and before[:1] != after[:1])
 
 
 METHOD = Role("method")
@@ -79,15 +81,18 @@ class Roles(dict):
 
     def having(self, **rules) -> set[str]:
         """The declared flags whose role has these values, such as `having(change=False)`."""
-        return {
-            flag for flag, role in self.items() if all(getattr(role, rule) == value for rule, value in rules.items())
-        }
+        flags = set()
+        for flag, role in self.items():
+            if all(getattr(role, rule) == value for rule, value in rules.items()):
+                flags.add(flag)
+        return flags
 
 
 def group(parser, title: str, role: Role):
     """The argument group `title` of `parser`, for flags of one role; made where it is not there yet."""
-    if (known := next((group for group in parser._action_groups if group.title == title), None)) is not None:
-        return known
+    for group in parser._action_groups:
+        if group.title == title:
+            return group
     added = parser.add_argument_group(title)
     added.role = role
     return added

@@ -3,7 +3,7 @@
     group.add_argument("--warmup_start", …).needs = "warmup_epochs", "warmup_steps"   one of these is set
     group.add_argument("--gamma", …).only_with = {"scheduler": ["step", "plateau"]}   this flag has one of these values
     group.add_argument("--clip_grad_norm", …).excludes = "clip_grad_value"            none of these is set
-    group.add_argument("--lora_alpha", …).noted_without = "lora_rank"                 as `needs` or `only_with`, see below
+    group.add_argument("--lora_alpha", …).noted_without = "lora_rank"                 as `needs` or `only_with`: below
 
 A flag is set if its value differs from its default and is not off (None, False, 0, an empty list).
 
@@ -45,9 +45,9 @@ def without_effect(actions: Collection[argparse.Action], action: argparse.Action
     is_off = value is None or value is False or (not value and value == action.default)
     if is_off:
         return None
-    needed = [other for other in _needed(actions, action) if hasattr(opt, other.dest)]
-    if needed and not any(is_set(other, opt) for other in needed):
-        names = _alternatives([_name(other) for other in needed])
+    needed_flags = [flag for flag in _needed(actions, action) if hasattr(opt, flag.dest)]
+    if needed_flags and not any(is_set(flag, opt) for flag in needed_flags):
+        names = _alternatives([_name(flag) for flag in needed_flags])
         return f"{written(action, opt)} has no effect without {names}: add it, or leave {_name(action)} out"
     for flag, values in _only_with(action).items():
         if not hasattr(opt, flag) or getattr(opt, flag) in values:
@@ -72,9 +72,9 @@ def conflicts(actions: Collection[argparse.Action], opt) -> Iterator[str]:
     by_name = {action.dest: action for action in actions}
     for action in actions:
         for flag in _excludes(action):
-            other = by_name.get(flag)
-            if other is not None and is_set(action, opt) and is_set(other, opt):
-                yield f"{written(action, opt)} excludes {written(other, opt)}: leave one out"
+            excluded = by_name.get(flag)
+            if excluded is not None and is_set(action, opt) and is_set(excluded, opt):
+                yield f"{written(action, opt)} excludes {written(excluded, opt)}: leave one out"
 
 
 def changed(actions: Collection[argparse.Action], opt) -> set[str]:
@@ -108,7 +108,8 @@ def _texts(action: argparse.Action) -> Iterator[str]:
     """The rules of a flag in words."""
     needed = _needs(action)
     if needed:
-        yield f"only with {_alternatives([f'--{flag}' for flag in needed])}"
+        names = [f"--{flag}" for flag in needed]
+        yield f"only with {_alternatives(names)}"
     for flag, values in _only_with(action).items():
         if list(values) == [False]:
             yield f"not with --{flag}"
@@ -116,24 +117,29 @@ def _texts(action: argparse.Action) -> Iterator[str]:
         yield f"only with --{flag} {_alternatives(values)}"
     excluded = _excludes(action)
     if excluded:
-        yield f"not with {_alternatives([f'--{flag}' for flag in excluded])}"
+        names = [f"--{flag}" for flag in excluded]
+        yield f"not with {_alternatives(names)}"
 
 
 def _needed(actions: Collection[argparse.Action], action: argparse.Action) -> list[argparse.Action]:
     names = _needs(action)
-    return [other for other in actions if other.dest in names]
+    return [flag for flag in actions if flag.dest in names]
 
 
 def _needs(action: argparse.Action) -> tuple[str, ...]:
     """The flags of which one must be set."""
     noted = getattr(action, "noted_without", ())
-    return _names(getattr(action, "needs", () if isinstance(noted, dict) else noted))
+    if isinstance(noted, dict):
+        noted = ()
+    return _names(getattr(action, "needs", noted))
 
 
 def _only_with(action: argparse.Action) -> dict:
     """Flag -> the values of which it must have one."""
     noted = getattr(action, "noted_without", {})
-    return getattr(action, "only_with", noted if isinstance(noted, dict) else {})
+    if not isinstance(noted, dict):
+        noted = {}
+    return getattr(action, "only_with", noted)
 
 
 def _excludes(action: argparse.Action) -> tuple[str, ...]:

@@ -37,13 +37,13 @@ def mask_words(words: Iterable[str], secret: Container[str]) -> list[str]:
 
 def mask_value(value: str) -> str:
     """The value of a secret flag: `***`; of a URL its scheme and what follows the login, without the query."""
-    scheme, separator, rest = value.partition("://")
+    scheme, separator, location = value.partition("://")
     if not separator:
         return MASK
-    address, query, _ = rest.partition("?")
+    address, query, _ = location.partition("?")
     if "@" in address:
         address = f"{MASK}@{address.rpartition('@')[2]}"
-    elif "@" in rest:  # a password with a ? in it, or an @ in the query
+    elif "@" in location:  # a password with a ? in it, or an @ in the query
         address = MASK
     return f"{scheme}://{address}{query and query + MASK}"
 

@@ -37,11 +37,13 @@ class Shard:
         self.ranks = ranks
         self.per_class = per_class
         self.share = share
-        self.start, self.size = parts[ranks.rank].start, parts[ranks.rank].stop - parts[ranks.rank].start
+        classes = parts[ranks.rank]
+        self.start = classes.start
+        self.size = classes.stop - classes.start
         self.parts = [slice(part.start * per_class, part.stop * per_class) for part in parts]
         self.rows = self.parts[ranks.rank]
         self.drawn = []
-        self.said = False
+        self.has_warned = False  # of a batch with more classes than the share
 
     @property
     def divided(self) -> bool:
@@ -62,30 +64,34 @@ class Shard:
         of each sample's class, n where another process holds it.
         """
         local = labels - self.start
-        here = (local >= 0) & (local < self.size)
+        is_held = (local >= 0) & (local < self.size)
         if self.share == 1:
-            return None, torch.where(here, local, self.size)
+            return None, torch.where(is_held, local, self.size)
         seed = int(torch.randint(2**62, ()))
         generator = torch.Generator(labels.device).manual_seed(seed + self.ranks.rank)
         scores = torch.rand(self.size + 1, generator=generator, device=labels.device)  # the last one is of no class
-        scores = scores.index_fill(0, torch.where(here, local, self.size), 2.0)[: self.size]
+        scores = scores.index_fill(0, torch.where(is_held, local, self.size), 2.0)[: self.size]
         n = max(int(self.share * self.size), 1)
-        if (
-            n < min(len(labels), self.size) and (own := int((scores == 2).sum())) > n
-        ):  # read from the device only where it can happen
-            if not self.said:
-                say(
-                    f"--sample_classes {self.share:g}: {n} of {self.size} classes are fewer than the {own} of a batch: "
-                    "these alone are used"
-                )
-            self.said = True
-            n = own
+        # The batch's classes are counted, which reads from the device, only where they may be more than n.
+        if n < min(len(labels), self.size):
+            n_batch_classes = int((scores == 2).sum())
+            if n_batch_classes > n:
+                self._warn_of_few(n, n_batch_classes)
+                n = n_batch_classes
         classes = scores.topk(n).indices.sort().values
         if torch.is_grad_enabled():
-            self.drawn.append(
-                (classes[:, None] * self.per_class + torch.arange(self.per_class, device=classes.device)).flatten()
+            places = torch.arange(self.per_class, device=classes.device)
+            self.drawn.append((classes[:, None] * self.per_class + places).flatten())
+        return classes, torch.where(is_held, torch.searchsorted(classes, local), n)
+
+    def _warn_of_few(self, n: int, n_batch_classes: int) -> None:
+        """Say once that the share of the classes is less than what a batch has."""
+        if not self.has_warned:
+            say(
+                f"--sample_classes {self.share:g}: {n} of {self.size} classes are fewer than the {n_batch_classes} of "
+                "a batch: these alone are used"
             )
-        return classes, torch.where(here, torch.searchsorted(classes, local), n)
+        self.has_warned = True
 
     def own(self, vectors: torch.Tensor) -> torch.Tensor:
         """The held vectors as a loss uses them: what reaches them of a gradient is N times that of the loss, see
@@ -111,9 +117,10 @@ class Shard:
 
     def part(self, tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         """Of a tensor of all rows those here, whose shape is `shape`; any other tensor as it is."""
-        return (
-            tensor[self.rows].clone() if self.divided and tensor.shape == (self.parts[-1].stop, *shape[1:]) else tensor
-        )
+        shape_of_all_rows = (self.parts[-1].stop, *shape[1:])
+        if self.divided and tensor.shape == shape_of_all_rows:
+            return tensor[self.rows].clone()
+        return tensor
 
 
 class _Exchanged(torch.autograd.Function):
@@ -136,10 +143,10 @@ def divided(parameter: torch.Tensor) -> bool:
 
 def norms(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
     """The norm of each parameter's gradient, device scalars; of one that is divided that of all processes' rows."""
-    found = torch._foreach_norm([parameter.grad for parameter in parameters])
+    norms_here = torch._foreach_norm([parameter.grad for parameter in parameters])
     return [
-        p.shard.ranks.total(norm.square()).sqrt() if divided(p) else norm
-        for p, norm in zip(parameters, found, strict=True)
+        parameter.shard.ranks.total(norm.square()).sqrt() if divided(parameter) else norm
+        for parameter, norm in zip(parameters, norms_here, strict=True)
     ]
 
 
@@ -171,26 +178,26 @@ def undrawn_at_rest(optimizer: torch.optim.Optimizer):
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     resting = []
     for parameter in (p for p in parameters if hasattr(p, "shard") and p.shard.drawn):
-        drawn = parameter.shard.drawn
+        draws = parameter.shard.drawn
         parameter.shard.drawn = []
         if parameter.grad is None:
             continue
-        rows = drawn[0] if len(drawn) == 1 else torch.cat(drawn).unique()
-        whole = parameter.data
+        rows = draws[0] if len(draws) == 1 else torch.cat(draws).unique()
+        all_vectors = parameter.data
         gradient = parameter.grad
         state = _state(optimizer, parameter)
         parameter.grad = None
-        parameter.data = whole.index_select(0, rows)
+        parameter.data = all_vectors.index_select(0, rows)
         parameter.grad = gradient.index_select(0, rows)
         optimizer.state[parameter].update({name: value.index_select(0, rows) for name, value in state.items()})
-        resting.append((parameter, rows, whole, gradient, state))
+        resting.append((parameter, rows, all_vectors, gradient, state))
     yield
-    for parameter, rows, whole, gradient, state in resting:
+    for parameter, rows, all_vectors, gradient, state in resting:
         for name, value in _state(optimizer, parameter).items():
-            kept = state[name] if name in state else torch.zeros_like(whole)
-            optimizer.state[parameter][name] = kept.index_copy_(0, rows, value)
+            all_values = state[name] if name in state else torch.zeros_like(all_vectors)
+            optimizer.state[parameter][name] = all_values.index_copy_(0, rows, value)
         parameter.grad = None
-        parameter.data = whole.index_copy_(0, rows, parameter.data)
+        parameter.data = all_vectors.index_copy_(0, rows, parameter.data)
         parameter.grad = gradient
 
 
@@ -203,9 +210,8 @@ def save_whole(optimizer: torch.optim.Optimizer) -> None:
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         state = dict(state_dict["state"])
-        for number, parameter in zip(
-            numbers, parameters, strict=False
-        ):  # another optimiser's state is refused by torch
+        # torch itself refuses another optimiser's state
+        for number, parameter in zip(numbers, parameters, strict=False):
             if divided(parameter) and number in state:
                 state[number] = {
                     name: change(parameter, value) if torch.is_tensor(value) else value

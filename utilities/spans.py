@@ -23,10 +23,10 @@ class Clock:
     def note(self) -> None:
         """Give the time since the last call to the innermost open part."""
         self.wait()
-        now = time.perf_counter()
+        time_now = time.perf_counter()
         if self.open:
-            self.seconds[self.open[-1]] = self.seconds.get(self.open[-1], 0.0) + now - self.since
-        self.since = now
+            self.seconds[self.open[-1]] = self.seconds.get(self.open[-1], 0.0) + time_now - self.since
+        self.since = time_now
 
 
 _running = None

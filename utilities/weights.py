@@ -31,11 +31,11 @@ def refuse_faults(
     parameters = {name for name, _ in module.named_parameters()}
     floating = {key for key, value in expected.items() if value.is_floating_point()}
     pairs = [(key, value, expected[key]) for key, value in state.items() if key in floating]
-    others = [key for key, value, _ in pairs if not (value.is_floating_point() or value.is_quantized)]
-    if others:
-        types = ", ".join(sorted({str(state[key].dtype).removeprefix("torch.") for key in others}))
+    unusable = [key for key, value, _ in pairs if not (value.is_floating_point() or value.is_quantized)]
+    if unusable:
+        types = ", ".join(sorted({str(state[key].dtype).removeprefix("torch.") for key in unusable}))
         raise UserError(
-            f"{source} holds {types} instead of floating-point numbers in {_few(prefix, others)}: "
+            f"{source} holds {types} instead of floating-point numbers in {_few(prefix, unusable)}: "
             "give the weights before quantisation"
         )
     broken = [
@@ -63,5 +63,5 @@ def _is_finite(value: torch.Tensor) -> bool:
 
 
 def _few(prefix: str, keys: list[str]) -> str:
-    shown = ", ".join(f"{prefix}{key}" for key in keys[:NAMED])
-    return shown + (f" … ({len(keys)} in all)" if len(keys) > NAMED else "")
+    text = ", ".join(f"{prefix}{key}" for key in keys[:NAMED])
+    return f"{text} … ({len(keys)} in all)" if len(keys) > NAMED else text
