@@ -104,7 +104,8 @@ def _selection(opt):
 
 def _needs_triplets(opt, inner: list[str]) -> bool:
     """Whether a loss takes a miner of whole triplets."""
-    needs = getattr(batch_mining.REGISTRY.module(opt.batch_mining), "NEEDS_TRIPLETS", False)
+    miner = batch_mining.REGISTRY.module(opt.batch_mining)
+    needs = getattr(miner, "NEEDS_TRIPLETS", False)
     return needs and any(criteria.takes_miner(getattr(opt, flag), opt) for flag in ("loss", *inner))
 
 
@@ -133,7 +134,8 @@ def _of_a_class(opt) -> int:
     """Images of a class side by side in a batch; one of each where the trainer looks at no labels, see
     `datasampler.for_training`.
     """
-    return opt.samples_per_class if getattr(trainers.REGISTRY.module(opt.trainer).Trainer, "LABELS", True) else 1
+    trainer = trainers.REGISTRY.module(opt.trainer).Trainer
+    return opt.samples_per_class if getattr(trainer, "LABELS", True) else 1
 
 
 def _subset(opt, inner, loss, sampler):
@@ -206,7 +208,7 @@ def _evaluation(opt):
         yield "--splits_to_eval val: there is no validation data, add --use_tv_split or another --split_scheme"
     chooses = "val" if datasets.has_validation(opt) else "test"
     if chooses not in opt.splits_to_eval and opt.job == "train":
-        yield f"--splits_to_eval {shown(opt.splits_to_eval)}: the best epoch is chosen on {chooses}, name it too"
+        yield f"--splits_to_eval {text_of(opt.splits_to_eval)}: the best epoch is chosen on {chooses}, name it too"
     if opt.tester == "same_parent_label" and opt.label_hierarchy_level:
         yield (
             f"--tester same_parent_label with --label_hierarchy_level {opt.label_hierarchy_level}: super-classes have "
@@ -238,10 +240,10 @@ def _folds(opt):
             yield f"--{name} is for the folds of a cross-validation: --split_scheme half has none"
     n_folds = datasets.n_folds(opt) if opt.is_cross_validation else 0
     if any(fold >= n_folds for fold in opt.folds or ()):
-        there = f"folds 0 to {n_folds - 1}" if n_folds else "none"
-        yield f"--folds {shown(opt.folds)}: --split_scheme {opt.split_scheme} has {there}"
+        folds = f"folds 0 to {n_folds - 1}" if n_folds else "none"
+        yield f"--folds {text_of(opt.folds)}: --split_scheme {opt.split_scheme} has {folds}"
     if opt.folds is not None and len(set(opt.folds)) < len(opt.folds):
-        yield f"--folds {shown(opt.folds)}: name each fold once"
+        yield f"--folds {text_of(opt.folds)}: name each fold once"
 
 
 def _numbers(opt):
@@ -263,13 +265,13 @@ def _numbers(opt):
             "again: leave one out"
         )
     if len(set(opt.evaltypes)) < len(opt.evaltypes):
-        yield f"--evaltypes {shown(opt.evaltypes)}: each one once"
+        yield f"--evaltypes {text_of(opt.evaltypes)}: each one once"
     if len(opt.gpu) > 1:
         yield (
-            f"--gpu {shown(opt.gpu)}: a process trains on one GPU. One run on all of them: "
+            f"--gpu {text_of(opt.gpu)}: a process trains on one GPU. One run on all of them: "
             f"CUDA_VISIBLE_DEVICES={','.join(map(str, opt.gpu))} "
             f"torchrun --nproc_per_node {len(opt.gpu)} main.py …; a run on each: python -m launch … --gpus "
-            f"{shown(opt.gpu)}"
+            f"{text_of(opt.gpu)}"
         )
     if opt.savename in ("", ".") or ".." in Path(opt.savename).parts or Path(opt.savename).is_absolute():
         yield (
@@ -284,10 +286,10 @@ def _numbers(opt):
 
 def _mining(opt, inner: list[str]):
     """The pairing of each loss and the miner, by what the one allows and the other yields."""
-    miner = batch_mining.REGISTRY.module(
-        opt.batch_mining
-    )  # first: a misspelt name is an error for losses without a miner, too
-    if opt.mine_pairs and not getattr(criteria.REGISTRY.module(opt.loss), "MINES_PAIRS", False):
+    # first: a misspelt name is an error for losses without a miner, too
+    miner = batch_mining.REGISTRY.module(opt.batch_mining)
+    loss = criteria.REGISTRY.module(opt.loss)
+    if opt.mine_pairs and not getattr(loss, "MINES_PAIRS", False):
         yield (
             f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: "
             f"{_able(criteria.REGISTRY, 'MINES_PAIRS')}"
@@ -300,9 +302,9 @@ def _mining(opt, inner: list[str]):
                 "takes no triplet of each anchor"
             )
         if name == "triplet" and opt.loss_triplet_per_anchor is not None and opt.batch_mining != "none":
-            asked = f"--loss_triplet_per_anchor {opt.loss_triplet_per_anchor}"
+            option = f"--loss_triplet_per_anchor {opt.loss_triplet_per_anchor}"
             yield (
-                f"{asked}: --batch_mining {opt.batch_mining} chooses the triplets; add --batch_mining none, or leave "
+                f"{option}: --batch_mining {opt.batch_mining} chooses the triplets; add --batch_mining none, or leave "
                 "it out"
             )
         if not criteria.takes_miner(name, opt):
@@ -313,9 +315,8 @@ def _mining(opt, inner: list[str]):
                 f"--batch_mining {opt.batch_mining} yields sets, which --{flag} {name} does not take: choose a miner "
                 "of triplets or pairs, such as distance"
             )
-        if (
-            flag == "loss" and allowed is not None and opt.batch_mining not in allowed
-        ):  # a loss inside takes one that it allows
+        # A loss inside another takes a miner that it allows.
+        if flag == "loss" and allowed is not None and opt.batch_mining not in allowed:
             yield f"--batch_mining {opt.batch_mining} does not go with --loss {name}; allowed: {', '.join(allowed)}"
 
 
@@ -331,6 +332,6 @@ def _reduction(opt, loss):
         )
 
 
-def shown(value) -> str:
+def text_of(value) -> str:
     """A flag's value as the command line has it."""
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)

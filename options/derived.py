@@ -58,7 +58,10 @@ def _as_mined(opt) -> argparse.Namespace:
     """The options as a miner reads them: `loss` is the loss that mines, which may be inside another."""
     # A record may name a loss that is gone.
     is_known = opt.loss in criteria.REGISTRY.names()
-    inner = getattr(criteria.REGISTRY.module(opt.loss), "INNER_LOSS", "loss") if is_known else "loss"
+    inner = "loss"
+    if is_known:
+        loss = criteria.REGISTRY.module(opt.loss)
+        inner = getattr(loss, "INNER_LOSS", "loss")
     return argparse.Namespace(**{**vars(opt), "loss": getattr(opt, inner)})
 
 

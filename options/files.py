@@ -29,9 +29,10 @@ def _value(parser, action: argparse.Action, path: Path, key: str, node: yaml.Nod
         return yaml.SafeLoader.bool_values[node.value.lower()]
     if _kind(node) == "null":
         return action.default
-    several = _takes_several(action)
-    if not isinstance(node, yaml.ScalarNode) and not (several and isinstance(node, yaml.SequenceNode)):
-        raise UserError(f"{path}: {key} takes {'values' if several else 'one value'}, not {_text(node)}")
+    takes_several = _takes_several(action)
+    if not isinstance(node, yaml.ScalarNode) and not (takes_several and isinstance(node, yaml.SequenceNode)):
+        expected = "values" if takes_several else "one value"
+        raise UserError(f"{path}: {key} takes {expected}, not {_text(node)}")
     items = node.value if isinstance(node, yaml.SequenceNode) else [node]
     for item in items:
         if _kind(item) == "bool":
@@ -79,8 +80,8 @@ def before_they_existed(parser, saved: dict) -> dict:
 def _action(actions: dict, declared: roles.Roles, path: Path, key: str) -> argparse.Action:
     """The flag of a file's key, of all `actions`. Raises UserError for one that no file may hold."""
     if key not in actions:
-        here = migration.answer(key)
-        way_out = did_you_mean(key, actions) if here is None else f" Here: {here}"
+        replacement = migration.answer(key)
+        way_out = did_you_mean(key, actions) if replacement is None else f" Here: {replacement}"
         raise UserError(f"{path}: unknown flag {key!r}.{way_out}")
     role = declared[key]
     if not (role.saved or role.weighs):
@@ -94,18 +95,17 @@ def _takes_several(action: argparse.Action) -> bool:
 
 def _passed(parser, action: argparse.Action, path: Path, texts: list[str]):
     """The texts as the command line would take them. Raises UserError."""
-    least, most = (
-        (action.nargs, action.nargs) if isinstance(action.nargs, int) else (int(action.nargs == "+"), len(texts))
-    )
-    several = _takes_several(action)
-    either = isinstance(action, OneOrTwo)
-    if either and len(texts) > 2:
+    takes_one_or_two = isinstance(action, OneOrTwo)
+    if takes_one_or_two and len(texts) > 2:
         raise UserError(f"{path}: {action.dest} takes one value or two, not {len(texts)}")
-    if several and not least <= len(texts) <= most:
-        count = f"{least} values" if most == least else "at least one value"
-        raise UserError(f"{path}: {action.dest} takes {count}, not {len(texts)}")
+    if isinstance(action.nargs, int) and action.nargs > 0 and len(texts) != action.nargs:
+        raise UserError(f"{path}: {action.dest} takes {action.nargs} values, not {len(texts)}")
+    if action.nargs == "+" and not texts:
+        raise UserError(f"{path}: {action.dest} takes at least one value, not 0")
     values = configs.converted(parser, action, texts, f"{path}: {action.dest}")
-    return values if several and not (either and len(values) == 1) else values[0]
+    if not _takes_several(action) or (takes_one_or_two and len(values) == 1):
+        return values[0]
+    return values
 
 
 def _kind(node: yaml.Node) -> str:

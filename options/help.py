@@ -79,11 +79,12 @@ class Help(argparse.Action):
 
 def groups(parser) -> dict[str, list]:
     """Heading -> its flags, without those that are only read from old scripts."""
-    shown = {
-        g.title: [action for action in g._group_actions if action.help is not argparse.SUPPRESS]
-        for g in parser._action_groups
-    }
-    return {title: actions for title, actions in shown.items() if actions and title != "options"}
+    flags_of = {}
+    for group in parser._action_groups:
+        actions = [action for action in group._group_actions if action.help is not argparse.SUPPRESS]
+        if actions and group.title != "options":
+            flags_of[group.title] = actions
+    return flags_of
 
 
 def page(parser, plug_ins: dict, words: list[str]) -> str:
@@ -94,29 +95,29 @@ def page(parser, plug_ins: dict, words: list[str]) -> str:
 
     Raises UserError for a name that there is not.
     """
-    asked = " ".join(words).lstrip("-")
-    shown = groups(parser)
-    flags = {action.dest: title for title, actions in shown.items() for action in actions}
+    topic = " ".join(words).lstrip("-")
+    flags_of = groups(parser)
+    flags = {action.dest: title for title, actions in flags_of.items() for action in actions}
     names = {}
-    for action in itertools.chain.from_iterable(shown.values()):
+    for action in itertools.chain.from_iterable(flags_of.values()):
         names |= dict.fromkeys((option.lstrip("-") for option in action.option_strings), action.dest)
-    flag = names.get(asked.replace("-", "_"), asked.replace("-", "_"))
+    flag = names.get(topic.replace("-", "_"), topic.replace("-", "_"))
     if not words:
-        return _first_screen(shown, plug_ins)
-    if asked == "all":
-        return "\n\n".join(_section(title, actions) for title, actions in shown.items())
-    if asked in plug_ins:
-        own = _section(asked, shown[asked]) if asked in shown else f"{asked} has no flags of its own"
-        return f"{plug_ins[asked].__doc__.strip()}\n\n{own}"
-    if asked in shown:
-        return _section(asked, shown[asked])
+        return _first_screen(flags_of, plug_ins)
+    if topic == "all":
+        return "\n\n".join(_section(title, actions) for title, actions in flags_of.items())
+    if topic in plug_ins:
+        section = _section(topic, flags_of[topic]) if topic in flags_of else f"{topic} has no flags of its own"
+        return f"{plug_ins[topic].__doc__.strip()}\n\n{section}"
+    if topic in flags_of:
+        return _section(topic, flags_of[topic])
     if flag in flags:
-        return _section(flags[flag], [action for action in shown[flags[flag]] if action.dest == flag])
+        return _section(flags[flag], [action for action in flags_of[flags[flag]] if action.dest == flag])
     headings = {name.rpartition(" ")[2]: name for name in plug_ins}
-    nearest = difflib.get_close_matches(flag, [*shown, *headings, *flags], n=1)
+    nearest = difflib.get_close_matches(flag, [*flags_of, *headings, *flags], n=1)
     hint = f" Did you mean --help {headings.get(nearest[0], nearest[0])}?" if nearest else ""
     raise UserError(
-        f"--help {asked}: no group, plug-in or flag.{hint} --help lists the groups, --find {words[-1]} searches "
+        f"--help {topic}: no group, plug-in or flag.{hint} --help lists the groups, --find {words[-1]} searches "
         "all texts"
     )
 
@@ -124,34 +125,35 @@ def page(parser, plug_ins: dict, words: list[str]) -> str:
 def find(parser, word: str) -> str:
     """The flags whose name or help holds `word`, below their headings. Raises UserError where there is none."""
     sought = word.lstrip("-").lower()
-    found = {}
+    matches = {}
     for title, actions in groups(parser).items():
         texts = [(action, f"{' '.join(action.option_strings)} {rules.help_of(action)}".lower()) for action in actions]
-        found[title] = [action for action, text in texts if sought in text]
-    if not any(found.values()):
-        here = migration.answer(word)
-        raise UserError(f"--find {word}: in no flag's name or text" + (f"; here {here}" if here else ""))
-    return "\n\n".join(_section(title, actions) for title, actions in found.items() if actions)
+        matches[title] = [action for action, text in texts if sought in text]
+    if not any(matches.values()):
+        replacement = migration.answer(word)
+        hint = f"; here {replacement}" if replacement else ""
+        raise UserError(f"--find {word}: in no flag's name or text{hint}")
+    return "\n\n".join(_section(title, actions) for title, actions in matches.items() if actions)
 
 
 def explain(opt) -> str:
     """Every flag whose value is not its default, with the value and the place where it was set, `opt.set_by`."""
-    rows = [(f"--{name}", _shown(getattr(opt, name)), place) for name, place in sorted(opt.set_by.items())]
+    rows = [(f"--{name}", _text_of(getattr(opt, name)), place) for name, place in sorted(opt.set_by.items())]
     if not rows:
         return "every flag has its default"
     names, values = (min(max(len(row[column]) for row in rows), 60) for column in (0, 1))
     return "\n".join(f"{name:{names}}  {value:{values}}  {place}" for name, value, place in rows)
 
 
-def _first_screen(shown: dict, plug_ins: dict) -> str:
-    flags = {action.dest: action for actions in shown.values() for action in actions}
+def _first_screen(flags_of: dict, plug_ins: dict) -> str:
+    flags = {action.dest: action for actions in flags_of.values() for action in actions}
     lines = ["usage: python main.py [flags]", "", "flags of every day (default)"]
     for name in EVERYDAY:
         action = flags[name]
         default = f" ({_default(action)})" if _default(action) else ""
         text = textwrap.shorten(action.help.partition(";")[0].partition(" (--list")[0], WIDTH - 51, placeholder=" …")
         lines.append(f"  {textwrap.shorten(action.option_strings[0] + default, 46, placeholder=' …'):46} {text}")
-    titles = ", ".join(title for title in shown if title not in plug_ins)
+    titles = ", ".join(title for title in flags_of if title not in plug_ins)
     return "\n".join([*lines, "", *textwrap.wrap(f"groups: {titles}", WIDTH), "", MORE])
 
 
@@ -165,8 +167,8 @@ def _section(title: str, actions: list) -> str:
 
 def _default(action) -> str:
     off = isinstance(action, argparse._StoreTrueAction) or action.default in (None, argparse.SUPPRESS, [])
-    return "" if off else _shown(action.default)
+    return "" if off else _text_of(action.default)
 
 
-def _shown(value) -> str:
+def _text_of(value) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)

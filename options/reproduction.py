@@ -22,8 +22,8 @@ def begun(layers, source: Path) -> Options:
             raise UserError(f"--reproduce_results makes a new run: leave out --{flag}")
     if layers.files:
         raise UserError(
-            "--reproduce_results uses the run's own flags and cannot be combined with --config: leave out --config, and "
-            "override single flags on the command line"
+            "--reproduce_results uses the run's own flags and cannot be combined with --config: leave out --config, "
+            "and override single flags on the command line"
         )
     of_fold = fold_of(source)
     if of_fold is not None:
@@ -87,13 +87,13 @@ def _refuse_changes(opt: Options, layers, folder: Path) -> None:
 def _staged(layers, folder: Path, stages: list, explicit: dict) -> Options:
     """The options of the first of `stages`, as `runs.changes` gives them, with those of the others in `later`."""
     staged = []
-    for until, flags in stages:
+    for last_epochs, flags in stages:
         opt = layers.resolved(layers.underived(layers.saved(folder, flags)), explicit)
-        if until is not None and len(until) != datasets.n_folds(opt):
+        if last_epochs is not None and len(last_epochs) != datasets.n_folds(opt):
             raise UserError(
-                f"the saved run was changed at the epochs {checks.shown(until)} of its folds, and these flags "
+                f"the saved run was changed at the epochs {checks.text_of(last_epochs)} of its folds, and these flags "
                 f"make {datasets.n_folds(opt)}: leave the flags of the split as they were"
             )
-        staged.append(opt.but(until=until))
+        staged.append(opt.but(until=last_epochs))
     first, *later = staged
     return first.but(later=later)

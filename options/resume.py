@@ -97,12 +97,12 @@ def refuse_changes(opt: Options, run: SavedRun, explicit: dict) -> None:
     fixed = []
     for flag in sorted(typed):
         before = run.flags[flag]
-        now = getattr(resolved, flag)
+        requested = getattr(resolved, flag)
         adds_epochs = flag == "n_epochs" and not measures and typed[flag] > before
-        if adds_epochs or not opt.roles[flag].changes(before, now):
+        if adds_epochs or not opt.roles[flag].changes(before, requested):
             continue
-        differing[flag] = f"--{flag} {checks.shown(now)} (saved: {checks.shown(before)})"
-        if opt.roles[flag].forbids(before, now):
+        differing[flag] = f"--{flag} {checks.text_of(requested)} (saved: {checks.text_of(before)})"
+        if opt.roles[flag].forbids(before, requested):
             fixed.append(differing[flag])
     job = opt.job if measures else "resume"
     if fixed:

@@ -62,8 +62,8 @@ def near(actual, expected, tolerance=1e-12):
 STEPS = ["--warmup_steps", "3", "--clip_grad_norm", ".05", "--ema_decay", ".9", "--loss_decay", ".01"]
 OPTIMISERS = [
     ["--optim", "sgd", "--momentum", ".9"],
-    ["--optim", "adam"],
-    ["--optim", "adamw"],
+    ["--optim", "adam", "--momentum", ".9"],  # the default, which it does not use
+    ["--optim", "adamw", "--momentum", ".9"],
     ["--optim", "rmsprop", "--lr", ".002"],
 ]
 

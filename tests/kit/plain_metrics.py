@@ -123,27 +123,29 @@ def random_space(n=120, d=6, classes=11, seed=0, spread=1.0):
     return rng.standard_normal((classes, d))[labels] + spread * rng.standard_normal((n, d)), labels
 
 
-def values_of(names, found, of_queries, of_reference):
-    """Name -> mean over the queries that count, of `found`: each query's reference in order."""
+def values_of(names, ranked_rows, of_queries, of_reference):
+    """Name -> mean over the queries that count, of `ranked_rows`: each query's reference in order."""
     values = {name: [] for name in names}
-    for label, row in zip(of_queries, found, strict=True):
+    for label, row in zip(of_queries, ranked_rows, strict=True):
         relevance = [bool(of_reference[j] == label) for j in row]
         for name in names:
             values[name].append(plain_value(name, relevance, sum(relevance), int((of_reference == label).sum())))
     return {name: float(np.nanmean(query_values)) for name, query_values in values.items()}
 
 
-def random_lists(seed, reference_size, queries, own=None):
+def random_lists(seed, reference_size, queries, own_rows=None):
     """Positives and junk: some queries have no positives, some junk alone, one all of the reference as junk."""
     rng = np.random.default_rng(seed)
     positives = []
     junk = []
     for query in range(queries):
-        order = rng.permutation([j for j in range(reference_size) if own is None or j != own[query]])
+        order = rng.permutation([j for j in range(reference_size) if own_rows is None or j != own_rows[query]])
         n_positive = rng.integers(0, 8)
         n_junk = rng.integers(0, 10)
-        positives.append(order[:n_positive].tolist() if query % 5 else [])
-        junk.append(order[n_positive : n_positive + n_junk].tolist() if query != 3 else order[n_positive:].tolist())
+        of_query = order[:n_positive] if query % 5 else order[:0]
+        positives.append(of_query.tolist())
+        ignored = order[n_positive:] if query == 3 else order[n_positive : n_positive + n_junk]
+        junk.append(ignored.tolist())
     return positives, junk
 
 
@@ -167,9 +169,10 @@ def plain_hierarchical(name, levels, n_levels, counts_query):
         return sum(shared) / related
     count = {level: levels.count(level) + (level == n_levels and counts_query and name == "h_ap") for level in levels}
     relevances = [(level / (n_levels - 1)) / count[level] if level else 0.0 for level in levels]
-    total = sum(
-        sum(min(relevances[j], relevances[k]) for j in range(k + 1)) / (k + 1) for k in range(len(levels)) if levels[k]
-    )
+    total = 0
+    for k in range(len(levels)):
+        if levels[k]:
+            total += sum(min(relevances[j], relevances[k]) for j in range(k + 1)) / (k + 1)
     return total / sum(relevances)
 
 

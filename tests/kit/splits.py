@@ -93,14 +93,16 @@ class Network(torch.nn.Module):
 
     def expected(self, points, normalize=None):
         x = np.asarray(points, dtype=np.float64) @ self.weight.numpy().T.astype(np.float64)
-        return unit(x) if (self.normalizes if normalize is None else normalize) else x
+        if normalize is None:
+            normalize = self.normalizes
+        return unit(x) if normalize else x
 
 
-def options(*more):
+def options(*flags):
     return parameters.read(
         [
             *"--dataset glyphs --kernels 0 --bs 4 --evaluation_metrics e_recall@1 map_r --use_tv_split".split(),
-            *more,
+            *flags,
         ]
     )
 
@@ -133,8 +135,10 @@ def made_splits(seed=0, shared=False, parents=True):
         names = [letter for letter in letters for _ in range(5)] + [letters[0]]
         centres = {letter: generator.integers(60, 196, 3) for letter in letters}
         points = np.array([centres[name] + generator.integers(-45, 46, 3) for name in names])
-        supers = {letter: "first" if k % 2 else "second" for k, letter in enumerate(letters)}
-        splits[split] = Images(points, names, supers if parents else None)
+        supers = None
+        if parents:
+            supers = {letter: "first" if k % 2 else "second" for k, letter in enumerate(letters)}
+        splits[split] = Images(points, names, supers)
     splits["training"] = splits["evaluation"]
     return splits
 
@@ -209,18 +213,18 @@ def by_loops(splits, split, sources, points, parent=None, level=0):
     for row in splits[SPLITS[split]].rows_of("is_query"):
         if not inside(split, row):
             continue
-        own = sequence_of(splits, split, row)
-        may = [
-            found for found in gallery if found != (split, row) and (own is None or sequence_of(splits, *found) != own)
-        ]
+        sequence = sequence_of(splits, split, row)
         distances = {source: np.square(points[source] - points[split][row]).sum(1).tolist() for source in sources}
-        may.sort(
-            key=lambda found, distances=distances: (distances[found[0]][found[1]], sources.index(found[0]), found[1])
-        )
-        orders[row] = may
-        right = [name_of(*found) == name_of(split, row) for found in may]
-        recalls.append(plain_value("e_recall@1", right, sum(right), None))
-        precisions += [plain_value("map_r", right, sum(right), None)] if any(right) else []
+        keys = []
+        for source, j in gallery:
+            is_query = (source, j) == (split, row)
+            if not is_query and (sequence is None or sequence_of(splits, source, j) != sequence):
+                keys.append((distances[source][j], sources.index(source), j))
+        orders[row] = [(sources[place], j) for _, place, j in sorted(keys)]
+        relevance = [name_of(*image) == name_of(split, row) for image in orders[row]]
+        recalls.append(plain_value("e_recall@1", relevance, sum(relevance), None))
+        if any(relevance):
+            precisions.append(plain_value("map_r", relevance, sum(relevance), None))
     return {"e_recall@1": np.mean(recalls), "map_r": np.mean(precisions) if precisions else np.nan}, orders
 
 

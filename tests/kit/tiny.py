@@ -52,9 +52,9 @@ class Against(torch.nn.Module):
             reference = batch
             reference_labels = labels
             own = torch.arange(len(batch), device=batch.device)
-        same = labels[:, None] == reference_labels[None]
-        same[(own >= 0).nonzero()[:, 0], own[own >= 0]] = False
-        return -((batch @ reference.T) * same).sum()
+        is_positive = labels[:, None] == reference_labels[None]
+        is_positive[(own >= 0).nonzero()[:, 0], own[own >= 0]] = False
+        return -((batch @ reference.T) * is_positive).sum()
 
 
 class Sampler:
@@ -189,9 +189,9 @@ def assert_equal_runs(first, second):
 
 def assert_resumes(data, tmp_path, *flags, epochs=2):
     """A run that stops after each epoch and goes on equals the one that does not, to the bit. Returns the whole run."""
-    whole = run(data, tmp_path, *flags, "--n_epochs", str(epochs), "--savename", "Whole")
-    parted = run(data, tmp_path, *flags, "--n_epochs", "1", "--savename", "Parted")
+    whole_run = run(data, tmp_path, *flags, "--n_epochs", str(epochs), "--savename", "Whole")
+    parted_run = run(data, tmp_path, *flags, "--n_epochs", "1", "--savename", "Parted")
     for epoch in range(2, epochs + 1):
-        main.main(parameters.read(["--resume_from", str(parted.folder), "--n_epochs", str(epoch)]))
-    assert_equal_runs(whole.folder, parted.folder)
-    return whole
+        main.main(parameters.read(["--resume_from", str(parted_run.folder), "--n_epochs", str(epoch)]))
+    assert_equal_runs(whole_run.folder, parted_run.folder)
+    return whole_run

@@ -27,7 +27,8 @@ def failing(self, batch):
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if how in ("torchrun", "interrupt"):
-            os.kill(os.getppid(), signal.SIGKILL if how == "torchrun" else signal.SIGINT)
+            sent = signal.SIGKILL if how == "torchrun" else signal.SIGINT
+            os.kill(os.getppid(), sent)
             time.sleep(60)
         raise UserError("this image is broken: restore it") if how == "user" else ValueError("a bug")
     return plain(self, batch)

@@ -23,15 +23,15 @@ def vectors(count, seed, dimensions=D):
 @pytest.fixture(scope="module")
 def learned():
     """name -> an empty index in a code that has learned from 9,984 vectors, made once."""
-    made = {}
+    indices = {}
 
-    def of(name):
-        if name not in made:
-            made[name] = Codes(name, D)
-            made[name].calibrate(vectors(codes.LEAST, 0))
-        return made[name].empty()
+    def empty_index(name):
+        if name not in indices:
+            indices[name] = Codes(name, D)
+            indices[name].calibrate(vectors(codes.LEAST, 0))
+        return indices[name].empty()
 
-    return of
+    return empty_index
 
 
 def stored(index):
@@ -65,14 +65,12 @@ def test_binary_by_the_pins():
     assert codes.bits(np.array([[0.3, -0.2, 0, 0.1, -0.5, 0.6, 0.7, -0.1, 0.2, 0.2]])).tolist() == [[150, 192]]
     query = np.array([[0.5, -0.4, 0.6, 0.1]], dtype=np.float32)
     index = Codes("binary", 4)
-    index.add(
-        np.array([[0.9, 0.1, 0.3, 0.2], [0.8, -0.1, 0.5, -0.2], [-0.3, 0.7, 0.2, 0.1]])
-    )  # 1, 1 and 2 bits from the query's
+    # 1, 1 and 2 bits from the query's
+    index.add(np.array([[0.9, 0.1, 0.3, 0.2], [0.8, -0.1, 0.5, -0.2], [-0.3, 0.7, 0.2, 0.1]]))
     assert 2 * index.decoded(np.arange(3)) @ query[0] == pytest.approx([0.8, 1.4, -0.2])
     assert index.search(query, 3)[1].tolist() == [[1, 0, 2]], "equal Hamming distances in the order of the float query"
-    assert index.search(query, 1, rescored=1)[1].tolist() == [[0]] and index.search(query, 1, rescored=2)[
-        1
-    ].tolist() == [[1]]
+    assert index.search(query, 1, rescored=1)[1].tolist() == [[0]]
+    assert index.search(query, 1, rescored=2)[1].tolist() == [[1]]
 
 
 def plainly_decoded(name, index, rows):
@@ -82,7 +80,8 @@ def plainly_decoded(name, index, rows):
     if name in ("float32", "float16"):
         return rows.astype(name).astype(np.float64)
     if name == "binary":
-        return np.array([[(1 if x > 0 else -1) / D**0.5 for x in row] for row in rows])
+        signs = np.where(rows > 0, 1.0, -1.0)
+        return signs / D**0.5
     if name == "int8":
         low, high = (getattr(vectors(codes.LEAST, 0), end)(0).astype(np.float64) for end in ("min", "max"))
         return np.array(
@@ -106,34 +105,33 @@ def plainly_decoded(name, index, rows):
         )
         product = faiss.downcast_index(product.index)
     centroids = faiss.vector_to_array(product.pq.centroids).reshape(2, 256, D // 2).astype(np.float64)
-    found = []
+    decoded_rows = []
     for row in rows.astype(np.float64) @ turn.T:
         parts = np.split(row, 2)
-        found.append(
-            np.concatenate(
-                [table[np.square(table - part).sum(1).argmin()] for table, part in zip(centroids, parts, strict=True)]
-            )
-        )
-    return np.array(found) @ turn
+        nearest_centroids = []
+        for table, part in zip(centroids, parts, strict=True):
+            nearest_centroids.append(table[np.square(table - part).sum(1).argmin()])
+        decoded_rows.append(np.concatenate(nearest_centroids))
+    return np.array(decoded_rows) @ turn
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_codes_are_those_of_loops_and_are_read_again(name, learned, tmp_path):
     index = learned(name)
     rows = vectors(60, 1)
-    every = np.arange(60)
+    all_rows = np.arange(60)
     index.add(rows)
-    np.testing.assert_allclose(index.decoded(every), plainly_decoded(name, index, rows), atol=2e-6)
+    np.testing.assert_allclose(index.decoded(all_rows), plainly_decoded(name, index, rows), atol=2e-6)
     assert index.bytes_a_vector == {"float32": 32, "float16": 16, "int8": 8, "binary": 1}.get(name, 2)
     index.write(tmp_path / "index")
-    again = Codes.read(tmp_path / "index", name, D)
+    read_index = Codes.read(tmp_path / "index", name, D)
     assert index.size() == (tmp_path / "index").stat().st_size
-    for first, second in zip(index.search(vectors(5, 2), 4), again.search(vectors(5, 2), 4), strict=True):
+    for first, second in zip(index.search(vectors(5, 2), 4), read_index.search(vectors(5, 2), 4), strict=True):
         assert (first == second).all()
-    empty = again.empty()
-    assert len(empty) == 0 and len(again) == 60
+    empty = read_index.empty()
+    assert len(empty) == 0 and len(read_index) == 60
     empty.add(rows)
-    assert (empty.decoded(every) == index.decoded(every)).all(), "it keeps what it has learned"
+    assert (empty.decoded(all_rows) == index.decoded(all_rows)).all(), "it keeps what it has learned"
 
 
 @pytest.mark.parametrize("count", [3, 40])  # faiss's own search, and blocks that are decoded
@@ -148,8 +146,8 @@ def test_search_is_brute_force_over_decoded_vectors(name, count, learned, monkey
     index.reserve(150)
     index.add(rows)
     decoded = index.decoded(np.arange(150)).astype(np.float64)
-    distances, found = index.search(queries, 7, rescored=3)
-    for query, mine, at in zip(queries, found, distances, strict=True):
+    distances, found_rows = index.search(queries, 7, rescored=3)
+    for query, mine, at in zip(queries, found_rows, distances, strict=True):
         measured = [
             (sum((float(a) - float(b)) ** 2 for a, b in zip(query, row, strict=True)) ** 0.5, i)
             for i, row in enumerate(decoded)
@@ -159,9 +157,9 @@ def test_search_is_brute_force_over_decoded_vectors(name, count, learned, monkey
             measured = [measured[i] for _, i in sorted(hamming)[:21]]
         expected = sorted(measured)[:7]
         assert mine.tolist() == [i for _, i in expected] and at == pytest.approx([d for d, _ in expected], abs=1e-6)
-    few = learned(name)
-    few.add(rows[:2])
-    assert few.search(queries, 7)[1].shape == (count, 2)
+    small_index = learned(name)
+    small_index.add(rows[:2])
+    assert small_index.search(queries, 7)[1].shape == (count, 2)
 
 
 def test_what_cannot_be_coded():

@@ -40,8 +40,8 @@ def test_tables_are_aligned_and_fit(columns):
         ["model", *(f"metric@{i}" for i in range(12))],
         *([f"model {n}", *(f"{n * i / 7:.2f}" for i in range(12))] for n in (1, 100)),
     ]
-    whole = console.aligned(rows)
-    assert len(whole) == 4 and set(whole[1]) == {"-", " "} and len({len(line) for line in whole}) == 1
+    table_lines = console.aligned(rows)
+    assert len(table_lines) == 4 and set(table_lines[1]) == {"-", " "} and len({len(line) for line in table_lines}) == 1
     fitted = console.aligned(rows, fitted=True)
     assert max(map(len, fitted)) <= columns
     blocks = "\n".join(fitted).split("\n\n")

@@ -6,10 +6,12 @@ import pytest
 from utilities import copies
 
 
-def plain(queries, reference, own):
+def plain(queries, reference, own_rows):
     """Whether each query has a copy, by all distances."""
     distances = np.linalg.norm(queries[:, None] - reference[None], axis=2)
-    distances[np.arange(len(queries)), own] = np.where(own >= 0, np.inf, distances[np.arange(len(queries)), own])
+    distances[np.arange(len(queries)), own_rows] = np.where(
+        own_rows >= 0, np.inf, distances[np.arange(len(queries)), own_rows]
+    )
     return (distances <= copies.TOLERANCE * np.linalg.norm(queries, axis=1)[:, None]).any(1)
 
 
@@ -23,23 +25,23 @@ def test_copies_are_those_of_all_pairs(dimensions, block, monkeypatch):
     queries[:30] = reference[100:130] * np.float32(1 + 1e-7)
     queries[40:45] = 0
     reference[7] = 0
-    own = np.full(100, -1)
-    own[:10] = np.arange(100, 110)
-    own[10:20] = np.arange(10)
-    found = copies.find_copies(queries, reference, own)
-    assert ((found >= 0) == plain(queries.astype(float), reference.astype(float), own)).all()
-    assert found[10:30].tolist() == list(range(110, 130)) and (found[:10] != own[:10]).all()
-    assert found[40:45].tolist() == [7] * 5
+    own_rows = np.full(100, -1)
+    own_rows[:10] = np.arange(100, 110)
+    own_rows[10:20] = np.arange(10)
+    copy_rows = copies.find_copies(queries, reference, own_rows)
+    assert ((copy_rows >= 0) == plain(queries.astype(float), reference.astype(float), own_rows)).all()
+    assert copy_rows[10:30].tolist() == list(range(110, 130)) and (copy_rows[:10] != own_rows[:10]).all()
+    assert copy_rows[40:45].tolist() == [7] * 5
 
 
 def test_equal_vectors_all_of_them_few_or_none():
-    same = np.ones((50, 8), dtype=np.float32)
-    found = copies.find_copies(same, same, np.arange(50))
-    assert (found >= 0).all() and (found != np.arange(50)).all()
-    assert copies.find_copies(same[:1], same[:1], np.arange(1)).tolist() == [-1]
-    assert copies.find_copies(same[:0], same).shape == (0,)
-    assert copies.find_copies(same[:2], same[:0]).tolist() == [-1, -1]
-    with_nan = same.copy()
+    equal_vectors = np.ones((50, 8), dtype=np.float32)
+    copy_rows = copies.find_copies(equal_vectors, equal_vectors, np.arange(50))
+    assert (copy_rows >= 0).all() and (copy_rows != np.arange(50)).all()
+    assert copies.find_copies(equal_vectors[:1], equal_vectors[:1], np.arange(1)).tolist() == [-1]
+    assert copies.find_copies(equal_vectors[:0], equal_vectors).shape == (0,)
+    assert copies.find_copies(equal_vectors[:2], equal_vectors[:0]).tolist() == [-1, -1]
+    with_nan = equal_vectors.copy()
     with_nan[3] = np.nan
     assert (copies.find_copies(with_nan, with_nan, np.arange(50)) >= 0).sum() == 49
 

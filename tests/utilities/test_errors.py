@@ -20,7 +20,7 @@ OF_CUDA = (
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "said"),
+    ("error", "status", "expected"),
     [
         (UserError("--bs 0: at least 1"), 2, "tool.py: error: --bs 0: at least 1\n"),
         (UserError(OF_A_WORKER), 2, "tool.py: error: a.jpg\n"),
@@ -30,13 +30,16 @@ OF_CUDA = (
         (KeyboardInterrupt(), 130, ("interrupted",)),
     ],
 )
-def test_a_users_mistake_is_one_line_and_a_status(error, status, said, capsys):
+def test_a_users_mistake_is_one_line_and_a_status(error, status, expected, capsys):
     with pytest.raises(SystemExit) as stop, one_line_errors("tool.py"):
         raise error
-    told = capsys.readouterr()
-    assert stop.value.code == status and told.out == ""
-    assert told.err == said if isinstance(said, str) else all(word in told.err for word in said)
-    assert status == 130 or told.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert stop.value.code == status and output.out == ""
+    if isinstance(expected, str):
+        assert output.err == expected
+    else:
+        assert all(word in output.err for word in expected)
+    assert status == 130 or output.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("error", [ValueError, RuntimeError, SystemExit])
@@ -53,12 +56,12 @@ def test_a_worker_that_is_lost_as_its_loader_is_freed_is_no_traceback(monkeypatc
         def __del__(self):
             raise self.error
 
-    said = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: said.append(str(unraisable.exc_value)))
+    messages = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: messages.append(str(unraisable.exc_value)))
     with terminable():
         Loader(RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated."))
         Loader(RuntimeError("another"))
-    assert said == ["another"]
+    assert messages == ["another"]
 
 
 def test_a_reader_that_stops_is_no_error():

@@ -13,14 +13,14 @@ from utilities.files import appending, new_folder, replacing, walk
 @pytest.mark.parametrize(("mode", "content"), [("w", "Größe\r\n1\n"), ("wb", b"\x00\r\n\xff")])
 def test_content_arrives_as_it_is_with_the_permissions_of_any_new_file(tmp_path, mode, content):
     path = tmp_path / "values.csv"
-    other = tmp_path / "plain"
+    plain_file = tmp_path / "plain"
     path.write_text("old")
-    other.touch()
+    plain_file.touch()
     with replacing(path, mode) as file:
         file.write(content)
         assert path.read_text() == "old", "not before all is written"
     assert path.read_bytes() == (content if mode == "wb" else content.encode())
-    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(other.stat().st_mode)
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain_file.stat().st_mode)
     assert sorted(os.listdir(tmp_path)) == ["plain", "values.csv"]
 
 
@@ -59,14 +59,14 @@ def test_an_error_leaves_what_was_there(tmp_path):
 
 
 def test_each_process_gets_a_folder_of_its_own(tmp_path):
-    wanted = tmp_path / "runs" / "margin"
-    assert [new_folder(wanted).name for _ in range(3)] == ["margin", "margin_1", "margin_2"]
+    path = tmp_path / "runs" / "margin"
+    assert [new_folder(path).name for _ in range(3)] == ["margin", "margin_1", "margin_2"]
     with refused("exists: another process trains it"):
-        new_folder(wanted, numbered=False)
+        new_folder(path, numbered=False)
     assert new_folder(tmp_path / "other", numbered=False) == tmp_path / "other"
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: new_folder(tmp_path / "margin"), range(40)))
-    assert len(set(made)) == 40 and all(folder.is_dir() for folder in made)
+        folders = list(pool.map(lambda _: new_folder(tmp_path / "margin"), range(40)))
+    assert len(set(folders)) == 40 and all(folder.is_dir() for folder in folders)
     (tmp_path / "file").touch()
     with refused("Choose another --save_path"):
         new_folder(tmp_path / "file" / "margin")

@@ -89,11 +89,11 @@ def test_gradients_are_the_numeric_ones_and_right_at_the_origin():
     y = vectors(3, 1).requires_grad_()
     assert torch.autograd.gradcheck(ball.distances, (x, y)) and torch.autograd.gradcheck(ball.in_ball, (x,))
     zero = torch.zeros(1, 5, dtype=torch.float64, requires_grad=True)
-    other = 0.3 * torch.nn.functional.normalize(vectors(1, 2))
-    (gradient,) = torch.autograd.grad(ball.distances(zero, other).sum(), zero)
-    torch.testing.assert_close(gradient, -2 * torch.nn.functional.normalize(other))  # lengths at the origin count twice
-    same = vectors(2).requires_grad_()
-    (gradient,) = torch.autograd.grad(ball.distances(same, same.detach().clone()).diagonal().sum(), same)
+    point = 0.3 * torch.nn.functional.normalize(vectors(1, 2))
+    (gradient,) = torch.autograd.grad(ball.distances(zero, point).sum(), zero)
+    torch.testing.assert_close(gradient, -2 * torch.nn.functional.normalize(point))  # lengths at the origin count twice
+    points = vectors(2).requires_grad_()
+    (gradient,) = torch.autograd.grad(ball.distances(points, points.detach().clone()).diagonal().sum(), points)
     assert (gradient == 0).all()
     curvature = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda c: Ball(c, 1.2).distances(x.detach(), y.detach()), (curvature,))

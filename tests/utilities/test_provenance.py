@@ -32,11 +32,11 @@ def test_changed_and_new_files_are_recorded_with_their_hashes(project):
     (project / "criteria/mine é.py").write_text("a plug-in")
     (project / "main.py").write_text("changed")
     (project / "criteria/triplet.py").unlink()
-    found = provenance.describe(project=project)
-    assert found["untracked_files"] == {"criteria/mine é.py": hashlib.sha256(b"a plug-in").hexdigest()}
-    assert found["changed_files"] == {"main.py": hashlib.sha256(b"changed").hexdigest(), "criteria/triplet.py": None}
-    assert found["git_commit"] == clean["git_commit"] + "-dirty"
-    assert yaml.safe_load(yaml.safe_dump(found)) == found
+    record = provenance.describe(project=project)
+    assert record["untracked_files"] == {"criteria/mine é.py": hashlib.sha256(b"a plug-in").hexdigest()}
+    assert record["changed_files"] == {"main.py": hashlib.sha256(b"changed").hexdigest(), "criteria/triplet.py": None}
+    assert record["git_commit"] == clean["git_commit"] + "-dirty"
+    assert yaml.safe_load(yaml.safe_dump(record)) == record
 
 
 def test_a_project_within_a_larger_repository(project):
@@ -67,15 +67,15 @@ def test_runs_and_data_within_the_project_are_not_read(project, monkeypatch):
 
 
 def test_without_git(tmp_path):
-    found = provenance.describe(project=tmp_path / "gone")
-    assert [found[name] for name in ("git_commit", "changed_files", "untracked_files")] == [None] * 3
+    record = provenance.describe(project=tmp_path / "gone")
+    assert [record[name] for name in ("git_commit", "changed_files", "untracked_files")] == [None] * 3
 
 
 def test_imported_packages_are_recorded():
-    told = "import sys; from utilities import provenance; before = set(provenance.packages()); import networkx; "
-    told += "print(sorted(set(provenance.packages()) - before), 'torch' in before)"
+    script = "import sys; from utilities import provenance; before = set(provenance.packages()); import networkx; "
+    script += "print(sorted(set(provenance.packages()) - before), 'torch' in before)"
     done = subprocess.run(
-        [sys.executable, "-c", told], cwd=provenance.PROJECT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script], cwd=provenance.PROJECT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "['networkx'] True"
 
@@ -84,9 +84,9 @@ def test_a_run_records_its_weights_and_data(folder_data, trained_once, tmp_path)
     weights = tmp_path / "weights.pth"
     torch.save(dict(load_run(trained_once)[0].state_dict()), weights)
     folders = trained_once, train(folder_data, tmp_path, "--n_epochs", "1", "--weights", str(weights))
-    before, found = (yaml.safe_load((folder / "environment.yaml").read_text()) for folder in folders)
+    before, record = (yaml.safe_load((folder / "environment.yaml").read_text()) for folder in folders)
     assert before["weights_sha256"] is None and before["data"]["fingerprint"]["files"] == 48
-    assert found["weights_sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest() and found["weights"] == str(
+    assert record["weights_sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest() and record["weights"] == str(
         weights
     )
-    assert found["data"]["fingerprint"] == before["data"]["fingerprint"]
+    assert record["data"]["fingerprint"] == before["data"]["fingerprint"]

@@ -144,7 +144,7 @@ KINDS = (
 )
 
 
-def said_of(read, path) -> str:
+def message_of(read, path) -> str:
     """The message where a file cannot be read, which is one printable line with its name.
 
     Empty where it can be read.
@@ -152,9 +152,9 @@ def said_of(read, path) -> str:
     try:
         read(path)
     except UserError as error:
-        said = str(error)
-        assert path.name in said and said.isprintable(), said
-        return said
+        message = str(error)
+        assert path.name in message and message.isprintable(), message
+        return message
     return ""
 
 
@@ -163,18 +163,18 @@ def test_a_sound_file_is_read_and_what_is_none_is_one_line(kinds, kind, tmp_path
     ending, content, read = kinds[kind]
     path = tmp_path / f"file{ending}"
     path.write_bytes(content)
-    assert said_of(read, path) == ""
-    assert said_of(read, tmp_path / f"missing{ending}")
+    assert message_of(read, path) == ""
+    assert message_of(read, tmp_path / f"missing{ending}")
     folder = tmp_path / f"folder{ending}"
     folder.mkdir()
-    assert said_of(read, folder)
+    assert message_of(read, folder)
     for name in ("a" * 300, "a\0b"):
         with pytest.raises(UserError) as caught:
             read(Path(f"{tmp_path}/{name}{ending}"))
         assert str(caught.value).isprintable()
     if kind not in ("text", "SQLite"):  # of SQLite an empty file is an empty database
         path.write_bytes(b"\x00\xff\xfe nothing of the kind \x00" * 9)
-        assert said_of(read, path)
+        assert message_of(read, path)
     assert not (tmp_path / f"missing{ending}").exists()
 
 
@@ -190,10 +190,10 @@ DAMAGES = st.lists(
 
 
 def damaged(content: bytes, damages) -> bytes:
-    for how, place, more in damages:
+    for how, place, noise in damages:
         at = int(len(content) * place)
         if how == "flip":
-            flipped = bytes(old ^ new for old, new in zip(content[at : at + len(more)], more, strict=False))
+            flipped = bytes(old ^ new for old, new in zip(content[at : at + len(noise)], noise, strict=False))
             content = content[:at] + flipped + content[at + len(flipped) :]
         elif how == "cut":
             content = content[:at]
@@ -202,8 +202,8 @@ def damaged(content: bytes, damages) -> bytes:
         else:
             content = (
                 content[:at]
-                + (more if how == "insert" else b"")
-                + content[at + (0 if how == "insert" else len(more)) :]
+                + (noise if how == "insert" else b"")
+                + content[at + (0 if how == "insert" else len(noise)) :]
             )
     return content
 
@@ -217,7 +217,7 @@ def fuzz(kinds, folder, kind, damages):
     ending, content, read = kinds[kind]
     path = folder / f"file{ending}"
     path.write_bytes(damaged(content, damages))
-    said_of(read, path)
+    message_of(read, path)
 
 
 @pytest.fixture(scope="module")
@@ -243,11 +243,11 @@ def test_nothing_but_a_users_error_leaves_a_reader_for_long(kinds, folder, kind,
 
 def with_method(content: bytes, method: int) -> bytes:
     """The archive, each of whose members claims to be packed by an unknown method."""
-    found = bytearray(content)
+    changed = bytearray(content)
     for mark, at in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
         for place in re.finditer(re.escape(mark), content):
-            found[place.start() + at : place.start() + at + 2] = method.to_bytes(2, "little")
-    return bytes(found)
+            changed[place.start() + at : place.start() + at + 2] = method.to_bytes(2, "little")
+    return bytes(changed)
 
 
 def test_known_damages(kinds, tmp_path):
@@ -298,8 +298,8 @@ def test_known_damages(kinds, tmp_path):
     for name, (ending, content, read) in cases.items():
         path = tmp_path / f"file{ending}"
         path.write_bytes(content)
-        said = said_of(read, path)
-        assert said or name == "a memo of a billion", name
+        message = message_of(read, path)
+        assert message or name == "a memo of a billion", name
 
 
 def test_a_damage_behind_the_first_pages_of_a_database_is_found(kinds, tmp_path):
@@ -308,17 +308,17 @@ def test_a_damage_behind_the_first_pages_of_a_database_is_found(kinds, tmp_path)
     assert len(content) > 5 * 4096
     content[4 * 4096 : 5 * 4096] = bytes(4096)
     path.write_bytes(content)
-    assert "study.db cannot be read" in said_of(lambda path: reading.check_sqlite(path, 1), path)
+    assert "study.db cannot be read" in message_of(lambda path: reading.check_sqlite(path, 1), path)
 
 
 def test_a_locked_database_is_locked_not_damaged(kinds, tmp_path):
     path = tmp_path / "study.db"
     path.write_bytes(kinds["SQLite"][1])
-    other = sqlite3.connect(path)
-    other.execute("begin exclusive")
+    connection = sqlite3.connect(path)
+    connection.execute("begin exclusive")
     with pytest.raises(reading.Locked, match="study.db is locked by another program"):
         reading.check_sqlite(path, 0.01)
-    other.close()
+    connection.close()
     reading.check_sqlite(path, 0.01)
 
 
@@ -378,23 +378,23 @@ NAMES = [
 def test_a_pickle_sets_no_attribute_of_what_it_is_handed(tmp_path, name, state):
     path = tmp_path / "splits.pkl"
     path.write_bytes(Setting(*name, state).content)
-    known = {**pickles.PLAIN, **pickles.ARRAYS}[name]
-    function = known._function
+    stand_in = {**pickles.PLAIN, **pickles.ARRAYS}[name]
+    function = stand_in._function
     before = {key: getattr(function, key, None) for key in ("__defaults__", "__name__", "__dict__", "__call__")}
     before = {key: dict(value) if key == "__dict__" else value for key, value in before.items()}
     with pytest.raises(reading.Unreadable, match="splits.pkl cannot be read"):
         pickles.load(path, arrays=True)
-    assert known._function is function and not hasattr(known, "__dict__")
-    now = {key: getattr(function, key, None) for key in before}
-    assert {key: dict(value) if key == "__dict__" else value for key, value in now.items()} == before
+    assert stand_in._function is function and not hasattr(stand_in, "__dict__")
+    after = {key: getattr(function, key, None) for key in before}
+    assert {key: dict(value) if key == "__dict__" else value for key, value in after.items()} == before
 
 
 def test_arrays_of_pickles_have_no_other_attributes(tmp_path):
     path = tmp_path / "splits.pkl"
     path.write_bytes(pickle.dumps({"a": np.arange(3), "b": np.float64(2.5), "c": np.array(["x", "yy"])}, protocol=2))
-    found = pickles.load(path, arrays=True)
-    assert np.asarray(found["a"]).tolist() == [0, 1, 2] and found["b"] == 2.5 and list(found["c"]) == ["x", "yy"]
-    assert not hasattr(found["a"], "__dict__")
+    loaded = pickles.load(path, arrays=True)
+    assert np.asarray(loaded["a"]).tolist() == [0, 1, 2] and loaded["b"] == 2.5 and list(loaded["c"]) == ["x", "yy"]
+    assert not hasattr(loaded["a"], "__dict__")
 
 
 def test_a_name_that_the_system_refuses_is_one_line(capsys):

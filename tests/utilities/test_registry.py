@@ -104,8 +104,8 @@ def test_a_plug_in_that_cannot_be_imported_stops_only_who_names_it(broken, capsy
     assert [broken.caption(name) for name in ("halfdone", "slip")] == ["Half done.", "cannot be imported"]
     assert broken.flags() == {"toy_seed", "toy_ball_radius", "toy_ball_colour"} and broken.flags("halfdone") == set()
     assert broken.options().toy_ball_radius == 0.5 and broken.derived("ball", broken.options()) == {}
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
         f"note: {NO_PACKAGE}: it is left out",
         "note: made_toys/slip.py cannot be imported: line 1: SyntaxError: invalid syntax: it is left out",
         "note: made_toys/stops.py cannot be imported: line 2: SystemExit: it is left out",

@@ -29,10 +29,13 @@ def declared():
 
 
 def hold(words, typed=None):
-    """Refuse what breaks the rules of `declared`; `typed`: the flags of the command line, by default all changed ones."""
+    """Refuse what breaks the rules of `declared`; `typed`: the flags of the command line, if unset all changed ones."""
     parser = declared()
     opt = parser.parse_args(words.split())
-    rules.refuse(parser._actions[1:], opt, rules.changed(parser._actions[1:], opt) if typed is None else typed)
+    actions = parser._actions[1:]
+    if typed is None:
+        typed = rules.changed(actions, opt)
+    rules.refuse(actions, opt, typed)
 
 
 @pytest.mark.parametrize(

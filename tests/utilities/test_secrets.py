@@ -25,12 +25,19 @@ LOGINS = {  # the value of a flag -> how it is shown
 }
 
 
-@pytest.mark.parametrize(("value", "shown"), LOGINS.items())
-def test_the_values_of_secret_flags_are_masked(value, shown):
-    assert secrets.mask_value(value) == shown
+@pytest.mark.parametrize(("value", "masked_value"), LOGINS.items())
+def test_the_values_of_secret_flags_are_masked(value, masked_value):
+    assert secrets.mask_value(value) == masked_value
     words = ["--study_storage", value, "--group", value, f"--study_storage={value}", "--study_storage"]
     masked = secrets.mask_words(words, {"--study_storage"})
-    assert masked == ["--study_storage", shown, "--group", value, f"--study_storage={shown}", "--study_storage"]
+    assert masked == [
+        "--study_storage",
+        masked_value,
+        "--group",
+        value,
+        f"--study_storage={masked_value}",
+        "--study_storage",
+    ]
 
 
 def test_logins_in_texts_are_masked_and_other_addresses_stay():
@@ -57,10 +64,10 @@ def test_a_flag_of_a_plug_in_is_secret_by_its_role():
 def test_launch_shows_no_secret(flag, tmp_path):
     secret = "postgresql://me:PASSWORD@host/db"
     for words in ([flag, secret], [f"{flag}={secret}"]):
-        shown = [kind(1, words).command for kind in (Line, SearchLine)]
+        commands = [kind(1, words).command for kind in (Line, SearchLine)]
         with pytest.raises(UserError, match="expected a comment") as caught:
             read_lines(_script(tmp_path, "other.py " + " ".join(words)), {})
-        assert all(flag in text and "PASSWORD" not in text for text in [*shown, str(caught.value)])
+        assert all(flag in text and "PASSWORD" not in text for text in [*commands, str(caught.value)])
         job = Job(_task(tmp_path, words), [], 0)
         job.process.wait()
         heading = (tmp_path / "log.txt").read_text().splitlines()[-2]

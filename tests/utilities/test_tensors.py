@@ -22,13 +22,12 @@ def loops(x, y):
 def test_distances(dtype, tolerance):
     x = points(dtype=dtype)
     y = points(5, dtype=dtype, seed=1)
-    for other in (None, y):
-        expected = loops(x, x if other is None else other)
+    for reference, expected in ((None, loops(x, x)), (y, loops(x, y))):
         torch.testing.assert_close(
-            tensors.squared_distances(x, other).double(), expected, rtol=tolerance, atol=tolerance
+            tensors.squared_distances(x, reference).double(), expected, rtol=tolerance, atol=tolerance
         )
         torch.testing.assert_close(
-            tensors.pairwise_distances(x, other).double(), expected.sqrt(), rtol=tolerance, atol=tolerance
+            tensors.pairwise_distances(x, reference).double(), expected.sqrt(), rtol=tolerance, atol=tolerance
         )
 
 
@@ -55,15 +54,16 @@ def test_distances_of_pairs(repeats, squared):
     columns = torch.tensor([2, 2, 1, 0]).repeat(repeats)
     expected = loops(x.detach(), x.detach())[rows, columns]
     expected = expected if squared else expected.sqrt()
-    found = tensors.pair_distances(x, rows, columns, squared)
+    distances = tensors.pair_distances(x, rows, columns, squared)
     assert torch.equal(tensors.take_pairs(x, rows, columns % 4), x[rows, columns % 4])
-    torch.testing.assert_close(found.detach(), expected)
-    found.sum().backward()
+    torch.testing.assert_close(distances.detach(), expected)
+    distances.sum().backward()
     slow = points().requires_grad_()
     differences = [
         (slow[i] - slow[j]).square().sum() for i, j in zip(rows.tolist(), columns.tolist(), strict=True) if i != j
     ]
-    sum(term if squared else term.sqrt() for term in differences).backward()
+    terms = differences if squared else [difference.sqrt() for difference in differences]
+    sum(terms).backward()
     torch.testing.assert_close(x.grad, slow.grad)
 
 
@@ -90,14 +90,14 @@ def test_half_precision_is_raised_and_nothing_else():
 def test_means_of_what_a_mask_chooses():
     x = torch.tensor([1.0, 2.0, float("inf")], requires_grad=True)
     assert tensors.masked_mean(x, torch.tensor([True, True, False])) == 1.5
-    nothing = tensors.masked_mean(x, torch.zeros(3, dtype=torch.bool))
-    nothing.backward()
-    assert nothing == 0 and (x.grad == 0).all()
+    empty_mean = tensors.masked_mean(x, torch.zeros(3, dtype=torch.bool))
+    empty_mean.backward()
+    assert empty_mean == 0 and (x.grad == 0).all()
 
 
 def test_columns_are_drawn_uniformly_from_a_mask():
     torch.manual_seed(0)
     mask = torch.tensor([[True, False, True, True], [False, True, False, False]]).repeat(3000, 1)
-    drawn = tensors.chosen_uniformly(mask).view(-1, 2)
-    assert_drawn_with({0: 1 / 3, 2: 1 / 3, 3: 1 / 3}, drawn[:, 0].tolist())
-    assert (drawn[:, 1] == 1).all()
+    columns = tensors.chosen_uniformly(mask).view(-1, 2)
+    assert_drawn_with({0: 1 / 3, 2: 1 / 3, 3: 1 / 3}, columns[:, 0].tolist())
+    assert (columns[:, 1] == 1).all()

@@ -46,11 +46,11 @@ def test_triplets_become_pairs_with_their_multiplicity_and_masks_of_distinct_one
     torch.manual_seed(0)
     masks = torch.rand(5, 7) > 0.5, torch.rand(5, 7) > 0.7
     for positives, negatives in (masks, (masks[0] & False, masks[1])):
-        found = tuples.pairs_of_masks(positives, negatives)
-        assert torch.equal(torch.stack(found[:2], 1), positives.nonzero()) and torch.equal(
-            torch.stack(found[2:], 1), negatives.nonzero()
+        pairs = tuples.pairs_of_masks(positives, negatives)
+        assert torch.equal(torch.stack(pairs[:2], 1), positives.nonzero()) and torch.equal(
+            torch.stack(pairs[2:], 1), negatives.nonzero()
         )
-        assert all(map(torch.equal, tuples.pair_masks(found, 5, 7), (positives, negatives)))
+        assert all(map(torch.equal, tuples.pair_masks(pairs, 5, 7), (positives, negatives)))
 
 
 TWO = [(0, 1, 2), (3, 4, 5)]
@@ -65,18 +65,17 @@ LISTS = [
 
 
 def test_a_users_miner_may_return_lists_or_pairs_and_nothing_else():
-    for found in LISTS:
-        mined = tuples.from_user(found, "cpu")
-        assert (
-            isinstance(mined, Triplets) and rows(mined) == TWO and all(column.dtype == torch.long for column in mined)
-        ), found
+    for mined_tuples in LISTS:
+        mined = tuples.from_user(mined_tuples, "cpu")
+        assert isinstance(mined, Triplets) and rows(mined) == TWO, mined_tuples
+        assert all(column.dtype == torch.long for column in mined), mined_tuples
     assert [len(column) for column in tuples.from_user([], "cpu")] == [0, 0, 0]
     four = tuple(torch.arange(2) for _ in range(4))
     pairs = tuples.from_user(four, "cpu")
     assert isinstance(pairs, Pairs) and tuples.from_user(pairs, "cpu") is pairs
-    for found in (None, [(0, 1)], {"a": 1}, torch.zeros(3), [(0, 1, 2.5)]):
+    for mined_tuples in (None, [(0, 1)], {"a": 1}, torch.zeros(3), [(0, 1, 2.5)]):
         with pytest.raises(TypeError):
-            tuples.from_user(found, "cpu")
+            tuples.from_user(mined_tuples, "cpu")
 
 
 def test_a_plain_module_gets_the_list_of_a_users_miner_as_triplets(monkeypatch):
@@ -117,14 +116,18 @@ def test_a_draw_never_reaches_the_count(monkeypatch):
     assert tuples.below(counts).tolist() == (counts - 1).tolist()
 
 
-# ------------------------------------------------------------------------------------------------ partners in a batch,
-# in a reference
-def classes_of(labels, others=None, own=None):
+# ------------------------------------------------------------------------------------------------ partners of anchors
+def classes_of(labels, reference_labels=None, own_rows=None):
     """The classes of a batch's own samples, or of a reference whose embeddings do not matter, and the reference."""
     y = torch.tensor(labels)
-    if others is None:
+    if reference_labels is None:
         return Classes(y), None
-    reference = Reference(torch.zeros(len(others), 1), torch.tensor(others, dtype=torch.long), torch.tensor(own), False)
+    reference = Reference(
+        torch.zeros(len(reference_labels), 1),
+        torch.tensor(reference_labels, dtype=torch.long),
+        torch.tensor(own_rows),
+        False,
+    )
     return Classes(y, reference), reference
 
 
@@ -134,42 +137,43 @@ def classes_of(labels, others=None, own=None):
     st.none() | st.lists(st.integers(-3, 4), max_size=12),
     st.data(),
 )
-def test_partners_are_numbered_without_gap_or_repetition(labels, others, data):
-    if others is None:  # the batch
-        (classes, reference), others, own = classes_of(labels), labels, range(len(labels))
+def test_partners_are_numbered_without_gap_or_repetition(labels, reference_labels, data):
+    if reference_labels is None:  # the batch
+        classes, reference = classes_of(labels)
+        reference_labels = labels
+        own_rows = range(len(labels))
     else:
-        own = [data.draw(st.integers(-1, len(others) - 1)) for _ in labels]
-        classes, reference = classes_of(labels, others, own)
+        own_rows = [data.draw(st.integers(-1, len(reference_labels) - 1)) for _ in labels]
+        classes, reference = classes_of(labels, reference_labels, own_rows)
     for a, label in enumerate(labels):
-        positives = [j for j in range(len(others)) if j != own[a] and others[j] == label]
-        negatives = [j for j in range(len(others)) if j != own[a] and others[j] != label]
+        positives = [j for j in range(len(reference_labels)) if j != own_rows[a] and reference_labels[j] == label]
+        negatives = [j for j in range(len(reference_labels)) if j != own_rows[a] and reference_labels[j] != label]
         assert (int(classes.n_positives[a]), int(classes.n_negatives[a])) == (len(positives), len(negatives))
         assert bool(classes.complete[a]) == bool(positives and negatives)
         for expected, by_number in ((positives, classes.positives), (negatives, classes.negatives)):
-            found = by_number(torch.full((len(expected),), a), torch.arange(len(expected)))
-            assert sorted(found.tolist()) == expected
+            partner_rows = by_number(torch.full((len(expected),), a), torch.arange(len(expected)))
+            assert sorted(partner_rows.tolist()) == expected
         if reference:
             masks = reference.masks(torch.tensor(labels))
             assert [mask[a].nonzero().flatten().tolist() for mask in masks] == [positives, negatives]
             assert torch.equal(reference.negatives(torch.tensor(labels)), masks[1])
     assert classes.anchors().tolist() == [a for a in range(len(labels)) if classes.complete[a]]
-    for anywhere in (
-        classes.draw_positives(),
-        classes.draw_negatives(),
-    ):  # arbitrary where there is none, yet a row that can be looked up
-        assert ((anywhere >= 0) & (anywhere < max(len(others), 1))).all()
+    # arbitrary where there is none, yet a row that can be looked up
+    for partners in (classes.draw_positives(), classes.draw_negatives()):
+        assert ((partners >= 0) & (partners < max(len(reference_labels), 1))).all()
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=10), st.integers(0, 100))
 def test_the_batch_as_its_reference_draws_alike(labels, seed):
-    both = classes_of(labels)[0], classes_of(labels, labels, range(len(labels)))[0]
+    of_batch, _ = classes_of(labels)
+    of_reference, _ = classes_of(labels, labels, range(len(labels)))
     for draw in ("draw_positives", "draw_negatives"):
-        drawn = []
-        for classes in both:
+        draws = []
+        for classes in (of_batch, of_reference):
             torch.manual_seed(seed)
-            drawn.append(getattr(classes, draw)(classes.anchors()))
-        assert torch.equal(*drawn)
+            draws.append(getattr(classes, draw)(classes.anchors()))
+        assert torch.equal(*draws)
 
 
 BATCH = [1, 0, 1, 2, 1, 0, 3]
@@ -180,13 +184,19 @@ OWN = [2, 3, -1, 7]  # of the label's own; of the label's own; not there; of ano
 def test_draws_are_uniform():
     torch.manual_seed(1)
     assert_drawn_with(dict.fromkeys(range(5), 0.2), tuples.below(torch.full((3000,), 5)).tolist())
-    for labels, others, own, rows_of in ((BATCH, None, None, [2]), ([1, 0, 1, 1], OTHERS, OWN, range(4))):
-        classes, _ = classes_of(labels, others, own)
-        candidates = others or labels
-        own = own or range(len(labels))
+    for labels, reference_labels, own_rows, rows_of in (
+        (BATCH, None, None, [2]),
+        ([1, 0, 1, 1], OTHERS, OWN, range(4)),
+    ):
+        classes, _ = classes_of(labels, reference_labels, own_rows)
+        candidates = reference_labels or labels
+        own_rows = own_rows or range(len(labels))
         for a in rows_of:
-            for same, draw in ((True, classes.draw_positives), (False, classes.draw_negatives)):
-                partners = [j for j, other in enumerate(candidates) if j != own[a] and (other == labels[a]) == same]
+            for is_positive, draw in ((True, classes.draw_positives), (False, classes.draw_negatives)):
+                partners = []
+                for row, label in enumerate(candidates):
+                    if row != own_rows[a] and (label == labels[a]) == is_positive:
+                        partners.append(row)
                 assert_drawn_with(dict.fromkeys(partners, 1 / len(partners)), draw(torch.full((3000,), a)).tolist())
 
 
@@ -195,15 +205,22 @@ def test_strangers_are_of_neither_class():
     of_batch = [(BATCH, None, anchor, negative) for anchor, negative in ((0, 1), (1, 0), (3, 6), (6, 0), (0, 4))]
     of_reference = [([label], OTHERS, 0, negative) for label, negative in ((1, 3), (1, 0), (0, 4), (9, 1), (9, 7))]
     torch.manual_seed(2)
-    for labels, others, anchor, negative in of_batch + of_reference:
-        candidates = others or labels
-        drawn, exist = classes_of(labels, others, [-1])[0].draw_strangers(
+    for labels, reference_labels, anchor, negative in of_batch + of_reference:
+        candidates = reference_labels or labels
+        strangers_drawn, exist = classes_of(labels, reference_labels, [-1])[0].draw_strangers(
             torch.full((3000,), anchor), torch.full((3000,), negative)
         )
-        strangers = [j for j, other in enumerate(candidates) if other not in (labels[anchor], candidates[negative])]
+        excluded_labels = (labels[anchor], candidates[negative])
+        strangers = [row for row, label in enumerate(candidates) if label not in excluded_labels]
         assert exist.all()
-        assert_drawn_with({m: 1 / len(strangers) for m in strangers}, drawn.tolist())
-    drawn, exist = classes_of([0, 0, 1, 1])[0].draw_strangers(torch.tensor([0, 2, 0]), torch.tensor([2, 1, 1]))
-    assert exist.tolist() == [False, False, True] and drawn[2] in (2, 3) and ((drawn >= 0) & (drawn < 4)).all()
+        assert_drawn_with({m: 1 / len(strangers) for m in strangers}, strangers_drawn.tolist())
+    strangers_drawn, exist = classes_of([0, 0, 1, 1])[0].draw_strangers(
+        torch.tensor([0, 2, 0]), torch.tensor([2, 1, 1])
+    )
+    assert (
+        exist.tolist() == [False, False, True]
+        and strangers_drawn[2] in (2, 3)
+        and ((strangers_drawn >= 0) & (strangers_drawn < 4)).all()
+    )
     _, exist = classes_of([0, 7], [0, 1, 0, 1], [-1, -1])[0].draw_strangers(torch.tensor([0, 1]), torch.tensor([1, 1]))
     assert exist.tolist() == [False, True]
