@@ -270,7 +270,7 @@ def test_with_clipping_memory_regularisers_random_miners_and_half_precision():
         ["--loss", "contrastive", "--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
         "--loss proxyanchor --arch resnet50_frozen --embed_regularizer lp --weight_regularizer regular_face".split(),
         ["--loss", "triplet", "--batch_mining", "random"],
-        ["--loss", "softmax", "--optim", "adamw"],
+        ["--loss", "softmax", "--optim", "adamw", "--momentum", ".9"],
         ["--loss", "softmax", *PREFIXES],
         ["--loss", "margin", *PREFIXES, "--matryoshka_weights", "2", ".5", "1", "--matryoshka_heads", "own"],
         ["--loss", "multisimilarity", "--metrix", ".4"],
