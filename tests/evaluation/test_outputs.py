@@ -101,14 +101,8 @@ def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, 
     drawings = []
     monkeypatch.setattr(outputs, "draw_pictures", lambda folder, *arguments: drawings.append(folder))
     argv = (
-        "--dump_embeddings",
-        "--eval_no_normalize",
-        "--evaluation_metrics",
-        "precision@1",
-        "rho_spectrum@999",
-        "--eval_size_of_tsne",
-        "0",
-    )
+        "--dump_embeddings --eval_no_normalize --evaluation_metrics precision@1 rho_spectrum@999 --eval_size_of_tsne 0"
+    ).split()
     scores = evaluate_again(run, *argv)
     after = contents(run)
     message = capsys.readouterr().out
@@ -283,17 +277,8 @@ def test_the_commands_as_programs(tmp_path):
 
 
 def test_a_network_is_measured_without_a_run_and_dumped_untrained(folder_data, tmp_path):
-    flags = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(folder_data),
-        "--save_path",
-        str(tmp_path),
-        *SHORT_RUN,
-        "--seed",
-        "3",
-    ]
+    data = ["--dataset", "folder", "--dataset_folder_path", str(folder_data)]
+    flags = [*data, "--save_path", str(tmp_path), *SHORT_RUN, "--seed", "3"]
     scores = main.main(parameters.read([*flags, "--evaluate_only"]))
     run = main.main(parameters.read([*flags, "--n_epochs", "0", "--check_untrained_accuracy", "--dump_embeddings"]))
     recorded = run.untrained(0)

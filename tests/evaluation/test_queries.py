@@ -110,17 +110,8 @@ def test_of_a_run_those_of_the_selected_epoch_and_measured_again(run, tmp_path):
 
 
 def test_untrained_and_with_a_final_test(folder_data, tmp_path):
-    words = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(folder_data),
-        "--save_path",
-        str(tmp_path),
-        *SHORT_RUN,
-        "--loss",
-        "softmax",
-    ]
+    data = ["--dataset", "folder", "--dataset_folder_path", str(folder_data)]
+    words = [*data, "--save_path", str(tmp_path), *SHORT_RUN, "--loss", "softmax"]
     final = ["--use_tv_split", "--tv_split_perc", ".5", "--splits_to_eval", "val", "--final_test", "--n_epochs", "1"]
     for flags in (["--n_epochs", "0"], final):
         run = main.main(parameters.read([*words, "--dump_query_results", *flags]))

@@ -162,17 +162,8 @@ def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path
 
 
 def test_a_run_is_measured_in_the_ball_and_again(folder_data, tmp_path):
-    words = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(folder_data),
-        "--save_path",
-        str(tmp_path),
-        *SHORT_RUN,
-        "--arch",
-        "conv4",
-    ]
+    data = ["--dataset", "folder", "--dataset_folder_path", str(folder_data)]
+    words = [*data, "--save_path", str(tmp_path), *SHORT_RUN, "--arch", "conv4"]
     words += [
         *"--loss hyperbolic --loss_hyperbolic_c .3 --n_epochs 1".split(),
         *HYPERBOLIC,
