@@ -14,6 +14,11 @@ import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PATIENCE = 120  # seconds
+COMPLAINTS = {  # method of an event -> where its parameters hold the error, or the address of the request
+    "Runtime.exceptionThrown": ("exceptionDetails", None),
+    "Network.requestWillBeSent": ("request", "url"),
+    "Log.entryAdded": ("entry", "text"),
+}
 
 
 def program():
@@ -50,6 +55,11 @@ class Page:
 
     def hover(self, x, y):
         self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+
+def session_of(session):
+    """The part of a message that names its session."""
+    return {} if session is None else {"sessionId": session}
 
 
 @contextlib.contextmanager
@@ -108,15 +118,10 @@ def opened(address, width=1280, height=900):
             if reply.get("id") == number:
                 assert "error" not in reply, reply
                 return reply["result"]
-            if reply.get("method") == "Runtime.exceptionThrown":
-                complaints.append(reply["params"]["exceptionDetails"])
-            if reply.get("method") == "Network.requestWillBeSent":
-                complaints.append(reply["params"]["request"]["url"])
-            if reply.get("method") == "Log.entryAdded":
-                complaints.append(reply["params"]["entry"]["text"])
-
-    def session_of(session):
-        return {} if session is None else {"sessionId": session}
+            if reply.get("method") in COMPLAINTS:
+                part, field = COMPLAINTS[reply["method"]]
+                complaint = reply["params"][part]
+                complaints.append(complaint if field is None else complaint[field])
 
     try:
         target = ask("Target.createTarget", url="about:blank")["targetId"]
