@@ -12,7 +12,7 @@ from utilities import roles
 from utilities.domains import OwnDomain
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
-from utilities.processes import Alone
+from utilities.processes import SingleProcess
 from utilities.shards import Shard
 
 ENTRIES = 1 << 22  # of a matrix (B, classes) at once: 16 MB in float32
@@ -76,7 +76,7 @@ class ShardedCriterion(ProxyCriterion):
         self.own_domain = OwnDomain(opt.separate_classifiers)
         if self.dims and self.dims > opt.embed_dim:
             raise UserError(f"--loss_dims {self.dims} is more than the {opt.embed_dim} dimensions of the embedding")
-        self.shard_over(Alone())
+        self.shard_over(SingleProcess())
 
     def shard_over(self, ranks) -> None:
         """Keep this process's part of the vectors, that of all processes of `ranks`, which have the same vectors so

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from engine.random_state import random_states, set_random_states
 from utilities.errors import UserError, one_line_errors
-from utilities.processes import Alone
+from utilities.processes import SingleProcess
 
 TIMEOUT = datetime.timedelta(days=7)  # the others wait while one process measures and draws, however long that takes
 BUCKET_SIZE = 2**24  # numbers of gradients that are joined into one message
@@ -52,7 +52,7 @@ def _raising_lost(call):
     return wrapped
 
 
-class Ranks(Alone):
+class Ranks(SingleProcess):
     """The rank of this process among those of the run, and what they exchange.
 
     A step has the gradients of one process. Each of N processes computes the same loss L(o, w) of all rows o of the

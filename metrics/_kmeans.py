@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from metrics._mapped import Converted
-from utilities.processes import Alone
+from utilities.processes import SingleProcess
 from utilities.tensors import Products
 
 ITERATIONS = 20
@@ -25,14 +25,18 @@ FAISS_ROWS = 4096  # rows of one matrix product of faiss, on which its rounding 
 
 
 def kmeans(
-    features: np.ndarray | Converted, n_clusters: int, seed: int = 0, device: str = "cpu", ranks: Alone | None = None
+    features: np.ndarray | Converted,
+    n_clusters: int,
+    seed: int = 0,
+    device: str = "cpu",
+    ranks: SingleProcess | None = None,
 ) -> np.ndarray:
     """The cluster `(N,)` int64 of each row of `features` `(N, D)`, compared in float32; no more clusters than rows.
 
     Features in a file are read one block at a time, and the clusters' means are summed block by block, in float64. With
     several processes, each compares its part of the rows with the centroids, which are those of the first process.
     """
-    ranks = ranks or Alone()
+    ranks = ranks or SingleProcess()
     n_clusters = min(n_clusters, len(features))
     if n_clusters <= 1:
         return np.zeros(len(features), dtype=np.int64)
@@ -151,7 +155,7 @@ def in_blocks(nearest):
 
 
 def of_parts(
-    nearest, step, ranks: Alone, features: np.ndarray | Converted, centroids: np.ndarray
+    nearest, step, ranks: SingleProcess, features: np.ndarray | Converted, centroids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """`nearest`, each of several processes for its rows, split where one process alone would split them: the same to
     the bit.

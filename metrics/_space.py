@@ -18,7 +18,7 @@ from metrics._truth import ByClasses, ByLevels, ByLists, Lists
 from metrics.neighbours.search import Need, Search
 from utilities.errors import NotFinite, UserError
 from utilities.levels import refuse_unnested
-from utilities.processes import Alone
+from utilities.processes import SingleProcess
 
 BLOCK = 65536  # rows turned to float64 at once
 PAIRS = 2048  # pairs whose distances are computed at once, to fit the cache
@@ -145,7 +145,7 @@ class EmbeddingSpace:
     ):
         self.skip_unmatched = skip_unmatched or lists is not None
         self.ranks = (
-            ranks or Alone()
+            ranks or SingleProcess()
         )  # several processes have the same space, and search for a part of the queries each
         self.features, self.reference = _as_sides(features, reference)
         self.own_reference = reference is None

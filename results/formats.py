@@ -260,7 +260,7 @@ def to_text(table: Table) -> str:
                 cells[0] += f" [{row_letters}]"
             rows.append(cells)
     texts = [column for column in range(len(table.head)) if table.is_text(column)]
-    lines = [table.title, "", *aligned(rows, left={0, *texts}, fitted=True), ""]
+    lines = [table.title, "", *aligned(rows, left_columns={0, *texts}, fitted=True), ""]
     lines += [wrapped(f"[{letter}] {remark}", 4) for remark, letter in letters.items()]
     marks = "; ".join(f"{sign} {meaning}" for sign, meaning in TEXT_MARKS.values())
     for note in table.notes:

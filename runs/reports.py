@@ -194,7 +194,7 @@ def table(columns: dict, first: tuple[str, str] | None = None) -> str:
     rows = [["split", "metric", *columns]]
     for split, metric in printed_names:
         rows.append([split, metric, *(_cell(scores.get(split, {}).get(metric)) for scores in columns.values())])
-    lines = aligned(rows, left=(0, 1))
+    lines = aligned(rows, left_columns=(0, 1))
     if len(names) > len(printed_names):
         lines.append(f"{len(names) - len(printed_names)} more rows in the records of the run folder")
     return "\n".join(lines)

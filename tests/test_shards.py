@@ -27,7 +27,7 @@ from tests.kit.runs import assert_same_run, last_checkpoint
 from trainers import average_of
 from utilities import shards
 from utilities.errors import UserError
-from utilities.processes import Alone
+from utilities.processes import SingleProcess
 from utilities.shards import Shard
 
 ABLE = ["arcface", "circle_softmax", "cosface", "proxyanchor", "softmax", "sphereface", "subcenter_arcface"]
@@ -218,7 +218,7 @@ def test_the_drawn_classes_hold_the_batchs_and_are_uniform_beside_them():
     n = 12
     draws = 1500
     labels = torch.tensor([3, 3, 17, 39, 0])
-    shard = Shard(Alone(), n_classes, share=0.3)
+    shard = Shard(SingleProcess(), n_classes, share=0.3)
     counts = torch.zeros(n_classes)
     for _ in range(draws):
         classes, positions = shard.draw(labels)
@@ -250,7 +250,7 @@ def test_of_foreign_classes_none_is_forced_in():
 
 
 def test_more_classes_in_a_batch_than_are_drawn_are_used_alone_and_said_once(capsys):
-    shard = Shard(Alone(), 10, share=0.2)
+    shard = Shard(SingleProcess(), 10, share=0.2)
     for _ in range(2):
         classes, positions = shard.draw(torch.tensor([7, 1, 7, 4]))
         assert classes.tolist() == [1, 4, 7] and positions.tolist() == [2, 0, 2, 1]

@@ -25,7 +25,7 @@ from tests.kit.splits import Network, made_splits, options
 from tools import measure as command
 from utilities.errors import NotFinite
 from utilities.hyperbolic import Ball
-from utilities.processes import Alone
+from utilities.processes import SingleProcess
 
 NAMES = [name.replace("@k", "@2").replace("@m", "@1").replace("@fmr", "@.1") for name, _ in metrics.listing()]
 NAMES += ["c_recall@1", "c_map_r", "map_r_macro", "c_nmi"]
@@ -152,7 +152,7 @@ def same_values(rank, folder, full):
             space_arguments = {key: value for key, value in arrays.items() if key not in ("rerank", "ball")}
             spaces = [
                 metrics.space_of(arrays.get("ball"), **space_arguments, ranks=processes_of_space)
-                for processes_of_space in (ranks, Alone())
+                for processes_of_space in (ranks, SingleProcess())
             ]
             assert np.array_equal(*(space.neighbours(7) for space in spaces)), name
             assert are_equal(*(metrics.per_query(SEARCHED, space) for space in spaces)), name
@@ -205,7 +205,7 @@ def same_command(rank, folder, full):
     ]
     written = ["--out", str(folder / f"out_{rank}.json"), "--dump_query_results", str(folder / f"queries_{rank}.npz")]
     scores = command.main([*words, *written])
-    with mock.patch.object(command, "Ranks", Alone):
+    with mock.patch.object(command, "Ranks", SingleProcess):
         own_files = [str(folder / f"{name}_alone_{rank}") for name in ("out", "queries.npz")]
         assert are_equal(scores, command.main([*words, "--out", own_files[0], "--dump_query_results", own_files[1]]))
     assert json.loads(Path(own_files[0]).read_text()) == {name: float(value) for name, value in scores.items()}

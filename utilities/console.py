@@ -90,10 +90,10 @@ def without_flags(words: list[str], n_values: dict[str, int]) -> list[str]:
     return remaining
 
 
-def aligned(rows: list[list[str]], left: Container[int] = (0,), fitted: bool = False) -> list[str]:
+def aligned(rows: list[list[str]], left_columns: Container[int] = (0,), fitted: bool = False) -> list[str]:
     """The lines of a table with a rule below its first row.
 
-    The columns `left` are left-aligned, the others right-aligned.
+    The `left_columns` are left-aligned, the others right-aligned.
 
     A row of a single cell is a heading over the rows below it, and does not widen the first column.
     `fitted`: columns that the terminal has no room for come in further blocks below, each with the first column again.
@@ -107,7 +107,7 @@ def aligned(rows: list[list[str]], left: Container[int] = (0,), fitted: bool = F
             lines.append("")
         for row in (rows[0], ["-" * size for size in widths], *rows[1:]):
             row_columns = columns if len(row) == len(widths) else [0]
-            cells = [_padded(row[column], widths[column], column in left) for column in row_columns]
+            cells = [_padded(row[column], widths[column], column in left_columns) for column in row_columns]
             lines.append("  ".join(cells).rstrip())
     return lines
 

@@ -9,7 +9,7 @@ def kernels(requested: int) -> int:
     return min(requested, n_cpus or 1)
 
 
-class Alone:
+class SingleProcess:
     """One process on its own, even where there are others: what `engine.ranks.Ranks` does for several, without an
     exchange.
     """

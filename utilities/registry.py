@@ -189,7 +189,9 @@ class Registry:
             return opt
         actions = _declared(self.package, self.kind, tuple(self.names()))
         defaults = {action.dest: action.default for action in actions}
-        known_flags = set(defaults) | set(vars(opt) if opt is not None else ()) | shared_flags.DERIVED
+        known_flags = set(defaults) | shared_flags.DERIVED
+        if opt is not None:
+            known_flags |= set(vars(opt))
         for flag in flags:
             if flag not in known_flags:
                 raise UserError(f"unknown flag {flag!r}.{did_you_mean(flag, known_flags)}")

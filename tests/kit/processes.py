@@ -14,7 +14,7 @@ import batch_mining
 from engine.ranks import Ranks
 from tests.engine import test_chunks
 from tests.kit.runs import equal_states
-from utilities.processes import Alone
+from utilities.processes import SingleProcess
 
 
 class LoneRank(Ranks):
@@ -27,7 +27,7 @@ class LoneRank(Ranks):
 
 @contextlib.contextmanager
 def one_process():
-    with mock.patch("engine.runtime.Ranks", Alone):
+    with mock.patch("engine.runtime.Ranks", SingleProcess):
         yield
 
 
