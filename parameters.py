@@ -283,7 +283,7 @@ def step_parameters(parser) -> None:
         "--ema_decay",
         type=number(0, below=1),
         metavar="DECAY",
-        help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay a step, "
+        help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay per step, "
         "such as .999: the average is "
         "evaluated and selected, and checkpoints hold it as the network, beside the trained one (unset: none)",
     )
@@ -396,7 +396,7 @@ def evaluation_parameters(parser) -> None:
         "not include the randomness of the clustering (unset: one start, seeded with --seed, as published)",
     )
     group.add_argument(
-        "--eval_bs", type=whole(1, 10**6), help="images a batch in evaluation (unset: --bs)"
+        "--eval_bs", type=whole(1, 10**6), help="images per batch in evaluation (unset: --bs)"
     ).role = roles.EXTENT
     group.add_argument(
         "--eval_kernels", type=whole(0), help="worker processes in evaluation (unset: --kernels)"
@@ -428,7 +428,7 @@ def evaluation_parameters(parser) -> None:
         choices=["compared_to_self", "compared_to_sets_combined", "compared_to_training_set"],
         help=(
             "where a split's images search their neighbours: among themselves, in all evaluated splits, in the "
-            "training images; a query never finds itself, classes are told apart by name"
+            "training images; a query never finds itself, classes are distinguished by name"
         ),
     )
     group.add_argument(
@@ -499,7 +499,7 @@ def _beside_the_values(group) -> None:
         type=whole(0),
         default=0,
         metavar="N",
-        help="draw a t-SNE of N images of each split beside the other pictures; 0: none",
+        help="also draw a t-SNE of N images of each split; 0: none",
     ).role = roles.RECORDS
     group.add_argument(
         "--dump_embeddings",

@@ -31,7 +31,7 @@ def parameter_groups(model, criterion, opt, trainer_groups=()) -> list[dict]:
     groups = [group for group in groups if group["params"]]
     if not groups:
         raise UserError(
-            "there is nothing to train: with --freeze_backbone and --embed_dim 0, take a loss or trainer with "
+            "there is nothing to train: with --freeze_backbone and --embed_dim 0, choose a loss or trainer with "
             "parameters of its own"
         )
     seen = set()

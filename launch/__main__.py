@@ -288,7 +288,7 @@ def get_parser() -> argparse.ArgumentParser:
         "(default: one process)"
     )
     add("--nproc", type=whole(1, 1000), metavar="N", default=1, help=help_nproc)
-    add("--list", action="store_true", help="say how each run stands, and stop")
+    add("--list", action="store_true", help="print the state of each run, and stop")
     add(
         "--dry_run",
         action="store_true",

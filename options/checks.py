@@ -71,12 +71,12 @@ def _classes_of_batches(opt, inner: list[str]):
 def _rates(opt):
     """Flags of optimiser and schedule that others leave without effect, or that say the same twice."""
     if opt.nesterov and opt.optim == "sgd" and not opt.momentum:
-        yield "--nesterov --momentum 0: there is no momentum that it could be a form of: leave one out"
+        yield "--nesterov --momentum 0: Nesterov needs a momentum: leave one out"
     if opt.min_lr > opt.lr:
         yield f"--min_lr {opt.min_lr:g} is above --lr {opt.lr:g}"
     warm = [f"--{name} {getattr(opt, name)}" for name in ("warmup_epochs", "warmup_steps") if getattr(opt, name)]
     if warm and opt.scheduler == "onecycle":
-        yield f"{warm[0]} with --scheduler onecycle, which has a rise of its own (--onecycle_rise): leave one out"
+        yield f"{warm[0]} with --scheduler onecycle, which has its own warm-up (--onecycle_rise): leave one out"
 
 
 def _selection(opt):
@@ -153,7 +153,7 @@ def _subset(opt, inner, loss, sampler):
         yield f"{subset} is not below --bs {opt.bs}: a subset is a part of the batch"
     if _needs_triplets(opt, inner):
         yield (
-            f"--subset_mining {opt.subset_mining} takes triplets apart, --batch_mining {opt.batch_mining} needs them "
+            f"--subset_mining {opt.subset_mining} splits triplets, --batch_mining {opt.batch_mining} needs them "
             "whole: choose another miner"
         )
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
@@ -177,7 +177,7 @@ def _features(opt):
     if opt.pool == "gem_learned" and rests and opt.weights is None and opt.job == "train" and opt.resume is None:
         yield f"--pool gem_learned: its power is of the backbone, which rests under --{rests}: take gem"
     if opt.feature_cache and not opt.freeze_backbone:
-        yield "--feature_cache keeps the features of a backbone that rests: add --freeze_backbone"
+        yield "--feature_cache keeps the features of a frozen backbone: add --freeze_backbone"
     if opt.feature_cache and opt.augmentation != "none":
         augmented = f"--augmentation {opt.augmentation or 'base'}"
         yield (
@@ -261,7 +261,7 @@ def _numbers(opt):
         )
     if opt.compile and opt.grad_checkpointing:
         yield (
-            "--compile --grad_checkpointing: what is compiled chooses by itself what it keeps and what it computes "
+            "--compile --grad_checkpointing: a compiled network decides itself what it keeps and what it computes "
             "again: leave one out"
         )
     if len(set(opt.evaltypes)) < len(opt.evaltypes):
@@ -299,7 +299,7 @@ def _mining(opt, inner: list[str]):
         if name == "triplet" and opt.loss_triplet_own_positive and opt.batch_mining != "batchhard":
             yield (
                 f"--loss_triplet_own_positive completes the anchors of --batch_mining batchhard: {opt.batch_mining} "
-                "takes no triplet of each anchor"
+                "does not give one triplet per anchor"
             )
         if name == "triplet" and opt.loss_triplet_per_anchor is not None and opt.batch_mining != "none":
             option = f"--loss_triplet_per_anchor {opt.loss_triplet_per_anchor}"

@@ -37,7 +37,7 @@ def _value(parser, action: argparse.Action, path: Path, key: str, node: yaml.Nod
     for item in items:
         if _kind(item) == "bool":
             raise UserError(
-                f"{path}: {key} is no switch, and {item.value} stands for true or false in YAML: write it in quotes"
+                f"{path}: {key} is not a switch, and {item.value} stands for true or false in YAML: write it in quotes"
             )
     return _passed(parser, action, path, [_text(item) for item in items])
 

@@ -107,7 +107,7 @@ def page(parser, plug_ins: dict, words: list[str]) -> str:
     if topic == "all":
         return "\n\n".join(_section(title, actions) for title, actions in flags_of.items())
     if topic in plug_ins:
-        section = _section(topic, flags_of[topic]) if topic in flags_of else f"{topic} has no flags of its own"
+        section = _section(topic, flags_of[topic]) if topic in flags_of else f"{topic} adds no flags"
         return f"{plug_ins[topic].__doc__.strip()}\n\n{section}"
     if topic in flags_of:
         return _section(topic, flags_of[topic])
@@ -132,7 +132,7 @@ def find(parser, word: str) -> str:
     if not any(matches.values()):
         replacement = migration.answer(word)
         hint = f"; here {replacement}" if replacement else ""
-        raise UserError(f"--find {word}: in no flag's name or text{hint}")
+        raise UserError(f"--find {word}: no flag has it in its name or text{hint}")
     return "\n\n".join(_section(title, actions) for title, actions in matches.items() if actions)
 
 
@@ -147,7 +147,7 @@ def explain(opt) -> str:
 
 def _first_screen(flags_of: dict, plug_ins: dict) -> str:
     flags = {action.dest: action for actions in flags_of.values() for action in actions}
-    lines = ["usage: python main.py [flags]", "", "flags of every day (default)"]
+    lines = ["usage: python main.py [flags]", "", "common flags (default)"]
     for name in EVERYDAY:
         action = flags[name]
         default = f" ({_default(action)})" if _default(action) else ""

@@ -70,7 +70,7 @@ def get_parser() -> argparse.ArgumentParser:
         default=60,
         metavar="SECONDS",
         help=(
-            "time between signs of life: after three without one a process on another machine counts as killed "
+            "time between heartbeats: after three without one a process on another machine counts as killed "
             "(default: 60)"
         ),
     )

@@ -161,7 +161,7 @@ def refuse_aliases(text: str | bytes) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             anchors.pop()
         elif isinstance(event, yaml.AliasEvent) and any(anchors):
-            raise yaml.YAMLError(f"the alias *{event.anchor} stands within an anchor's value: write it out")
+            raise yaml.YAMLError(f"the alias *{event.anchor} occurs within the value of an anchor: write it out")
 
 
 def walk(root: Path | str, follow_links: bool = True):

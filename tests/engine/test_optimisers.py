@@ -354,7 +354,7 @@ def test_the_warm_up_multiplies_the_schedule(scheduler):
     ("flags", "message"),
     [
         ("--nesterov", "--nesterov has no effect with --optim adam: take --optim sgd, or leave --nesterov out"),
-        ("--optim sgd --momentum 0 --nesterov", "no momentum that it could be a form of"),
+        ("--optim sgd --momentum 0 --nesterov", "Nesterov needs a momentum"),
         (
             "--min_lr .1 --lr .2",
             "--min_lr 0.1 has no effect with --scheduler step: take --scheduler cosine, flat_cosine or onecycle",
@@ -362,7 +362,7 @@ def test_the_warm_up_multiplies_the_schedule(scheduler):
         ("--scheduler cosine --min_lr .1 --lr .01", "above --lr"),
         ("--warmup_start .1", "has no effect without --warmup_epochs or --warmup_steps"),
         ("--warmup_steps 3 --warmup_epochs 1", "leave one out"),
-        ("--scheduler onecycle --warmup_steps 3", "rise of its own"),
+        ("--scheduler onecycle --warmup_steps 3", "its own warm-up"),
         ("--clip_grad_norm 1 --clip_grad_each 1", "leave one out"),
         ("--freeze_backbone_steps 3 --warmup_head_epochs 1", "leave one out"),
         ("--freeze_backbone_steps 3 --freeze_backbone", "leave one out"),

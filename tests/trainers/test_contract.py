@@ -88,7 +88,7 @@ REFUSED = [
         [*SUBSET, "2"],
         "--subset_size 2 is one class of --samples_per_class 2: --loss margin has no negatives there",
     ),
-    ("metric_only", [*SUBSET, "4", *TRIPLETS], "takes triplets apart"),
+    ("metric_only", [*SUBSET, "4", *TRIPLETS], "splits triplets"),
     ("metric_only", ["--views", "2", "--augmentation", "none"], "--views 2 with --augmentation none"),
     ("unsupervised", ["--loss", "ntxent", "--views", "1"], "--views 1 leaves every image without a positive"),
     ("unsupervised", ["--loss", "ntxent", "--data_sampler", "hierarchical"], "hierarchical goes by super-classes"),
