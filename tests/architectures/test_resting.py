@@ -324,7 +324,7 @@ def test_a_run_trains_a_part_says_so_and_comes_back(flags, data, tmp_path, capsy
             sum(p.numel() for p in parameters) for parameters in (network.parameters(), network.resting_parameters())
         )
         assert (
-            f"{total - rests:,} of {total:,} parameters train, {(total - rests) / total:.2%}" in output
+            f"{total - rests:,} of {total:,} parameters are trained, {(total - rests) / total:.2%}" in output
             and flags[0] in output
         )
         assert moved == dict(network.named_parameters()).keys() - {
