@@ -109,46 +109,61 @@ def run_folder(tmp_path_factory):
     return folder
 
 
+PROGRAMS = {
+    "evaluation": measure,
+    "evaluation.overlap": overlap,
+    "evaluation.oodml": oodml,
+    "evaluation.pseudo_labels": pseudo_labels,
+    "retrieval": retrieval.__main__,
+}
+
+
 def wrong_in(command, run_folder, tmp_path):
-    """Parse a quoted command by its program's own parser. Returns what is wrong with it, None where nothing is."""
+    """Parse a quoted command by its program's own parser. Returns what is wrong with it, None if nothing is."""
     text = RUN_FOLDER.sub(str(run_folder), command).replace("$datapath", "Datasets")
-    for mine, written in NEW_PLUG_IN.items():
-        text = text.replace(mine, written)
+    for example, plug_in in NEW_PLUG_IN.items():
+        text = text.replace(example, plug_in)
     program, *words = shlex.split(text, comments=True)[1:]
     if program == "-c":
         compile(words[0], command, "exec")
         return None
     if program == "-m":
-        program, *words = words
-        if not words or "…" in words:  # its name in a sentence
-            file = Path(program.replace(".", "/"))
-            return (
-                None
-                if (ROOT / file / "__main__.py").is_file() or (ROOT / f"{file}.py").is_file()
-                else "no such program"
-            )
-        if program == "search":
-            return None if searcher.plan(words, tmp_path) else "no plan"
-        if program == "launch":
-            return None if (ROOT / launcher.read_options(words).script).is_file() else "no such script"
-        if program == "evaluation" and words[0] in tools.COMMANDS:
-            name, *flags = words
-            if name == "models" and flags:
-                models.read(flags)
-            elif flags:  # else its name in a sentence
-                evaluation.__main__.program(name).parser().parse_args(flags)
-            return None
-        modules = {
-            "evaluation": measure,
-            "evaluation.overlap": overlap,
-            "evaluation.oodml": oodml,
-            "evaluation.pseudo_labels": pseudo_labels,
-            "retrieval": retrieval.__main__,
-        }
-        if modules.get(program):
-            modules[program].parser().parse_args(words)
-            return None
-        program = f"{program.replace('.', '/')}.py"
+        return wrong_in_module(*words[:1], words[1:], tmp_path)
+    return wrong_in_file(program, words)
+
+
+def wrong_in_module(program, words, tmp_path):
+    """As `wrong_in`, of `python -m program words`."""
+    # without words, or with an ellipsis, it is the program's name in a sentence
+    if not words or "…" in words:
+        file = ROOT / program.replace(".", "/")
+        exists = (file / "__main__.py").is_file() or file.with_name(f"{file.name}.py").is_file()
+        return None if exists else "no such program"
+    if program == "search":
+        return None if searcher.plan(words, tmp_path) else "no plan"
+    if program == "launch":
+        return None if (ROOT / launcher.read_options(words).script).is_file() else "no such script"
+    if program == "evaluation" and words[0] in tools.COMMANDS:
+        parse_tool(*words)
+    elif program in PROGRAMS:
+        PROGRAMS[program].parser().parse_args(words)
+    else:
+        return wrong_in_file(f"{program.replace('.', '/')}.py", words)
+    return None
+
+
+def parse_tool(name, *flags):
+    """Parse `python -m evaluation name flags`; without flags it is a name in a sentence."""
+    if not flags:
+        return
+    if name == "models":
+        models.read(list(flags))
+    else:
+        evaluation.__main__.program(name).parser().parse_args(flags)
+
+
+def wrong_in_file(program, words):
+    """As `wrong_in`, of `python program words`."""
     if not (ROOT / program).is_file():
         return "no such file"
     if "--help" in words:
@@ -157,9 +172,12 @@ def wrong_in(command, run_folder, tmp_path):
         parameters.read(words)
     elif program == "Result_Evaluations.py":
         Result_Evaluations.read(words)
-    else:  # generators, benchmarks, toy experiments: their flags, as they are declared
+    else:
+        # generators, benchmarks, toy experiments: their flags, as they are declared
         source = (ROOT / program).read_text(encoding="utf-8")
-        return next((f"no flag {word}" for word in words if word.startswith("--") and f'"{word}"' not in source), None)
+        for word in words:
+            if word.startswith("--") and f'"{word}"' not in source:
+                return f"no flag {word}"
     return None
 
 

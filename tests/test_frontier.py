@@ -184,6 +184,262 @@ def test_a_preset_has_the_authors_settings(opts):
         assert f"{recall}@{ranks.get(opt.dataset, 8)}" in opt.evaluation_metrics, name
 
 
+def check_classifiers(opt, name, family, large):
+    person = opt.dataset == "market1501"
+    eps = {"cub200": 0.3, "cars196": 0.4}.get(opt.dataset, 0.1) if family == "fastretri" else 0.1
+    assert (opt.trainer, opt.classifier_smoothing, opt.classifier_smoothing_over) == (
+        "classifier",
+        eps,
+        "others",
+    )
+    assert opt.last_stride == (2 if family == "dml" else 1) and opt.neck == (
+        "none" if name == "dml_ce_cub200" else "bn"
+    )
+    assert opt.pool == {"dml": None, "fastretri": "gem", "bot": None, "sbs": "gem_learned"}[family]
+    assert (opt.optim, opt.nesterov) == (("adam", False) if person else ("sgd", large)) and opt.clip_grad_each == (
+        5 if family == "fastretri" else None
+    )
+    assert person or opt.momentum == ({"dml": 0.9, "fastretri": 0.99}[family] if large else 0)
+    assert (opt.warmup_steps, opt.warmup_start) == {"dml": (100, 0), "fastretri": (1000, 0.1)}.get(family, (2000, 0.1))
+    assert opt.resize_size == (384 if family == "sbs" else opt.resize_size)
+    assert opt.crop_size == {"bot": [256, 128], "sbs": [384, 128]}.get(family) and opt.random_erasing == (
+        0.5 if person else 0
+    )
+    assert person == (opt.loss == "triplet" and not opt.loss_weights) and (opt.neck_feature == "before") == (
+        family == "bot"
+    )
+
+
+def check_hyperbolic(opt, name, family, large):
+    assert (opt.freeze_blocks, opt.head_init, opt.crop_scale, opt.optim) == (
+        0,
+        "orthogonal",
+        [0.2, 1.0],
+        "adamw",
+    )
+
+
+def check_hyp(opt, name, family, large):
+    assert opt.eval_resize_size == (None if opt.dataset == "cub200" else 224) and opt.resize_size is None
+    assert (opt.loss, opt.clip_grad_norm, opt.loss_hyperbolic_T, opt.save_interval) == (
+        "hyperbolic",
+        3,
+        0.2,
+        opt.n_epochs,
+    )
+
+
+def check_hier(opt, name, family, large):
+    assert (opt.loss_hier_n_proxies, opt.loss_hier_weight, opt.loss_hier_topk) == (512, 0.5, 20)
+    assert (opt.warmup_head_epochs, opt.fc_lr) == ((5, 5e-4) if large else (1, 5e-6)) and opt.loss_decay == opt.decay
+    assert opt.loss_proxyanchor_lrmulti * opt.lr == pytest.approx(0.05) and "layernorm" in opt.arch
+
+
+def check_proxyanchor(opt, name, family, large):
+    assert opt.loss_proxyanchor_lrmulti == 100 and ("frozen" in opt.arch) == (opt.pool == "avgmax") == (
+        "resnet50" in opt.arch
+    )
+    assert opt.warmup_head_epochs == (5 if "resnet50" in opt.arch else 1) and opt.gamma == (
+        0.5 if "resnet50" in opt.arch else 0.25
+    )
+
+
+def check_recallatk(opt, name, family, large):
+    assert opt.chunk_size == {4000: 200, 400: 100, 392: 98}[opt.bs] and opt.loss_recallatk_simix == (opt.bs < 4000)
+
+
+def check_happier(opt, name, family, large):
+    of_products = opt.dataset == "online_products"
+    step = (
+        opt.loss_happier_temperature,
+        opt.loss_happier_rho,
+        opt.loss_happier_delta,
+        opt.loss_happier_offset,
+        opt.loss_happier_start,
+    )
+    assert step == (0.01, 100, 0.05, *((1.44, 0.5) if of_products else (1.0, 0.0))) and "layernorm" in opt.arch
+    assert (opt.loss_happier_weight, opt.loss_happier_cluster_temperature, opt.fc_lr) == (0.1, 0.05, 2 * opt.lr)
+    assert (opt.loss_happier_lr, opt.loss_decay, opt.min_lr) == ((10, 0, 0) if of_products else (2e-5, 4e-4, 1e-6))
+    assert opt.data_hierarchical_supers == (2 if of_products else 1) and {
+        "h_ap",
+        "asi",
+        "ndcg",
+        "ap_level1",
+    } <= set(opt.evaluation_metrics)
+
+
+def check_s2sd(opt, name, family, large):
+    of_products = opt.dataset == "online_products"
+    assert (
+        opt.s2sd_features
+        and opt.s2sd_pool_both != of_products
+        and opt.loss == ("margin" if of_products else "multisimilarity")
+    )
+    assert opt.loss_weights == (["feature_loss=5"] if of_products else [])
+
+
+def check_diva(opt, name, family, large):
+    assert (
+        len(opt.diva_decorrelation) == 3
+        and opt.diva_temperature == 0.01
+        and opt.evaltypes[0].startswith("Combined_discriminative")
+    )
+
+
+def check_unicom(opt, name, family, large):
+    assert (opt.loss, opt.loss_arcface_angular_margin, opt.loss_arcface_feature_scale, opt.loss_arcface_lr) == (
+        "arcface",
+        0.25,
+        32,
+        10 * opt.lr,
+    )
+    assert (opt.loss_dims, opt.sample_classes, opt.loss_decay, opt.optim, opt.clip_grad_norm) == (
+        512,
+        1.0,
+        0,
+        "adamw",
+        None,
+    )
+    assert (opt.scheduler, opt.onecycle_rise) == ("onecycle", 0.1) and opt.min_lr == pytest.approx(opt.lr / 25 / 1e4)
+    assert (opt.augmentation, opt.resize_size) == (("none", 224) if name == "unicom_sop" else ("base", 256))
+    assert (opt.randaugment, opt.random_erasing) == ((None, 0) if name == "unicom_sop" else ([2, 27], 0.25))
+
+
+def check_meanfield(opt, name, family, large):
+    assert (
+        opt.loss_meanfield_alpha,
+        opt.loss_meanfield_beta,
+        opt.loss_meanfield_margin,
+        opt.loss_meanfield_lrmulti,
+    ) == (0.01, 80, 0.8, 2000)
+    assert (opt.warmup_head_epochs, opt.gamma, opt.loss_decay) == (5, 0.5, 1e-4)
+
+
+def check_anticollapse(opt, name, family, large):
+    assert (opt.weight_regularizer, opt.loss_weights) == (
+        "anticollapse",
+        ["metric_loss=0.0035"],
+    ) and opt.loss_proxyanchor_alpha == 64
+
+
+def check_hist(opt, name, family, large):
+    assert (opt.loss_hist_tau, opt.loss_hist_alpha) == {"cub200": (32, 1.1), "cars196": (32, 0.9)}.get(
+        opt.dataset, (16, 2)
+    )
+    assert (opt.loss_hist_lr, opt.loss_hist_network_lrmulti) == (
+        0.01 if large else 0.1,
+        5 if opt.dataset == "cub200" else 10,
+    )
+    assert (opt.neck, opt.warmup_head_epochs, opt.loss_decay) == ("layernorm", 1, opt.decay) and (
+        "frozen" in opt.arch
+    ) != large
+
+
+def check_contextual(opt, name, family, large):
+    lam = 0.05 if opt.dataset == "cub200" else 0.2
+    assert (
+        opt.loss_contextual_context_weight,
+        opt.loss_contextual_contrastive_weight,
+        opt.loss_contextual_mean_weight,
+    ) == (1 - lam, lam, 0.1)
+    assert (opt.loss_contextual_k, opt.loss_contextual_projection, opt.pool) == (
+        opt.samples_per_class,
+        0 if large else 2048,
+        "gem",
+    )
+    assert opt.loss_contextual_eps == (0.04 if opt.dataset == "cub200" else 0.05)
+
+
+def check_intrabatch(opt, name, family, large):
+    facts = {
+        "cub200": (1, 2, False),
+        "cars196": (2, 8, True),
+        "online_products": (1, 8, False),
+        "inshop": (1, 4, False),
+    }
+    assert (opt.intrabatch_layers, opt.intrabatch_heads, opt.intrabatch_join) == facts[opt.dataset] and (
+        opt.optim,
+        opt.gamma,
+    ) == ("radam", 0.1)
+    assert (
+        opt.data_sampler == "class_groups"
+        and opt.data_class_groups_draw == (opt.dataset == "cub200")
+        and opt.crop_size == 227
+    )
+    assert (opt.loss_weights == ["graph_loss=0"]) == (opt.dataset == "online_products")
+
+
+def check_language(opt, name, family, large):
+    weight = {"cub200": 10, "cars196": 5.5}[opt.dataset]
+    assert opt.loss_weights == [f"language_loss={weight:g}"] and (
+        opt.language_direction,
+        opt.language_shift,
+        opt.language_T,
+    ) == ("backward", 1, 1)
+
+
+def check_metrix(opt, name, family, large):
+    assert (opt.metrix, opt.metrix_level) == (0.4, "feature")
+    assert (opt.clip_grad_value, opt.warmup_head_epochs, opt.gamma) == (
+        10,
+        1 if large else 5,
+        0.25 if large else 0.5,
+    )
+
+
+def check_vpt(opt, name, family, large):
+    prompts = {"cub200": (10, 12, 0), "cars196": (80, 11, 2)}.get(opt.dataset, (90, 12, 0))
+    assert (
+        (opt.prompts, opt.prompt_depth, opt.prompt_step) == prompts and opt.train_biases and opt.loss_decay == opt.decay
+    )
+    rate = {"cub200": 0.1, "cars196": 0.01}.get(opt.dataset, 0.05)
+    assert opt.loss_proxyanchor_lrmulti * opt.lr == pytest.approx(rate) and (opt.scheduler, opt.momentum) == (
+        "cosine",
+        0.9,
+    )
+    period, least = {
+        "cub200": (50, 1e-8),
+        "cars196": (50, 1e-6),
+        "online_products": (120, 5e-5),
+        "inshop": (100, 5e-6),
+    }[opt.dataset]
+    assert opt.min_lr == pytest.approx(
+        least + (opt.lr - least) * (1 + math.cos(math.pi * opt.n_epochs / period)) / 2, rel=3e-3
+    )
+
+
+def check_xbm(opt, name, family, large):
+    assert (opt.memory_size, opt.memory_start, opt.loss_gpw_weights, opt.loss_gpw_threshold) == (
+        55000,
+        1000,
+        "contrastive",
+        0.5,
+    )
+
+
+CHECKS = (
+    ("CLASSIFIERS", check_classifiers),
+    (("hyp", "hier"), check_hyperbolic),
+    (("hyp",), check_hyp),
+    (("hier",), check_hier),
+    (("proxyanchor",), check_proxyanchor),
+    (("recallatk",), check_recallatk),
+    (("happier",), check_happier),
+    (("s2sd",), check_s2sd),
+    (("diva",), check_diva),
+    (("unicom",), check_unicom),
+    (("meanfield",), check_meanfield),
+    (("anticollapse",), check_anticollapse),
+    (("hist",), check_hist),
+    (("contextual",), check_contextual),
+    (("intrabatch",), check_intrabatch),
+    (("language",), check_language),
+    (("metrix",), check_metrix),
+    (("vpt",), check_vpt),
+    (("xbm",), check_xbm),
+)
+
+
 def test_what_makes_each_method(opts):
     for name, opt in opts.items():
         family = name.partition("_")[0]
@@ -197,213 +453,9 @@ def test_what_makes_each_method(opts):
             "points of the ball and a classifier take embeddings of any length"
         )
         large = opt.dataset in ("online_products", "inshop")
-        if family in CLASSIFIERS:
-            person = opt.dataset == "market1501"
-            eps = {"cub200": 0.3, "cars196": 0.4}.get(opt.dataset, 0.1) if family == "fastretri" else 0.1
-            assert (opt.trainer, opt.classifier_smoothing, opt.classifier_smoothing_over) == (
-                "classifier",
-                eps,
-                "others",
-            )
-            assert opt.last_stride == (2 if family == "dml" else 1) and opt.neck == (
-                "none" if name == "dml_ce_cub200" else "bn"
-            )
-            assert opt.pool == {"dml": None, "fastretri": "gem", "bot": None, "sbs": "gem_learned"}[family]
-            assert (opt.optim, opt.nesterov) == (
-                ("adam", False) if person else ("sgd", large)
-            ) and opt.clip_grad_each == (5 if family == "fastretri" else None)
-            assert person or opt.momentum == ({"dml": 0.9, "fastretri": 0.99}[family] if large else 0)
-            assert (opt.warmup_steps, opt.warmup_start) == {"dml": (100, 0), "fastretri": (1000, 0.1)}.get(
-                family, (2000, 0.1)
-            )
-            assert opt.resize_size == (384 if family == "sbs" else opt.resize_size)
-            assert opt.crop_size == {"bot": [256, 128], "sbs": [384, 128]}.get(family) and opt.random_erasing == (
-                0.5 if person else 0
-            )
-            assert person == (opt.loss == "triplet" and not opt.loss_weights) and (opt.neck_feature == "before") == (
-                family == "bot"
-            )
-        if family in ("hyp", "hier"):
-            assert (opt.freeze_blocks, opt.head_init, opt.crop_scale, opt.optim) == (
-                0,
-                "orthogonal",
-                [0.2, 1.0],
-                "adamw",
-            )
-        if family == "hyp":
-            assert opt.eval_resize_size == (None if opt.dataset == "cub200" else 224) and opt.resize_size is None
-            assert (opt.loss, opt.clip_grad_norm, opt.loss_hyperbolic_T, opt.save_interval) == (
-                "hyperbolic",
-                3,
-                0.2,
-                opt.n_epochs,
-            )
-        if family == "hier":
-            assert (opt.loss_hier_n_proxies, opt.loss_hier_weight, opt.loss_hier_topk) == (512, 0.5, 20)
-            assert (opt.warmup_head_epochs, opt.fc_lr) == (
-                (5, 5e-4) if large else (1, 5e-6)
-            ) and opt.loss_decay == opt.decay
-            assert opt.loss_proxyanchor_lrmulti * opt.lr == pytest.approx(0.05) and "layernorm" in opt.arch
-        if family == "proxyanchor":
-            assert opt.loss_proxyanchor_lrmulti == 100 and ("frozen" in opt.arch) == (opt.pool == "avgmax") == (
-                "resnet50" in opt.arch
-            )
-            assert opt.warmup_head_epochs == (5 if "resnet50" in opt.arch else 1) and opt.gamma == (
-                0.5 if "resnet50" in opt.arch else 0.25
-            )
-        if family == "recallatk":
-            assert opt.chunk_size == {4000: 200, 400: 100, 392: 98}[opt.bs] and opt.loss_recallatk_simix == (
-                opt.bs < 4000
-            )
-        if family == "happier":
-            of_products = opt.dataset == "online_products"
-            step = (
-                opt.loss_happier_temperature,
-                opt.loss_happier_rho,
-                opt.loss_happier_delta,
-                opt.loss_happier_offset,
-                opt.loss_happier_start,
-            )
-            assert step == (0.01, 100, 0.05, *((1.44, 0.5) if of_products else (1.0, 0.0))) and "layernorm" in opt.arch
-            assert (opt.loss_happier_weight, opt.loss_happier_cluster_temperature, opt.fc_lr) == (0.1, 0.05, 2 * opt.lr)
-            assert (opt.loss_happier_lr, opt.loss_decay, opt.min_lr) == (
-                (10, 0, 0) if of_products else (2e-5, 4e-4, 1e-6)
-            )
-            assert opt.data_hierarchical_supers == (2 if of_products else 1) and {
-                "h_ap",
-                "asi",
-                "ndcg",
-                "ap_level1",
-            } <= set(opt.evaluation_metrics)
-        if family == "s2sd":
-            of_products = opt.dataset == "online_products"
-            assert (
-                opt.s2sd_features
-                and opt.s2sd_pool_both != of_products
-                and opt.loss == ("margin" if of_products else "multisimilarity")
-            )
-            assert opt.loss_weights == (["feature_loss=5"] if of_products else [])
-        if family == "diva":
-            assert (
-                len(opt.diva_decorrelation) == 3
-                and opt.diva_temperature == 0.01
-                and opt.evaltypes[0].startswith("Combined_discriminative")
-            )
-        if family == "unicom":
-            assert (opt.loss, opt.loss_arcface_angular_margin, opt.loss_arcface_feature_scale, opt.loss_arcface_lr) == (
-                "arcface",
-                0.25,
-                32,
-                10 * opt.lr,
-            )
-            assert (opt.loss_dims, opt.sample_classes, opt.loss_decay, opt.optim, opt.clip_grad_norm) == (
-                512,
-                1.0,
-                0,
-                "adamw",
-                None,
-            )
-            assert (opt.scheduler, opt.onecycle_rise) == ("onecycle", 0.1) and opt.min_lr == pytest.approx(
-                opt.lr / 25 / 1e4
-            )
-            assert (opt.augmentation, opt.resize_size) == (("none", 224) if name == "unicom_sop" else ("base", 256))
-            assert (opt.randaugment, opt.random_erasing) == ((None, 0) if name == "unicom_sop" else ([2, 27], 0.25))
-        if family == "meanfield":
-            assert (
-                opt.loss_meanfield_alpha,
-                opt.loss_meanfield_beta,
-                opt.loss_meanfield_margin,
-                opt.loss_meanfield_lrmulti,
-            ) == (0.01, 80, 0.8, 2000)
-            assert (opt.warmup_head_epochs, opt.gamma, opt.loss_decay) == (5, 0.5, 1e-4)
-        if family == "anticollapse":
-            assert (opt.weight_regularizer, opt.loss_weights) == (
-                "anticollapse",
-                ["metric_loss=0.0035"],
-            ) and opt.loss_proxyanchor_alpha == 64
-        if family == "hist":
-            assert (opt.loss_hist_tau, opt.loss_hist_alpha) == {"cub200": (32, 1.1), "cars196": (32, 0.9)}.get(
-                opt.dataset, (16, 2)
-            )
-            assert (opt.loss_hist_lr, opt.loss_hist_network_lrmulti) == (
-                0.01 if large else 0.1,
-                5 if opt.dataset == "cub200" else 10,
-            )
-            assert (opt.neck, opt.warmup_head_epochs, opt.loss_decay) == ("layernorm", 1, opt.decay) and (
-                "frozen" in opt.arch
-            ) != large
-        if family == "contextual":
-            lam = 0.05 if opt.dataset == "cub200" else 0.2
-            assert (
-                opt.loss_contextual_context_weight,
-                opt.loss_contextual_contrastive_weight,
-                opt.loss_contextual_mean_weight,
-            ) == (1 - lam, lam, 0.1)
-            assert (opt.loss_contextual_k, opt.loss_contextual_projection, opt.pool) == (
-                opt.samples_per_class,
-                0 if large else 2048,
-                "gem",
-            )
-            assert opt.loss_contextual_eps == (0.04 if opt.dataset == "cub200" else 0.05)
-        if family == "intrabatch":
-            facts = {
-                "cub200": (1, 2, False),
-                "cars196": (2, 8, True),
-                "online_products": (1, 8, False),
-                "inshop": (1, 4, False),
-            }
-            assert (opt.intrabatch_layers, opt.intrabatch_heads, opt.intrabatch_join) == facts[opt.dataset] and (
-                opt.optim,
-                opt.gamma,
-            ) == ("radam", 0.1)
-            assert (
-                opt.data_sampler == "class_groups"
-                and opt.data_class_groups_draw == (opt.dataset == "cub200")
-                and opt.crop_size == 227
-            )
-            assert (opt.loss_weights == ["graph_loss=0"]) == (opt.dataset == "online_products")
-        if family == "language":
-            weight = {"cub200": 10, "cars196": 5.5}[opt.dataset]
-            assert opt.loss_weights == [f"language_loss={weight:g}"] and (
-                opt.language_direction,
-                opt.language_shift,
-                opt.language_T,
-            ) == ("backward", 1, 1)
-        if family == "metrix":
-            assert (opt.metrix, opt.metrix_level) == (0.4, "feature")
-            assert (opt.clip_grad_value, opt.warmup_head_epochs, opt.gamma) == (
-                10,
-                1 if large else 5,
-                0.25 if large else 0.5,
-            )
-        if family == "vpt":
-            prompts = {"cub200": (10, 12, 0), "cars196": (80, 11, 2)}.get(opt.dataset, (90, 12, 0))
-            assert (
-                (opt.prompts, opt.prompt_depth, opt.prompt_step) == prompts
-                and opt.train_biases
-                and opt.loss_decay == opt.decay
-            )
-            rate = {"cub200": 0.1, "cars196": 0.01}.get(opt.dataset, 0.05)
-            assert opt.loss_proxyanchor_lrmulti * opt.lr == pytest.approx(rate) and (opt.scheduler, opt.momentum) == (
-                "cosine",
-                0.9,
-            )
-            period, least = {
-                "cub200": (50, 1e-8),
-                "cars196": (50, 1e-6),
-                "online_products": (120, 5e-5),
-                "inshop": (100, 5e-6),
-            }[opt.dataset]
-            assert opt.min_lr == pytest.approx(
-                least + (opt.lr - least) * (1 + math.cos(math.pi * opt.n_epochs / period)) / 2, rel=3e-3
-            )
-        if family == "xbm":
-            assert (opt.memory_size, opt.memory_start, opt.loss_gpw_weights, opt.loss_gpw_threshold) == (
-                55000,
-                1000,
-                "contrastive",
-                0.5,
-            )
+        for families, check in CHECKS:
+            if family in families:
+                check(opt, name, family, large)
 
 
 # ------------------------------------------------------------------------------------------- the script and the page
