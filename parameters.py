@@ -89,9 +89,9 @@ class _Parser(OneLineParser):
         words = sys.argv[1:] if args is None else list(args)
         if (refusal := self.refusal(words)) is not None:
             self.error(refusal)
-        namespace, rest = self.parse_known_args(words, namespace)
-        if rest:
-            self.error(self._unrecognized(words, rest[0]))
+        namespace, unknown_words = self.parse_known_args(words, namespace)
+        if unknown_words:
+            self.error(self._unrecognized(words, unknown_words[0]))
         return namespace
 
     @property
@@ -121,8 +121,9 @@ class _Parser(OneLineParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            if (here := migration.answer(str(value))) is not None:
-                error.message = f"{value}: here {here}"
+            equivalent = migration.answer(str(value))
+            if equivalent is not None:
+                error.message = f"{value}: here {equivalent}"
             raise
 
     def _get_values(self, action, arg_strings):
@@ -789,8 +790,10 @@ def listing(kind: str) -> list[tuple[str, str]]:
         return metrics.listing()
     if kind not in LISTS:
         raise unknown("list", kind, LISTS)
-    found = [(name, REGISTRIES[kind].caption(name)) for name in REGISTRIES[kind].names()]
-    return [*found, *architectures.LISTED] if kind == "architectures" else found
+    captions = [(name, REGISTRIES[kind].caption(name)) for name in REGISTRIES[kind].names()]
+    if kind == "architectures":
+        captions += architectures.LISTED
+    return captions
 
 
 def checked(problems: list[str]) -> str:
