@@ -55,7 +55,7 @@ def add_arguments(group) -> None:
             f"roxford5k, rparis6k: the 1,001,001 distractors of {DISTRACTORS}/, beside the data set's folder, are "
             "added to the gallery"
         ),
-    )
+    ).only_with = {"dataset": ["roxford5k", "rparis6k", "union"]}
 
 
 def unset(opt) -> dict:

@@ -141,11 +141,16 @@ def _other_texts() -> str:
 def _is_read(flag: str, texts: str) -> bool:
     """Whether the plug-ins that are used read a flag, by their `texts`; that of a helper may also be read elsewhere."""
     is_of_helper = owners()[flag][1] is None
-    return _names(flag, texts) or (is_of_helper and _names(flag, _other_texts()))
+    return _reads(flag, texts) or (is_of_helper and _reads(flag, _other_texts()))
 
 
-def _names(flag: str, text: str) -> bool:
-    return re.search(rf"\b{flag}\b", text) is not None
+def _reads(flag: str, text: str) -> bool:
+    """Whether a text has `.flag`, as in `opt.flag`, or the flag's name as a string."""
+    return re.search(rf"\.{flag}\b(?!\()|[\"']{flag}[\"']", text) is not None
+
+
+def _names(word: str, text: str) -> bool:
+    return re.search(rf"\b{word}\b", text) is not None
 
 
 def _inner(opt) -> list[str]:

@@ -78,7 +78,7 @@ def test_the_command_line_alone_executes_code(code, folder_data, tmp_path, capsy
         with refused("is code", f"--eval_relevance {file}", "--eval_relevance none"):
             parameters.resolve(asking)
         assert parameters.resolve([*asking, "--eval_relevance", str(file)]).eval_relevance == str(file)
-    relevance._found.cache_clear()
+    relevance._lists.cache_clear()
     main.main(parameters.resolve(["--evaluate", *resume, "--eval_relevance", "none"]))
     assert not marker.exists(), "by the classes"
     main.main(parameters.resolve(["--evaluate", *resume, "--eval_relevance", str(file)]))

@@ -276,7 +276,7 @@ def test_a_network_of_several_embeddings_is_trained_by_one_of_them(evaltypes, ch
     assert all(torch.equal(outputs[name], outputs[chosen]) for name in ("embeddings", "evaluated"))
     assert trainer.criterion.proxies.shape == (3, {"wide": 4, "narrow": 2}[chosen]), "class vectors are as wide"
     trainer = build_trainer(opt.but(evaltypes=["narrow"]), SeveralEmbeddings(embed_dims=None), Runtime(opt))
-    with refused("embeddings of 2 dimensions, class vectors of 4"):
+    with refused("embeddings have 2 dimensions, class vectors 4"):
         tiny.losses(trainer, tiny.batch())
 
 
