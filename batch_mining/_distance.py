@@ -34,9 +34,8 @@ class DistanceMiner(Miner):
             near = are_negative & (squared <= self.upper_cutoff**2)
             are_negative = torch.where(near.any(1, keepdim=True), near, are_negative)
         log_weights.masked_fill_(~are_negative, -torch.inf)
-        highest = log_weights.amax(1, keepdim=True).clamp(
-            min=torch.finfo(squared.dtype).min
-        )  # finite in a row without a negative
+        # finite in a row without a negative
+        highest = log_weights.amax(1, keepdim=True).clamp(min=torch.finfo(squared.dtype).min)
         return log_weights.sub_(highest).exp_()
 
     def partners(

@@ -10,12 +10,13 @@ from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
 from utilities.tuples import Classes, Triplets
 
+# of distance, by mode
 LIMITS = {
     "uniform": (0.0, float("inf")),
     "hards": (0.0, 0.5),
     "semihards": (0.3, 0.7),
     "veryhards": (0.0, 0.3),
-}  # of distance, by mode
+}
 
 FLAGS = {
     "mode": Flag(str, "uniform", "which negatives are drawn, each with the same probability", choices=list(LIMITS)),

@@ -36,9 +36,8 @@ class BatchMiner(Miner):
         distances = comparable_distances(embeddings, reference)  # (B, M)
         # (B, M)
         negative_distances, negatives = distances.masked_fill(~are_negative, torch.inf).sort(dim=1, stable=True)
-        within_margin = torch.searchsorted(
-            negative_distances, distances + self.margin, right=True
-        )  # (B, M): by anchor and positive
+        # (B, M): by anchor and positive
+        within_margin = torch.searchsorted(negative_distances, distances + self.margin, right=True)
         nearer = torch.searchsorted(negative_distances, distances, right=True)  # (B, M)
         available = are_negative.sum(1, keepdim=True).expand(-1, size)
         first, last = {

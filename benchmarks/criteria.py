@@ -235,7 +235,6 @@ if __name__ == "__main__":
     parser.add_argument("--only", nargs="+", default=None, choices=list(CASES))
     parser.add_argument("--threads", type=whole(1, 1000), default=2)
     parser.add_argument("--repeats", type=whole(1), default=30)
-    parser.add_argument(
-        "--peak", nargs=3, default=None, help=argparse.SUPPRESS
-    )  # what the processes above are started with
+    # what the processes above are started with
+    parser.add_argument("--peak", nargs=3, default=None, help=argparse.SUPPRESS)
     main(parser.parse_args())

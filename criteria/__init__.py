@@ -195,9 +195,8 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
         miner = opt.batch_mining if allowed is None or opt.batch_mining in allowed else allowed[0]
         batchminer = batch_mining.select(miner, opt)
     if with_miner and not issubclass(module.Criterion, MetricCriterion):
-        batchminer = TupleMiner(
-            batchminer
-        )  # a plain module calls the miner itself, and a user's miner may return lists
+        # a plain module calls the miner itself, and a user's miner may return lists
+        batchminer = TupleMiner(batchminer)
     criterion = module.Criterion(opt, batchminer) if with_miner else module.Criterion(opt)
     if check_inputs not in criterion._forward_pre_hooks.values():
         criterion.register_forward_pre_hook(check_inputs, with_kwargs=True)

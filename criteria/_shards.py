@@ -133,9 +133,8 @@ class ShardedCriterion(ProxyCriterion):
         if classes is not None:
             vectors = vectors.unflatten(0, (-1, self.per_class)).index_select(0, classes).flatten(0, 1)
         if self.dims is not None:
-            dims = torch.randperm(batch.shape[1])[: self.dims].to(
-                batch.device, non_blocking=True
-            )  # the same on all processes
+            # the same on all processes
+            dims = torch.randperm(batch.shape[1])[: self.dims].to(batch.device, non_blocking=True)
             batch = batch.index_select(1, dims)
             vectors = vectors.index_select(1, dims)
         blocks = vectors.split(max(ENTRIES // len(batch), 1) * self.per_class)

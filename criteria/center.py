@@ -46,6 +46,5 @@ class Criterion(ProxyCriterion):
         of_embeddings = (batch - own_centres.detach()).square().sum(1).mean()
         of_centres = (batch.detach() - own_centres).square().sum(1).mean()
         self.stats = {"squared_distance": of_embeddings.detach()}
-        return self.weight * of_embeddings + (
-            of_centres - of_centres.detach()
-        )  # the second is 0, with the centres' gradient
+        # the second is 0, with the centres' gradient
+        return self.weight * of_embeddings + (of_centres - of_centres.detach())

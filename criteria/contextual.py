@@ -75,12 +75,13 @@ class Criterion(MetricCriterion):
             "contrastive": contrastive.detach(),
             "mean_cosine": cosines.detach().mean(),
         }
+        # NaN reaches the loss
         return (
             self.context_weight * context
             + self.contrastive_weight * contrastive
             + self.mean_weight * of_mean
             + 0 * batch.sum()
-        )  # NaN reaches the loss
+        )
 
     def alikeness(self, cosines: torch.Tensor) -> torch.Tensor:
         """J `(B, B)`."""
@@ -92,9 +93,8 @@ class Criterion(MetricCriterion):
         overlap = _overlap(near) + _overlap(1 - near)
         reciprocal = half * half.T
         sizes = reciprocal.sum(1, keepdim=True)
-        alike = (
-            reciprocal @ (overlap / 2 * near) / (sizes + (sizes.detach() == 0))
-        )  # a zero row is not its own neighbour; clamp would stop the gradient at 1
+        # a zero row is not its own neighbour; clamp would stop the gradient at 1
+        alike = reciprocal @ (overlap / 2 * near) / (sizes + (sizes.detach() == 0))
         return (alike + alike.T) / 2
 
 

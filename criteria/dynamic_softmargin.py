@@ -67,9 +67,8 @@ class Criterion(MetricCriterion):
             .scatter_add(0, lower.long() + 1, above)
         )
         before = self.histogram.to(differences)
-        former_share = (1 - self.momentum) * (before.sum() > 0).to(
-            before
-        )  # before the first batch the histogram is empty
+        # before the first batch the histogram is empty
+        former_share = (1 - self.momentum) * (before.sum() > 0).to(before)
         moved = former_share * before + (1 - former_share) * counts / len(differences)
         self.histogram.copy_(moved.detach())  # in place: who restores buffers holds this tensor
         return (moved / moved.sum()).cumsum(0).index_select(0, positions.long())

@@ -12,12 +12,13 @@ from criteria._pairs import PairCriterion, as_weights, log_sum_exp, softplus
 from utilities.numbers import number
 from utilities.plug_ins import Flag
 
+# they enter the weights only, which are constants for the gradient
 FIXED = (
     "pos_scale",
     "neg_scale",
     "threshold",
     "margin",
-)  # they enter the weights only, which are constants for the gradient
+)
 MINES_PAIRS = True
 
 FLAGS = {
@@ -88,9 +89,8 @@ class Criterion(PairCriterion):
         far_positives = log_sum_exp(-values, positives)
         near_negatives = log_sum_exp(values, negatives)
         active = as_weights(far_positives + near_negatives > 0, values)[:, None]
-        rising = torch.exp(
-            (-values - far_positives[:, None]).clamp(max=0)
-        )  # at most 1 where chosen; elsewhere it is not used
+        # at most 1 where chosen; elsewhere it is not used
+        rising = torch.exp((-values - far_positives[:, None]).clamp(max=0))
         return active * rising, active * torch.exp((values - near_negatives[:, None]).clamp(max=0))
 
     def multisimilarity(self, values, positives, negatives):

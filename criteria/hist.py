@@ -77,9 +77,8 @@ class Criterion(ProxyCriterion):
         classes is no size to wait for.
         """
         same_classes = same_class(labels)
-        counts = (
-            torch.tril(same_classes, -1).any(1).logical_not().to(distances.dtype)
-        )  # 1 at the first image of each class
+        # 1 at the first image of each class
+        counts = torch.tril(same_classes, -1).any(1).logical_not().to(distances.dtype)
         incidence = torch.where(same_classes, 1.0, torch.exp(-self.alpha * distances.index_select(1, labels)))  # H
         scaled = incidence * (incidence @ counts).rsqrt()[:, None]
         return scaled @ ((counts / incidence.sum(0))[:, None] * scaled.T)

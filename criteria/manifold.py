@@ -37,9 +37,8 @@ class Criterion(ProxyCriterion):
     def __init__(self, opt):
         n_proxies = min(opt.loss_manifold_n_proxies, getattr(opt, "n_classes", None) or 1)
         super().__init__(opt, n_vectors=n_proxies, pml_start=torch.nn.init.normal_)
-        generator = torch.Generator().manual_seed(
-            torch.initial_seed()
-        )  # depends on the run's seed only, not on earlier draws
+        # depends on the run's seed only, not on earlier draws
+        generator = torch.Generator().manual_seed(torch.initial_seed())
         self.register_buffer("groups", torch.randperm(self.n_classes, generator=generator) % n_proxies)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:

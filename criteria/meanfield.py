@@ -39,9 +39,8 @@ class Criterion(ProxyCriterion):
         cosines = self.cosines(batch)
         places = torch.arange(len(labels), device=labels.device)
         self.note(cosines, labels)
-        rows = torch.where(same_class(labels), places, len(labels)).amin(
-            1
-        )  # the first image of each one's class stands for the class
+        # the first image of each one's class stands for the class
+        rows = torch.where(same_class(labels), places, len(labels)).amin(1)
         is_first = (rows == places).to(cosines.dtype)
         own_fields = log_mean_exp(self.alpha * (self.margin - cosines.gather(1, labels[:, None])), rows)  # (B, 1)
         other_fields = log_mean_exp(self.beta * (cosines - self.margin), rows)  # (B, C)

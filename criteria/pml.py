@@ -14,9 +14,8 @@ from utilities.tuples import pairs_of_masks
 
 REQUIRES_OPTIM = True
 _NO_REFERENCE = ("ref_emb is not supported", "indices_tuple is not supported")  # the package's own messages
-MOVING = {
-    "hist_"
-}  # what the package's losses change from step to step outside their state: DynamicSoftMarginLoss's histogram
+# what the package's losses change from step to step outside their state: DynamicSoftMarginLoss's histogram
+MOVING = {"hist_"}
 
 FLAGS = {
     "class": Flag(

@@ -71,7 +71,6 @@ class Criterion(MetricCriterion):
             columns = torch.cat([positives, negatives, strangers])
             return pair_distances(batch, rows, columns).view(3, -1).unbind()
         d_ap, d_an = tuple_distances(batch, reference, Triplets(anchors, positives, negatives))
-        between = reference.embeddings.index_select(0, negatives) - reference.embeddings.index_select(
-            0, strangers
-        )  # (T, D)
+        # (T, D)
+        between = reference.embeddings.index_select(0, negatives) - reference.embeddings.index_select(0, strangers)
         return d_ap, d_an, safe_sqrt(between.square().sum(1))

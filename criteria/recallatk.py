@@ -55,9 +55,8 @@ class Criterion(PairCriterion):
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:
         """See the class."""
-        ks = [
-            values.new_full((), k) for k in self.ks if k < values.shape[1]
-        ]  # filled on the device: a list would have to be copied there
+        # filled on the device: a list would have to be copied there
+        ks = [values.new_full((), k) for k in self.ks if k < values.shape[1]]
         if not ks:
             return 0.0 * values.sum(1)
         # (K,), (b, 1)
@@ -66,9 +65,8 @@ class Criterion(PairCriterion):
         anchors, partners = positive_pairs(positives)  # (P,) each
         left_out = _ranking.left_out(positives, negatives, anchors, partners)
         ranks = _ranking.soft_ranks(values, anchors, partners, left_out, self.temperature, None).squeeze(0)
-        hits = _ranking.sums_per_anchor(
-            torch.sigmoid((ks - ranks[:, None]) / self.k_temperature), anchors, len(values)
-        )  # (b, K)
+        # (b, K)
+        hits = _ranking.sums_per_anchor(torch.sigmoid((ks - ranks[:, None]) / self.k_temperature), anchors, len(values))
         recalls = torch.minimum(hits, ks) / torch.minimum(ks, n_positives.clamp(min=1))
         return 1 - recalls.mean(1)
 

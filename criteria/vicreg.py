@@ -38,9 +38,8 @@ class Criterion(MetricCriterion):
         sorted_batch = batch.index_select(0, order)
         places = torch.arange(len(labels), device=labels.device)
         is_first = (places - torch.searchsorted(ordered, ordered)) % 2 == 0  # of two of its label
-        pairs = (is_first[:-1] & (ordered[1:] == ordered[:-1])).to(batch.dtype)[
-            :, None
-        ]  # (B - 1, 1), of each place with the next
+        # (B - 1, 1), of each place with the next
+        pairs = (is_first[:-1] & (ordered[1:] == ordered[:-1])).to(batch.dtype)[:, None]
         number = pairs.sum().clamp(min=1)
         views = torch.stack([sorted_batch[:-1], sorted_batch[1:]]) * pairs  # (2, B - 1, D); places without a pair are 0
         centred = (views - views.sum(1, keepdim=True) / number) * pairs

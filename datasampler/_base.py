@@ -12,9 +12,8 @@ from utilities.console import say
 from utilities.errors import UserError
 from utilities.tuples import spread
 
-CHUNK = (
-    2**22
-)  # entries of the largest tensor while an epoch is chosen: bounds the memory, and is faster than larger ones
+# entries of the largest tensor while an epoch is chosen: bounds the memory, and is faster than larger ones
+CHUNK = 2**22
 
 
 def add_arguments(group) -> None:

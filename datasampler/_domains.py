@@ -52,12 +52,10 @@ class DomainSampler(BatchSampler):
             raise UserError(
                 f"--data_domains {wrong[0]}: no domain of the training images; these are {', '.join(map(str, numbers))}"
             )
-        self.chosen = torch.tensor(
-            sorted({numbers[name] for name in self.names or numbers})
-        )  # (D,) domains that take turns
-        self.domain_sizes = torch.bincount(self.domain_of, weights=self.class_sizes.double())[
-            self.chosen
-        ]  # (D,) images
+        # (D,) domains that take turns
+        self.chosen = torch.tensor(sorted({numbers[name] for name in self.names or numbers}))
+        # (D,) images
+        self.domain_sizes = torch.bincount(self.domain_of, weights=self.class_sizes.double())[self.chosen]
 
     def turns(self, n_batches: int) -> torch.Tensor:
         """Whose turn each batch of an epoch is, positions in `domain_sizes` `(D,)`: `(n_batches,)`."""

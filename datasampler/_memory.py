@@ -111,14 +111,12 @@ class StoringSampler(BatchSampler):
         """
         if not self.update_storage:
             return
-        self.storage = self.require_storage().to(
-            embeddings.device
-        )  # a storage from a checkpoint may be on another device
+        # a storage from a checkpoint may be on another device
+        self.storage = self.require_storage().to(embeddings.device)
         indices = torch.as_tensor(indices).to(embeddings.device, non_blocking=True)
         same_images = indices[:, None] == indices[None, :]  # (B, B)
-        last = (
-            len(indices) - 1 - same_images.flip(1).int().argmax(1)
-        )  # equal rows write equal values: deterministic on every device
+        # equal rows write equal values: deterministic on every device
+        last = len(indices) - 1 - same_images.flip(1).int().argmax(1)
         new = embeddings.to(self.storage.dtype).index_select(0, last)
         old = self.storage.index_select(0, indices)
         self.storage.index_copy_(0, indices, torch.lerp(old, new, self.update_rate))
@@ -179,9 +177,8 @@ class MemorySampler(StoringSampler):
         self.split_batch(opt)
         self.pool_size = min(opt.data_batchmatch_bigbs, len(self.images))
         self.class_of_slot = torch.arange(len(self.classes)).repeat_interleave(self.class_sizes)
-        self.class_of = torch.full((self.n_images,), -1).index_copy_(
-            0, self.images, self.class_of_slot
-        )  # image -> class
+        # image -> class
+        self.class_of = torch.full((self.n_images,), -1).index_copy_(0, self.images, self.class_of_slot)
 
     def require_pool(self, smallest: int) -> None:
         """UserError where the pool is smaller than what is chosen from it."""
@@ -226,9 +223,8 @@ class CoresetSampler(MemorySampler):
         super().__init__(opt, image_dict, image_list)
         self.require_pool(self.classes_per_batch)
         places = torch.arange(len(self.images)) - self.class_starts[self.class_of_slot]
-        self.place_of = torch.full((self.n_images,), -1).index_copy_(
-            0, self.images, places
-        )  # image -> its place in the class
+        # image -> its place in the class
+        self.place_of = torch.full((self.n_images,), -1).index_copy_(0, self.images, places)
 
     def draw_pools(self) -> torch.Tensor:
         """Indices `(batches, P)`, distinct in a row, in random order."""
@@ -277,9 +273,8 @@ class CoresetSampler(MemorySampler):
         classes = self.class_of[rows]
         places = self.place_of[rows]
         n_others = self.class_sizes[classes] - 1
-        partners = draw_within(
-            n_others.clamp(min=1), self.samples_per_class - 1
-        )  # (rows, m - 1), the anchor not counted
+        # (rows, m - 1), the anchor not counted
+        partners = draw_within(n_others.clamp(min=1), self.samples_per_class - 1)
         partners += (partners >= places[:, None]) & (n_others > 0)[:, None]
         partners = self.images_of(classes[:, None], partners)
         return torch.cat([rows[:, None], partners], dim=1).view(len(anchors), -1)
@@ -313,9 +308,8 @@ class BatchMatchSampler(MemorySampler):
     def draw_candidates(self, pools: torch.Tensor) -> torch.Tensor:
         """Positions in the `pools` `(b, P)`, `(b, candidates, bs)`: one group of each drawn class in the pool."""
         m = self.samples_per_class
-        classes, groups = self.class_of[pools[:, ::m]].sort(
-            stable=True, dim=1
-        )  # (b, G) each, a pool's classes side by side
+        # (b, G) each, a pool's classes side by side
+        classes, groups = self.class_of[pools[:, ::m]].sort(stable=True, dim=1)
         n_groups = classes.shape[1]
         begins = torch.ones_like(classes, dtype=torch.bool)
         begins[:, 1:] = classes[:, 1:] != classes[:, :-1]

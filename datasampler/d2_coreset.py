@@ -52,8 +52,7 @@ class Sampler(CoresetSampler):
         no_distance = (log_weights == -torch.inf).all(1, keepdim=True)
         log_weights = torch.where(no_distance, context.masked_fill(is_anchor, -torch.inf), log_weights)
         # The Gumbel-max trick, in logarithms: densities in 128 dimensions span more than a float's exponent.
-        times = (
-            torch.empty(log_weights.shape, dtype=log_weights.dtype).exponential_().to(log_weights)
-        )  # on the CPU, as all draws of samplers
+        # on the CPU, as all draws of samplers
+        times = torch.empty(log_weights.shape, dtype=log_weights.dtype).exponential_().to(log_weights)
         times.clamp_(min=torch.finfo(log_weights.dtype).tiny)
         return (log_weights - times.log()).argmax(1)

@@ -16,9 +16,8 @@ class Sampler(BatchMatchSampler):
 
     def score(self, embeddings: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
         """Squared Frechet distances `(b, candidates)`; see the base class."""
-        embeddings = (
-            embeddings.double()
-        )  # the root of a rounding error of 1e-7 is 3e-4, for each direction without variance
+        # the root of a rounding error of 1e-7 is 3e-4, for each direction without variance
+        embeddings = embeddings.double()
         size = candidates.shape[2]
         dim = embeddings.shape[2]
         pool_mean = embeddings.mean(1, keepdim=True)  # (b, 1, D)
@@ -30,9 +29,8 @@ class Sampler(BatchMatchSampler):
         variances, axes = torch.linalg.eigh(pool.mT @ pool)
         factor = axes * variances.clamp(min=0).sqrt()[:, None, :]  # (b, D, D)
         mixed = centred @ factor[:, None]  # (b, candidates, size, D)
-        products = (
-            mixed @ mixed.mT if size < dim else mixed.mT @ mixed
-        )  # the smaller one has the same non-zero eigenvalues
+        # the smaller one has the same non-zero eigenvalues
+        products = mixed @ mixed.mT if size < dim else mixed.mT @ mixed
         root_traces = torch.linalg.eigvalsh(products).clamp(min=0).sqrt().sum(-1)
         traces = pool.square().sum((1, 2))[:, None] + centred.square().sum((2, 3))
         return (means - pool_mean).square().sum(2) + traces - 2 * root_traces

@@ -38,7 +38,6 @@ class Sampler(CoresetSampler):
         if not self.gc_softened:
             return distances.argmax(1)
         farthest = distances.topk(math.ceil(SOFT_SHARE * distances.shape[1]), dim=1)
-        ranks = chosen_uniformly((farthest.values >= 0).cpu()).to(
-            distances.device
-        )  # fewer than 3 % of the pool may be left; drawn on the CPU
+        # fewer than 3 % of the pool may be left; drawn on the CPU
+        ranks = chosen_uniformly((farthest.values >= 0).cpu()).to(distances.device)
         return farthest.indices.gather(1, ranks[:, None]).squeeze(1)

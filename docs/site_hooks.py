@@ -17,12 +17,13 @@ import generate_python
 import generate_reference
 
 ROOT = Path(__file__).resolve().parent.parent
+# in the repository -> on the site
 OUTSIDE = {
     "README.md": "readme.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "experiments/README.md": "experiments.md",
-}  # in the repository -> on the site
+}
 METHODS = "methods"  # folder of the pages made by generate_reference.py
 FENCE = re.compile(r"(^ *```.*\n[\s\S]*?^ *```$)", re.MULTILINE)
 TARGET = re.compile(r'(\]\(|src="|href=")([^)\s"]+)([)"])')

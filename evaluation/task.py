@@ -202,9 +202,8 @@ class Task:
         gallery = None
         exclude = None
         if self.gallery is not None or not np.array_equal(rows, gallery_rows):
-            gallery = (
-                searched if len(gallery_rows) == len(searched) else searched.take(gallery_rows)
-            )  # a large one is not copied
+            # a large one is not copied
+            gallery = searched if len(gallery_rows) == len(searched) else searched.take(gallery_rows)
             exclude = places_in(gallery_rows, len(searched))[self.places[rows]]
         relevance = None
         if self.relevance is not None:

@@ -132,9 +132,8 @@ def _parse(name: str) -> Parsed:
         for declared_name in declared
         if "cosine" in declared[declared_name].VARIANTS
     }
-    plain |= {
-        declared_name: declared_name for declared_name in declared
-    }  # name with or without c_ -> the declared name
+    # name with or without c_ -> the declared name
+    plain |= {declared_name: declared_name for declared_name in declared}
     macro = str(name).endswith("_macro")
     base = str(name).removesuffix("_macro")
     of_level = LEVEL.fullmatch(base)

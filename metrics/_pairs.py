@@ -19,10 +19,11 @@ BINS = 2**16
 DRAWN = 2048  # drawn pairs whose distances are computed at once, to fit the cache
 COLLECTED = 20_000_000  # values that are sorted at once
 EXACT = 10**9  # up to so many pairs, products are in float64; beyond, in float32
+# bound of the error of products, relative to the largest squared norm
 ROUNDING = {
     torch.float64: 1e-12,
     torch.float32: 1e-5,
-}  # bound of the error of products, relative to the largest squared norm
+}
 
 
 class Tile(NamedTuple):
@@ -63,9 +64,8 @@ class Pairs:
         self.same = int((sizes * (sizes - 1) // 2).sum())
         self.other = self.size * (self.size - 1) // 2 - self.same
         parts = [slice(start, start + ROWS) for start in range(0, self.size, ROWS)]
-        self.mean = (
-            sum(space.queries(part).sum(0) for part in parts) / self.size
-        )  # (D,): without it products lose more digits
+        # (D,): without it products lose more digits
+        self.mean = sum(space.queries(part).sum(0) for part in parts) / self.size
         self.reach = float(max(np.square(space.queries(part) - self.mean).sum(1).max() for part in parts))
         self.exact = self.same + self.other <= EXACT
         self.dtype = torch.float64 if self.exact else torch.float32

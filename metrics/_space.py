@@ -144,9 +144,8 @@ class EmbeddingSpace:
         lists: Lists | None = None,
     ):
         self.skip_unmatched = skip_unmatched or lists is not None
-        self.ranks = (
-            ranks or SingleProcess()
-        )  # several processes have the same space, and search for a part of the queries each
+        # several processes have the same space, and search for a part of the queries each
+        self.ranks = ranks or SingleProcess()
         self.features, self.reference = _as_sides(features, reference)
         self.own_reference = reference is None
         self.size, self.dimensions = self.features.shape

@@ -27,7 +27,6 @@ class Metric(Base):
             return float("nan")
         sums, squares = space.class_sums(normalised=True)
         totals = counts * squares - (sums**2).sum(1)
-        totals = np.where(
-            totals <= 8 * np.finfo(np.float64).eps * counts**2, 0.0, totals
-        )  # rounding of a class of equal samples
+        # rounding of a class of equal samples
+        totals = np.where(totals <= 8 * np.finfo(np.float64).eps * counts**2, 0.0, totals)
         return float(min(totals.sum() / pairs.sum(), 4.0))

@@ -30,9 +30,8 @@ class Metric(RetrievalMetric):
         levels, of_level = hits.by_level()
         discounts = np.log2(1 + np.arange(1, hits.relevant.max(initial=0) + 1))
         sums = np.concatenate([[0.0], np.cumsum(1 / discounts)])  # (R + 1,) over the first ranks
-        at_least = of_level[:, ::-1].cumsum(1)[
-            :, ::-1
-        ]  # (Q, L) samples that share l levels or more; each level adds 2^(l - 1) to their gains
+        # (Q, L) samples that share l levels or more; each level adds 2^(l - 1) to their gains
+        at_least = of_level[:, ::-1].cumsum(1)[:, ::-1]
         ideal = (sums[at_least] * 2.0 ** np.arange(of_level.shape[1])).sum(1)
         gains = hits.sum((2.0**levels - 1) / np.log2(1 + hits.ranks))
         return without_lone(np.minimum(gains / np.where(ideal > 0, ideal, 1), 1), hits)

@@ -40,8 +40,7 @@ class Metric(RetrievalMetric):
             return without_lone(hits.sum(hits.ranks <= self.parameter) / np.maximum(hits.relevant, 1), hits)
         depth = np.broadcast_to(self.depth(hits.relevant, hits.sizes), hits.relevant.shape)
         if self.name == "mp@k":
-            last = hits.sum(
-                np.where(hits.orders == hits.relevant[hits.queries], hits.ranks, 0)
-            )  # 0 where it lies beyond the search
+            # 0 where it lies beyond the search
+            last = hits.sum(np.where(hits.orders == hits.relevant[hits.queries], hits.ranks, 0))
             depth = np.where(last > 0, np.minimum(last, depth), depth)
         return without_lone(hits.sum(hits.ranks <= depth[hits.queries]) / np.maximum(depth, 1), hits)

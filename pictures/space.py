@@ -332,7 +332,6 @@ def sample_classes(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     """Indices of all samples of randomly ordered classes, as many as reach `size`, the last class cut; ascending."""
     generator = np.random.default_rng(seed)
     codes = np.unique(labels, return_inverse=True)[1]
-    order = np.argsort(
-        generator.permutation(int(codes.max()) + 1)[codes], kind="stable"
-    )  # class after class, in random order
+    # class after class, in random order
+    order = np.argsort(generator.permutation(int(codes.max()) + 1)[codes], kind="stable")
     return np.sort(order[:size])

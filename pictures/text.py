@@ -69,9 +69,8 @@ def shortened(names, size: float, width: float) -> dict[str, str]:
     Leading words that another name has too are cut first, then the end.
     """
     ordered = sorted(set(names))
-    shared = [
-        len(os.path.commonprefix(neighbours)) for neighbours in zip(ordered, ordered[1:], strict=False)
-    ]  # with the next
+    # with the next
+    shared = [len(os.path.commonprefix(neighbours)) for neighbours in zip(ordered, ordered[1:], strict=False)]
     short = {}
     for name, before, after in zip(ordered, [0, *shared], [*shared, 0], strict=True):
         common = max(before, after)

@@ -37,6 +37,7 @@ TITLES = {
     "dists@intra_over_inter": "intra/inter",
     "rho_spectrum@2": "rho",
 }
+# of head@number
 OF_NUMBER = {
     "e_recall": "R@{}",
     "c_recall": "cR@{}",
@@ -45,7 +46,7 @@ OF_NUMBER = {
     "mp": "mP@{}",
     "mmp": "mMP@{}",
     "rho_spectrum": "rho({})",
-}  # of head@number
+}
 
 SELECTED = "selected"
 LAST = "last"
@@ -104,9 +105,8 @@ class Column:
         """Printed decimals."""
         if not self.percent:
             return 3
-        return (
-            4 if plain(self.metric).removeprefix("c_").startswith("opis") else 2
-        )  # a variance: some hundredths of a percent
+        # a variance: some hundredths of a percent
+        return 4 if plain(self.metric).removeprefix("c_").startswith("opis") else 2
 
 
 def title(metric: str) -> str:

@@ -24,16 +24,16 @@ from utilities.errors import UserError
 from utilities.files import write_file
 
 BINS = 100  # of the histogram of distances
-UNHEEDED = (
-    from_splits.OF_SEARCH | from_splits.OF_DISTANCES
-)  # flags of an evaluation that the page ignores; of a run also those of its embeddings
+# flags of an evaluation that the page ignores; of a run also those of its embeddings
+UNHEEDED = from_splits.OF_SEARCH | from_splits.OF_DISTANCES
+# flags of the command that a file has no use for
 OF_RUNS = {
     "split": "test",
     "checkpoint": None,
     "evaltype": None,
     "device": None,
     "batch_size": None,
-}  # flags of the command that a file has no use for
+}
 
 
 class PageImages(NamedTuple):
@@ -229,9 +229,10 @@ def _unheeded(has_roles: bool, flags: dict, unheeded: dict) -> tuple[str, ...]:
 def content(images: PageImages, flags) -> dict:
     """The content of the page, as JSON values and `explore_page.packed` arrays."""
     of_none = (images.labels < 0) & (images.labels >= 0).any()  # distractors, where any image has a class
+    # distractors have no like
     space = metrics.EmbeddingSpace(
         images.features, np.where(of_none, -1 - np.arange(len(of_none)), images.labels), progress=True
-    )  # distractors have no like
+    )
     features = space.features
     size = space.size
     classes, labels = np.unique(images.labels, return_inverse=True)

@@ -7,6 +7,7 @@ from utilities.reading import Unreadable, parsing
 
 # Keys that a reader needs, each with those of the mapping below it; None: any value.
 SUMMARY = {"selected": {"values": {}}}
+# the state of `runs.run.Run`
 RUN = {
     "best": {},
     "selected": {"values": {}},
@@ -14,15 +15,16 @@ RUN = {
     "seconds": None,
     "untrained": {},
     "stopped": None,
-}  # the state of `runs.run.Run`
+}
 CHECKPOINT = {"epoch": None, "run": RUN, "state_dict": {}}
 RESUMED = {"optimizer": {"state": {}, "param_groups": None}}  # in those checkpoints from which a run goes on
+# over the folds of a cross-validation, a file of meta/
 RESULTS = {
     "folds": None,
     "epochs": None,
     "embeddings": None,
     "values": {},
-}  # over the folds of a cross-validation, a file of meta/
+}
 
 
 def load(path: Path | str, read, keys: dict | None = None, way_out: str = ""):

@@ -84,9 +84,8 @@ def test_miners(dtype):
         assert all(is_same(a, b) for a, b in zip(single, double, strict=True))
         assert stats == pytest.approx(other_stats)
 
-    assert not failures(
-        ((name,) for name in batch_mining.REGISTRY.names() if name != "packaged"), check
-    )  # which computes nothing
+    # which computes nothing
+    assert not failures(((name,) for name in batch_mining.REGISTRY.names() if name != "packaged"), check)
 
 
 def deterministic(module):

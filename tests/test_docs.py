@@ -21,10 +21,11 @@ from tools import measure, models, oodml, overlap, pseudo_labels
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.rglob("*.md"))
+# test_migration.py and test_tutorials.py run their commands
 RUN_ELSEWHERE = {
     DOCS / "migration.md",
     *(DOCS / "tutorials").glob("*.md"),
-}  # test_migration.py and test_tutorials.py run their commands
+}
 FENCE = re.compile(r"^ *```(\w*).*\n([\s\S]*?)^ *```", re.MULTILINE)
 RUN_FOLDER = re.compile(r"(?<= )(FOLDER|RUN|<run>)(?=[/ ]|$)")
 NEW_PLUG_IN = {

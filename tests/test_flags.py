@@ -41,9 +41,8 @@ SOURCES = [
     *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")),
 ]
 DECLARED = set(vars(parameters.get_parser().parse_args([])))
-HANDED_AROUND = {
-    name for name in dir(options.Options) if not name.startswith("_")
-}  # what the namespace knows beside the flags
+# what the namespace knows beside the flags
+HANDED_AROUND = {name for name in dir(options.Options) if not name.startswith("_")}
 
 
 def flags_read(path: Path) -> set[str]:

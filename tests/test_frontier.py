@@ -475,9 +475,8 @@ def test_every_preset_is_run_with_five_seeds_and_the_script_and_the_page_say_wha
             seeds.setdefault((name, group), []).append(int(seed))
     assert list(seeds.values()) == [list(range(5))] * len(FACTS) and {name for name, _ in seeds} == set(FACTS)
     assert len({group for _, group in seeds}) == len(FACTS), "a group is one configuration"
-    status = launcher.main(
-        [str(SCRIPT), "--list", "--filter", r"DiVA.*seed 4\b", "--", "--save_path", str(tmp_path)]
-    )  # `opts` reads all presets
+    # `opts` reads all presets
+    status = launcher.main([str(SCRIPT), "--list", "--filter", r"DiVA.*seed 4\b", "--", "--save_path", str(tmp_path)])
     output = capsys.readouterr().out
     assert (
         status == 0

@@ -259,9 +259,8 @@ def test_k_means_are_those_of_the_cpu(device, name):
 @everywhere(["bfloat16", "float16"], on_cpu=["bfloat16", "float16"])
 def test_half_precision_is_near_float32(device, name):
     states = []
-    low = functools.partial(
-        torch.amp.GradScaler, init_scale=2.0**8
-    )  # torch's own start overflows here, and the first steps would be left out
+    # torch's own start overflows here, and the first steps would be left out
+    low = functools.partial(torch.amp.GradScaler, init_scale=2.0**8)
     for precision in (name, "float32"):
         with mock.patch.object(torch.amp, "GradScaler", low):
             trainer, step, done, _ = trained(

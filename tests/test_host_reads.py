@@ -36,22 +36,21 @@ WITH_A_REFERENCE = {"intra_random": 1, "packaged": 1}  # whether any class is th
 OF_CRITERIA = {
     "hier": 2,  # of the anchors among the samples, of those among the proxies
     "hyperbolic": 2,  # of the views, of the positive pairs
-    **dict.fromkeys(
-        ("happier", "lifted_original", "ntxent", "pnp", "recallatk", "smoothap", "tupletmargin"), 1
-    ),  # of the positive pairs
+    # of the positive pairs
+    **dict.fromkeys(("happier", "lifted_original", "ntxent", "pnp", "recallatk", "smoothap", "tupletmargin"), 1),
 }
+# beside the miner's: their own triplets, pairs, a head's miner
 OF_TRAINERS = {
     "adversarial": 1,
     "cascaded": 3,
     "diva": 2,
     "s2sd": 1,
-}  # beside the miner's: their own triplets, pairs, a head's miner
+}
 
 LABELS = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4])
 TRIPLETS = torch.tensor([0, 0, 1, 2, 2, 3, 4, 4, 5, 1, 1, 2])
-MINERS = [
-    name for name in batch_mining.REGISTRY.names() if name not in ADAPTERS
-]  # what another package asks is not ours
+# what another package asks is not ours
+MINERS = [name for name in batch_mining.REGISTRY.names() if name not in ADAPTERS]
 CRITERIA = [name for name in criteria.REGISTRY.names() if name not in ADAPTERS]
 
 

@@ -21,10 +21,11 @@ FLOORS = [  # from the ground up: each uses itself and those below it
     ["Result_Evaluations"],
     ["experiments"],
 ]
+# what plug-ins use of other plug-ins
 NEIGHBOURS = {
     "criteria": {"batch_mining"},
     "trainers": {"criteria", "batch_mining"},
-}  # what plug-ins use of other plug-ins
+}
 ALLOWED = {
     name: {name, *(below for lower in FLOORS[:floor] for below in lower), *NEIGHBOURS.get(name, ())}
     for floor, names in enumerate(FLOORS)

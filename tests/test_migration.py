@@ -164,11 +164,12 @@ def tried(cases, do):
 def try_new(words, capsys):
     if "--print_config" in words:
         printed = yaml.safe_load(parameters.answer(parameters.read(words)))
+        # of both files and the first
         assert (printed["loss"], printed["n_epochs"], printed["bs"]) == (
             "arcface",
             100,
             128,
-        )  # of both files and the first
+        )
     else:
         pass_dry_run([*words, "--arch", "conv4_normalize"], capsys)
 

@@ -21,10 +21,11 @@ from utilities.numbers import LARGEST, MOST_64, OutOfRange, Range, number, whole
 BAD = ["nan", "inf", "-inf", "-1", "0", "1e308", str(2**63), "x", ""]
 PARSER = parameters.get_parser()
 FLAGS = {action.dest: action for action in PARSER._actions if isinstance(action.type, Range)}
+# the others: any *_batchmatch
 OF_SAMPLERS = {
     "data_d2_coreset_lambda": "d2_coreset",
     "data_gc_coreset_lim": "greedy_coreset",
-}  # the others: any *_batchmatch
+}
 
 
 def parsed(argv):

@@ -27,12 +27,13 @@ from tests.kit.runs import SMALL_IMAGES
 ROOT = Path(__file__).resolve().parent.parent
 GROUP = "MLRC_CUB_Contrastive"
 METRICS = ["precision@1", "r_precision", "map_r"]
+# of 20 classes
 TRAINED_ON = [
     (0, 1, 2, 3, 4, 5, 6, 7),
     (2, 3, 4, 5, 6, 7, 8, 9),
     (0, 1, 2, 5, 6, 7, 8, 9),
     (0, 1, 2, 3, 4, 7, 8, 9),
-]  # of 20 classes
+]
 VALIDATED_ON = [(8, 9), (0, 1), (3, 4), (5, 6)]
 # in place of 100, 1000 and the preset's
 SHORT = "--iterations_per_epoch 2 --n_epochs 30 --patience 2 --resize_size 36 --crop_size 32"

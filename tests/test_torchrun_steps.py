@@ -71,9 +71,8 @@ def everything(folder, n, full):
     chosen_ways = WAYS if full else dict(WAYS).items()
     ways = [["--trainer", name, "--loss", "margin", *flags] for name, flags in chosen_ways]
     cases = [(2 * (number % 2), words, {"steps": 2}) for number, words in enumerate(ways)]
-    cases += [
-        (0, of_loss(loss), {"steps": 2}) for loss in ("dynamic_softmargin", "softtriplet")
-    ]  # a state of its own; class vectors
+    # a state of its own; class vectors
+    cases += [(0, of_loss(loss), {"steps": 2}) for loss in ("dynamic_softmargin", "softtriplet")]
     cases += [
         (0, [*OF_MEMORY, "--memory_ema", ".5"], {"stand_in": False}),
         (4, ["--loss", "margin", "--clip_grad_norm", ".05"], {}),

@@ -43,6 +43,7 @@ from utilities.reading import Unreadable, parsing, read_json, read_text
 PROGRAM = "python -m evaluation models"
 NO_LICENCE = "not stated"  # a package states the licence of its own weights alone
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "map_r", "map@100"]
+# flags of one model beside those of its network
 OF_ONE = {
     "crop_size",
     "resize_size",
@@ -50,14 +51,14 @@ OF_ONE = {
     "resize_mode",
     "eval_bs",
     "precision",
-}  # flags of one model beside those of its network
-CLOSED = re.compile(
-    r"(^|[._])(in1k|in12k|in21k|in22k|dino|mae|fcmae|imagenet\w*)($|[._])", re.IGNORECASE
-)  # names of weights that learned from ImageNet
+}
+# names of weights that learned from ImageNet
+CLOSED = re.compile(r"(^|[._])(in1k|in12k|in21k|in22k|dino|mae|fcmae|imagenet\w*)($|[._])", re.IGNORECASE)
+# … from other images too
 OPEN = re.compile(
     r"laion|openai|clip|webli|datacomp|dfn|lvd|sat493m|jft|ig1b|ig-|swag|swsl|ssl|yfcc|cc12m|merged|dinov|\.fb$",
     re.IGNORECASE,
-)  # … from other images too
+)
 WEB = "pretraining may have seen images of this data set: its images come from the web, or are not known here"
 IMAGENET_HOLDS = {"cub200": "ImageNet, of the pretraining, holds images of CUB200, as its authors warn"}
 
@@ -343,11 +344,12 @@ def training_options(shared_flags: list[str], network_opt):
     recipe. Raises UserError.
     """
     named = any(word.partition("=")[0] == "--config" for word in shared_flags)
+    # no image is read: neither scales nor augmentation
     fixed = [
         "--arch",
         f"{architectures.without_traits(network_opt.arch)}_normalize",
         *adapters.FROZEN,
-    ]  # no image is read: neither scales nor augmentation
+    ]
     recipe = [] if named else adapters.RECIPE
     opt = parameters.resolve([*recipe, "--dataset", network_opt.dataset, *shared_flags, *fixed])
     if opt.scheduler == "plateau":

@@ -58,13 +58,14 @@ def views(name: str) -> int:
     return getattr(trainer, "VIEWS", Trainer.VIEWS)
 
 
+# flag -> the loss that it adds
 ADDED = {
     "memory_size": Memory,
     "embed_regularizer": EmbedRegularizer,
     "weight_regularizer": WeightRegularizer,
     "language_vectors": Language,
     "metrix": Metrix,
-}  # flag -> the loss that it adds
+}
 
 
 def build_added_losses(opt, network, criterion) -> torch.nn.ModuleList:

@@ -12,12 +12,13 @@ import threading
 from utilities.numbers import OutOfRange
 from utilities.secrets import mask_urls
 
+# torch's words
 NO_MEMORY = (
     "can't allocate memory",
     "not enough memory",
     "CUDA out of memory",
     "Storage size calculation overflowed",
-)  # torch's words
+)
 # What the system refuses, whatever the program does: names that are too long, a full or failing disk, missing
 # permissions.
 OF_THE_SYSTEM = {

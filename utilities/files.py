@@ -15,9 +15,8 @@ import yaml
 
 from utilities.errors import UserError
 
-YAML = getattr(
-    yaml, "CSafeLoader", yaml.SafeLoader
-)  # libyaml reads hundreds of files in a second, plain PyYAML in many
+# libyaml reads hundreds of files in a second, plain PyYAML in many
+YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # and writes in a fifth of the time
 DEEPEST = 1000  # levels of a YAML file
 

@@ -28,10 +28,11 @@ PACKAGES = (
     "wandb",
 )
 PLUG_INS = ("architectures", "batch_mining", "criteria", "datasampler", "datasets", "metrics", "trainers")
+# new files that can change a run; others may be runs and data
 OURS = (
     ":(glob)*.py",
     *(f":(glob){folder}/*.py" for folder in PLUG_INS),
-)  # new files that can change a run; others may be runs and data
+)
 
 
 def describe(weights: str | None = None, project: Path = PROJECT) -> dict:

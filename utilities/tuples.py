@@ -182,10 +182,11 @@ def spread(counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def pairs_of_masks(positives: torch.Tensor, negatives: torch.Tensor) -> Pairs:
     """The True entries of two boolean `(B, M)` masks (row = anchor). Waits for the device once."""
     sizes = torch.stack([positives.sum(), negatives.sum()]).tolist()
+    # (2, P), (2, N)
     positive_pairs, negative_pairs = (
         torch.nonzero_static(mask, size=size).T.contiguous()
         for mask, size in zip((positives, negatives), sizes, strict=True)
-    )  # (2, P), (2, N)
+    )
     return Pairs(*positive_pairs, *negative_pairs)
 
 

@@ -4,10 +4,11 @@ import torch
 
 from utilities.errors import UserError
 
+# buffers that hold finite numbers as parameters do; masks of attention may hold -inf
 STATISTICS = (
     "running_mean",
     "running_var",
-)  # buffers that hold finite numbers as parameters do; masks of attention may hold -inf
+)
 NAMED = 3  # keys that a message names
 
 

@@ -47,9 +47,8 @@ class Ties:
         is_mixed[run[:, 1:][mixed[affected]]] = True
         chosen = is_mixed[run]
         self.work.reordered += int(np.count_nonzero(chosen))
-        shares = (
-            self.work.reordered > self.limits.near_ties * self.space.reference_size
-        )  # many near ties: equal samples
+        # many near ties: equal samples
+        shares = self.work.reordered > self.limits.near_ties * self.space.reference_size
         if shares:  # leave out runs of equal samples that are in order
             samples = columns[affected]
             place = self.space.places[samples]

@@ -121,9 +121,8 @@ def test_the_start_of_prompts_is_xaviers_normal_of_all_n():
     ],
 )
 def test_other_layers_are_adapted_copies_have_their_own_and_updates_merge(name, size, flags):
-    network = (
-        select(name, crop_size=size, **flags).double().eval()
-    )  # double: of a small layer scale the difference is little
+    # double: of a small layer scale the difference is little
+    network = select(name, crop_size=size, **flags).double().eval()
     before = network(images(size, 1))[0]
     changed = stirred(copy.deepcopy(network))
     assert "lora_rank" not in flags or len(_adaptation.attention_weights(network.backbone)) == (

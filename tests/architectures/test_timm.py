@@ -102,9 +102,8 @@ def test_pooling_of_tokens_and_sizes_that_do_not_go():
         network.backbone.load_state_dict(tokens.backbone.state_dict())
         torch.testing.assert_close(network(images(32))[1]["pooled"], by_hand)
         assert network.feature_dim == by_hand.shape[1]
-    network.backbone.fc_norm = torch.nn.LayerNorm(network.feature_dim // 2).requires_grad_(
-        False
-    )  # as EVA-02 and BEiT have one
+    # as EVA-02 and BEiT have one
+    network.backbone.fc_norm = torch.nn.LayerNorm(network.feature_dim // 2).requires_grad_(False)
     network.backbone.fc_norm.weight.mul_(3)
     expected = torch.cat([network.backbone.fc_norm(part) for part in (out[:, 0], patches.mean(1))], 1)
     torch.testing.assert_close(network(images(32))[1]["pooled"], expected)
@@ -150,9 +149,8 @@ def test_dinov2s_own_file(tmp_path):
     theirs["pos_embed"] = torch.cat([torch.zeros(1, 1, width), state["pos_embed"] + 0.5], 1)
     loaded = select(DINOV2, crop_size=28, weights=saved(theirs, tmp_path / "dinov2.pth")).backbone.state_dict()
     assert state.keys() == loaded.keys()
-    assert all(
-        torch.allclose(loaded[key], value + 0.5) for key, value in state.items()
-    )  # the class token holds its position, here 0
+    # the class token holds its position, here 0
+    assert all(torch.allclose(loaded[key], value + 0.5) for key, value in state.items())
 
 
 @pytest.mark.parametrize(

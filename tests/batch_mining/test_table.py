@@ -34,9 +34,8 @@ def scene_of(labels, others=None, own=None, seed=0, dtype=torch.float64, points=
     place = {
         "random": lambda x: scale * x,
         "copies": lambda x: scale * x[torch.arange(len(x)) // 2],
-        "grid": lambda x: (
-            (x * 4).round() / 4 * torch.tensor([1.0] + [0.0] * (x.shape[1] - 1))
-        ),  # distances that are exact in binary
+        # distances that are exact in binary
+        "grid": lambda x: (x * 4).round() / 4 * torch.tensor([1.0] + [0.0] * (x.shape[1] - 1)),
     }[points]
     x = place(draw(len(labels), seed, dimensions)).to(dtype)
     if others is None:
@@ -199,9 +198,8 @@ def test_identical_and_opposite_points_and_nan():
     negatives = batch_mining.select("distance", miner_distance_lower_cutoff=0.0)(
         x, torch.tensor([0, 0, 1, 2, 3, 3])
     ).negatives
-    assert all(
-        n in (2, 3) for n in negatives[:2].tolist()
-    )  # at distance 0 the density is 0, its inverse beats all others
+    # at distance 0 the density is 0, its inverse beats all others
+    assert all(n in (2, 3) for n in negatives[:2].tolist())
     broken, form = scene_of(LABELS)
     broken.x[0] = torch.nan
     for name in set(NAMES) - {"packaged"}:
@@ -214,9 +212,8 @@ def test_the_margin_of_semihard_is_its_own_or_the_losss_and_statistics_are_share
         assert batch_mining.select("semihard", argparse.Namespace(**opt)).margin == margin
     miner = batch_mining.select("semihard", miner_semihard_margin=10.0)
     miner(torch.tensor([[0.0], [50.0], [1.0], [51.0]]), torch.tensor([0, 0, 1, 1]))
-    assert (
-        miner.stats["semihard_share"] == 0.5
-    )  # 0 -> 50 finds 51; from 50 nothing lies beyond its positive but within 10
+    # 0 -> 50 finds 51; from 50 nothing lies beyond its positive but within 10
+    assert miner.stats["semihard_share"] == 0.5
     miner = batch_mining.select("batchhard")
     miner(torch.tensor([[0.0], [1.0], [3.0], [51.0]]), torch.tensor([0, 0, 1, 1]))
     assert miner.stats["hard_share"] == 0.25  # from 3 to 51 it is farther than to 1

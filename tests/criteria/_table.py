@@ -102,9 +102,10 @@ def quadruplet(c, x, r, partner_rows, context):
     chosen = triplets(partner_rows)
     if chosen:
         anchors, _, negatives = torch.tensor(chosen).unbind(1)
+        # the criterion's draws
         strangers, _ = Classes(labels, Reference.build(x, labels, r, reference_labels, own_rows)).draw_strangers(
             anchors, negatives
-        )  # the criterion's draws
+        )
         for (a, p, n), m in zip(chosen, strangers.tolist(), strict=True):
             first.append(torch.relu(distance(x[a], r[p]) - distance(x[a], r[n]) + c.margin_alpha_1))
             if set(reference_labels.tolist()) - {int(labels[a]), int(reference_labels[n])}:

@@ -81,8 +81,7 @@ def test_a_histogram_keeps_no_graph_and_unequal_classes_are_refused_in_one_line(
     again = criteria.select("pml", loss_pml_class="DynamicSoftMarginLoss", embed_dim=6)
     again.load_state_dict(criterion.state_dict())
     assert torch.equal(again(batch, labels), criterion(batch, labels)), "a resumed run has the histogram"
-    again.load_state_dict(
-        {name: value for name, value in criterion.state_dict().items() if "hist" not in name}
-    )  # of an earlier version
+    # of an earlier version
+    again.load_state_dict({name: value for name, value in criterion.state_dict().items() if "hist" not in name})
     with refused("--loss_pml_class SmoothAPLoss: All classes must have the same number of elements"):
         criteria.select("pml", loss_pml_class="SmoothAPLoss", embed_dim=6)(batch, torch.arange(12) // 5)

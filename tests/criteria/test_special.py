@@ -93,9 +93,8 @@ def test_statistics_count_what_they_name():
     softmax.proxies.data.copy_(x[::2])
     for criterion in (multisimilarity, circle, softmax):
         criterion(x, labels)
-    assert (
-        multisimilarity.stats["kept_positive_share"] == multisimilarity.stats["kept_negative_share"] == 0
-    )  # far apart: nothing is hard
+    # far apart: nothing is hard
+    assert multisimilarity.stats["kept_positive_share"] == multisimilarity.stats["kept_negative_share"] == 0
     assert (
         circle.stats["active_anchor_share"] == 1
         and circle.stats["negative_similarity"] < circle.stats["positive_similarity"]

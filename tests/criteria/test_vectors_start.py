@@ -21,13 +21,14 @@ STARTS = [
     ("circle_softmax", "1af5a0349cc0849b", losses.CosFaceLoss, 1, 3.5e-4),
     ("cosface", "9ebc11f5ba7e433e", losses.CosFaceLoss, 1, 5e-4),
     ("hist", "178732d873d80bc6", losses.ProxyAnchorLoss, 1, 0.1),
+    # the package's InstanceLoss has no vectors
     (
         "instance",
         "9ebc11f5ba7e433e",
         losses.NormalizedSoftmaxLoss,
         1,
         5e-4,
-    ),  # the package's InstanceLoss has no vectors
+    ),
     ("largemargin_softmax", "9ebc11f5ba7e433e", losses.LargeMarginSoftmaxLoss, 1, 5e-4),
     ("manifold", "9ebc11f5ba7e433e", lambda n, d: losses.ManifoldLoss(d, min(n, 50)), 1, 5e-4),
     ("meanfield", "e15fc10bc094ba4d", losses.CosFaceLoss, 1, 0.2),

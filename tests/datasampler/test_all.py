@@ -36,9 +36,10 @@ def test_every_sampler_keeps_the_contract(name):
     others = generators()
     assert len(datasampler.REGISTRY.caption(name)) > 20
     sampler = make_sampler(name, SIZES, **FLAGS)
+    # which fills groups
     assert isinstance(sampler, torch.utils.data.Sampler) and (
         len(sampler) in (65 // 12, 65 // 12 + 1) or name == "class_groups"
-    )  # which fills groups
+    )
 
     def epoch(seed=None):
         torch.manual_seed(seed) if seed is not None else None

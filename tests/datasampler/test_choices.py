@@ -125,9 +125,8 @@ def test_greedy_anchors_are_those_of_a_double_loop():
     for batch, pool in zip(draw(sampler, seed=1), pools[0], strict=True):
         anchors = batch[::2]
         assert len(points[anchors[:4]].unique(dim=0)) == 4 and len(anchors.unique()) == 6  # each place once
-        assert (
-            anchors[4:].tolist() == [index for index in pool.tolist() if index not in anchors[:4]][:2]
-        )  # in the pool's random order
+        # in the pool's random order
+        assert anchors[4:].tolist() == [index for index in pool.tolist() if index not in anchors[:4]][:2]
     sampler, pools = greedy(data_gc_coreset_lim=1e3)  # smaller distances count as none
     assert torch.equal(draw(sampler)[:, ::2], pools[0][:, :6])
 

@@ -71,9 +71,8 @@ def test_batches_of_any_sizes(sizes, m, data):
     for batch in draw(sampler, seed=0):
         supers = super_of[classes_of_groups(batch, labels, sizes, m)]
         order = list(dict.fromkeys(supers.tolist()))
-        assert (
-            sorted(supers.tolist(), key=order.index) == supers.tolist()
-        )  # a super-class is used up before another continues
+        # a super-class is used up before another continues
+        assert sorted(supers.tolist(), key=order.index) == supers.tolist()
         assert all((supers == number).sum() == (super_of == number).sum() for number in order[:-1])
 
     sampler = make_sampler("class_groups", sizes, **flags)
@@ -109,9 +108,8 @@ def test_random_classes_and_images_are_uniform_and_drawn_with_replacement():
     labels = labels_of(sizes)
     groups = torch.cat([draw(sampler) for _ in range(1000)]).view(-1, 2, 2)
     classes = labels[groups[..., 0]]  # (5000, 2)
-    assert_uniform(
-        torch.bincount((classes[:, 0] * 4 + classes[:, 1]), minlength=16)
-    )  # the same class twice as often as any other pair
+    # the same class twice as often as any other pair
+    assert_uniform(torch.bincount((classes[:, 0] * 4 + classes[:, 1]), minlength=16))
     for label in range(4):
         members = (labels == label).nonzero().squeeze(1)
         place = torch.searchsorted(members, groups[classes == label])
@@ -133,9 +131,8 @@ def test_class_groups_repeat_a_class_and_draw_the_number_of_groups():
         for batches in drawn
     ]
     counts = [sizes_of_groups.count(m) for m in (2, 3, 4, 6)]
-    assert all(count > 100 for count in counts), (
-        counts
-    )  # drawn evenly from the divisors; by chance groups of 2 look like larger ones
+    # drawn evenly from the divisors; by chance groups of 2 look like larger ones
+    assert all(count > 100 for count in counts), counts
     fixed = make_sampler("class_groups", sizes, bs=12, samples_per_class=3)
     present = torch.stack([torch.bincount(labels[batch], minlength=3) for _ in range(50) for batch in draw(fixed)])
     assert present.max() > 3, "a class twice in a batch"

@@ -30,6 +30,7 @@ from tests.kit.images import write_image
 from tests.kit.refusals import refused
 from tests.kit.runs import SHORT_RUN
 
+# classes of a split
 SIZES = {
     "food2k": 2,
     "cars": 3,
@@ -39,7 +40,7 @@ SIZES = {
     "met": 2,
     "gldv2": 2,
     "rp2k": 2,
-}  # classes of a split
+}
 
 
 def make_uned(path):

@@ -91,9 +91,8 @@ def test_sixteen_bits_are_scaled_to_eight_and_cmyk_is_converted(tmp_path):
         pixels = decoded(path)
         assert pixels.shape == (9, 12, 3) and np.abs(pixels - values[..., None] / 257).max() <= 0.5 + 1e-9
         assert _images.decode_grey([str(path)]).numpy()[0, 0].tolist() == pixels[..., 0].tolist()
-    values = np.random.default_rng(0).integers(
-        0, 65536, (9, 12, 3), dtype=np.uint16
-    )  # of each colour, which Pillow cannot write
+    # of each colour, which Pillow cannot write
+    values = np.random.default_rng(0).integers(0, 65536, (9, 12, 3), dtype=np.uint16)
 
     def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -129,10 +129,11 @@ def test_classes_come_in_the_order_of_their_ids_not_of_their_names(tmp_path):
     )
     cars = ["Acura Integra Type R 2001", "Acura TSX Sedan 2012", "Ram C-V Cargo Van Minivan 2012", "Unheard Of 2030"]
     make_folder(tmp_path / "cars196" / "images", names=sorted(cars, reverse=True))
+    # ids 5, 6
     assert names(read("cars196", tmp_path)) == {
         "training": ["Acura TSX Sedan 2012", "Acura Integra Type R 2001"],
         "testing": cars[2:],
-    }  # ids 5, 6
+    }
 
 
 def test_images_below_a_folder_are_found_once_through_links(tmp_path):

@@ -188,9 +188,8 @@ def test_market1501(tmp_path):
         assert camera(testing, row) == f"test_{file[:4]} camera {file[6]}"
     with_distractors = partial("market1501", tmp_path, market1501_distractors=True)["testing"]
     assert with_distractors.counts["distractors"] == 7 and len(with_distractors) == len(testing) + 5
-    splits = partial(
-        "market1501", tmp_path, split_scheme="class_disjoint", split_partitions=2, split_sets=1
-    )  # of the training identities
+    # of the training identities
+    splits = partial("market1501", tmp_path, split_scheme="class_disjoint", split_partitions=2, split_sets=1)
     assert names(splits) == {"training": ["0007"], "validation": ["0002"], "testing": ["test_0001", "test_0003"]}
     assert splits["testing"].roles == {"query_images": 3, "gallery_images": 6}
 

@@ -61,10 +61,11 @@ def test_the_published_form_is_read(tmp_path, six, of_numpy):
         assert read == content and type(read[1]["fid"]) is float and type(read[1]["train"][0]) is str
     splits = select(path, 2, six)
     cut = select(path, 2, six, use_tv_split=True, tv_split_perc=0.7)
+    # class_3 is in neither
     assert names(splits) == {
         "training": ["class_0", "class_2", "class_5"],
         "testing": ["class_1", "class_4"],
-    }  # class_3 is in neither
+    }
     assert any("ooDML split 2" in note and "38.5 by the file" in note for note in splits["training"].notes)
     assert names(cut) == {
         "training": ["class_0", "class_2"],

@@ -87,13 +87,14 @@ def test_online_products_are_cut_inside_each_category_and_cars_by_name_as_in_the
     assert len(set(first) - set(cars[:78])) == 2 and {name.split()[0] for name in set(first) ^ set(cars[:78])} == {
         "Chrysler"
     }
+    # those too small to be cut are cut together
     groups = [
         ["c0", "c1", "c2", "c3"],
         ["c4"],
         ["c5"],
         ["c6"],
         ["c7", "c8"],
-    ]  # those too small to be cut are cut together
+    ]
     first, validation = _splits.cut_by_classes(classes_of([1] * 9), cutting(0.5), groups)
     assert (list(first), list(validation)) == (["c0", "c1", "c4", "c7"], ["c2", "c3", "c5", "c6", "c8"])
 

@@ -204,6 +204,7 @@ def failures(cases, check):
     return messages
 
 
+# which draw, have a state or parameters
 SOME = [
     "dynamic_softmargin",
     "hier",
@@ -211,7 +212,7 @@ SOME = [
     "margin",
     "softtriplet",
     "triplet",
-]  # which draw, have a state or parameters
+]
 
 
 @pytest.mark.parametrize(

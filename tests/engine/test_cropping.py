@@ -202,9 +202,8 @@ def test_colours_are_torchvisions_image_by_image():
         for number in draws["order"][i].tolist():
             image = kernels[number](image, draws["factors"][i, number].item()) if number >= 0 else image
         single_images.append((images[i].int() - image.int()).abs())
-    assert (
-        torch.stack(single_images).float().mean() < 0.05 and torch.stack(single_images).max() <= 4
-    )  # a last bit before a floor, turned by later steps
+    # a last bit before a floor, turned by later steps
+    assert torch.stack(single_images).float().mean() < 0.05 and torch.stack(single_images).max() <= 4
     rows = torch.tensor([12, 3, 40])
     assert torch.equal(cropping.Cut(pixels, draws, Drawing())[rows].on(torch.device("cpu")), images[rows]), (
         "an image does not depend on the others"

@@ -186,9 +186,8 @@ def test_a_worker_that_the_system_kills_is_told_in_one_line(capsys):
     # Killing one in this process would let torch's signal handler raise at each later end of any process: see the last
     # test.
     with pytest.raises(SystemExit), errors.one_line_errors():
-        raise RuntimeError(
-            "DataLoader worker (pid(s) 12, 13) exited unexpectedly"
-        )  # as torch's signal handler does, whatever is being computed
+        # as torch's signal handler does, whatever is being computed
+        raise RuntimeError("DataLoader worker (pid(s) 12, 13) exited unexpectedly")
     line = capsys.readouterr().err
     assert line.count("\n") == 1 and all(word in line for word in ("--kernels", "memory", "--resume"))
 

@@ -33,9 +33,8 @@ def test_steps_that_float16_leaves_out_are_in_no_mean():
 def means_are_those_of_each_batch(loss, mining):
     options = {"n_classes": 4, "embed_dim": 8, "bs": 16, "samples_per_class": 4, "batch_mining": mining}
     miner = batch_mining.select(mining, **options) if criteria.REGISTRY.module(loss).REQUIRES_BATCHMINER else None
-    criterion = criteria.select(
-        loss, batchminer=miner, loss_hier_n_proxies=12, **options
-    )  # whose triplets take a second else
+    # whose triplets take a second else
+    criterion = criteria.select(loss, batchminer=miner, loss_hier_n_proxies=12, **options)
     meter = EpochMeter(criterion)
     seen = []
     generator = torch.Generator().manual_seed(5)

@@ -203,9 +203,8 @@ def test_a_super_class_in_which_a_metric_is_not_defined_is_left_out_of_its_mean(
     for parent in ("first", "second", "lone", "single"):
         rows = [row for row in range(len(val)) if val.parent(row) == parent]
         values.append(metrics.compute(names, points[rows], val.labels[rows], seed=options().seed))
-    padded = [
-        np.pad(spectrum, (0, 3 - len(spectrum))) for spectrum in (part.pop("rho_spectrum@0") for part in values)
-    ]  # of few samples it is shorter
+    # of few samples it is shorter
+    padded = [np.pad(spectrum, (0, 3 - len(spectrum))) for spectrum in (part.pop("rho_spectrum@0") for part in values)]
     np.testing.assert_allclose(scores["val"].pop("rho_spectrum@0"), np.mean(padded, axis=0), atol=1e-6)
     assert [sum(np.isnan(part[name]) for part in values) for name in values[0]] == [0, 2, 2, 0, 2, 2]
     assert scores["val"] == pytest.approx(

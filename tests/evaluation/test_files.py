@@ -367,10 +367,11 @@ TAKEN = {  # damage: arrays that may be like this
         (REFERENCE, []),
         (ROLES, ["labels texts"]),
         (OF_LISTS, []),
+        # the draws say who searches
         (
             DRAWS,
             ["labels texts", "role_draws shorter", "is_query none", "is_gallery none"],
-        ),  # the draws say who searches
+        ),
     ],
     ids=["good", "reference", "roles", "lists", "draws"],
 )

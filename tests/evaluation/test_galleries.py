@@ -317,9 +317,8 @@ def test_embeddings_of_drawn_galleries_measure_as_the_run_does(flags, tmp_path):
     of_first = measured(tmp_path, *flags_of_file, names=names, **first)
     assert of_first["e_recall@1"] != values["e_recall@1"] and of_first["nmi"] == values["nmi"]
     with np.load(of_queries) as run, np.load(tmp_path / "q.npz") as later:
-        assert run["hit"].mean() == pytest.approx(
-            of_first["e_recall@1"], abs=1e-12
-        )  # what queries found is of the first draw
+        # what queries found is of the first draw
+        assert run["hit"].mean() == pytest.approx(of_first["e_recall@1"], abs=1e-12)
         for name in ("hit", "ap_at_r", "first_hit", "paths"):
             assert np.array_equal(run[name], later[name], equal_nan=name == "ap_at_r"), name
     *_, reduced = outputs.dump(tmp_path, embedded, options(*BOTH, "--eval_pca", "2"))

@@ -53,13 +53,13 @@ def test_a_runs_images(run, tmp_path, capsys):
         .double()
         .view(-1, 2, 16)
     )
+    # every image, in another order
     assert [outlier.path for outlier in results] != paths and sorted(outlier.path for outlier in results) == sorted(
         paths
-    )  # every image, in another order
+    )
     assert [outlier.angle for outlier in results] == sorted((outlier.angle for outlier in results), reverse=True)
-    cosines = torch.nn.functional.normalize(features) @ torch.nn.functional.normalize(centres, dim=2).transpose(
-        1, 2
-    )  # (C, N, 2)
+    # (C, N, 2)
+    cosines = torch.nn.functional.normalize(features) @ torch.nn.functional.normalize(centres, dim=2).transpose(1, 2)
     for outlier in results:
         of_class = cosines[labels[outlier.index]]
         dominant = int(of_class.argmax(1)[torch.as_tensor(labels == labels[outlier.index])].double().mean() > 0.5)

@@ -160,9 +160,8 @@ def test_what_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):
     old = tmp_path / "old"
     text = (run / "parameters.yaml").read_text()
     old.mkdir()
-    (old / "parameters.yaml").write_text(
-        text.replace("split_shuffle: null\n", "")
-    )  # a run older than the flag is split as it was
+    # a run older than the flag is split as it was
+    (old / "parameters.yaml").write_text(text.replace("split_shuffle: null\n", ""))
     assert "split_shuffle" in text and parameters.read(["--resume_from", str(old)]).split_shuffle is None
     with refused(r"--split_shuffle 1 \(saved: None\)"):
         parameters.resolve(["--resume_from", str(old), "--split_shuffle", "1", "--resume_allow_changes"])

@@ -25,11 +25,12 @@ def ordered(order):
     ("positives", "junk", "expected"),
     [
         ([0, 1], [4, 2, 3], {"ap_trapezoid": 0.791667, "mp@1": 1, "mp@5": 2 / 3, "mp@10": 2 / 3}),  # easy
+        # medium
         (
             [0, 1, 2, 3],
             [4],
             {"ap_trapezoid": 0.73125, "ap": 0.770833, "mp@1": 1, "mp@5": 0.6, "mp@10": 2 / 3},
-        ),  # medium
+        ),
         ([2, 3], [4, 0, 1], {"ap_trapezoid": 1 / 3, "mp@1": 0, "mp@5": 0.5, "mp@10": 0.5}),  # hard
     ],
 )

@@ -96,12 +96,10 @@ def test_all_pairs():
     generator = np.random.default_rng(7)
     for classes in (1, 2, 9, 60):
         assert_plain(*random_space(n=61, classes=classes, seed=classes, spread=0.7))
-    assert_plain(
-        generator.integers(-1, 2, (60, 3)).astype(float), generator.integers(0, 5, 60)
-    )  # at most 27 points, one of them 0
-    assert_plain(
-        np.eye(4)[np.arange(40) % 4] + 1e-3 * generator.standard_normal((40, 4)), np.arange(40) % 4
-    )  # separated classes
+    # at most 27 points, one of them 0
+    assert_plain(generator.integers(-1, 2, (60, 3)).astype(float), generator.integers(0, 5, 60))
+    # separated classes
+    assert_plain(np.eye(4)[np.arange(40) % 4] + 1e-3 * generator.standard_normal((40, 4)), np.arange(40) % 4)
     for features, labels in (
         (np.ones((1, 2)), [0]),
         (np.eye(3), [0, 1, 2]),
@@ -130,9 +128,8 @@ def test_no_tile_no_bound_no_shift_and_no_reference_changes_a_value(monkeypatch)
     )
 
 
-@pytest.mark.parametrize(
-    "value", [np.pi, 1, 0, 1e-160]
-)  # the mean of which is exact but for the first: no distance has any rounding
+# the mean of which is exact but for the first: no distance has any rounding
+@pytest.mark.parametrize("value", [np.pi, 1, 0, 1e-160])
 def test_a_collapsed_space_matches_nothing_rightly(value):
     measured = metrics.compute(NAMES, np.full((40, 3), float(value)), np.arange(40) % 4)
     assert measured["fnmr@.01"] == measured["fnmr@.5"] == measured["c_fnmr@.1"] == 1.0

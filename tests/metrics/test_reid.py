@@ -13,6 +13,7 @@ from pictures import space as charts
 from tests.kit.plain_metrics import RETRIEVAL, orders, plain_per_query, random_space
 from tests.metrics.test_class_recalls import by_part
 
+# identity and camera, the nearest first
 GALLERY = [
     ("1", 1),
     ("2", 1),
@@ -21,7 +22,7 @@ GALLERY = [
     ("0", 2),
     ("1", 3),
     ("2", 2),
-]  # identity and camera, the nearest first
+]
 NAMES = ["e_recall@1", "e_recall@5", "ap", "map@100000", "inp", "mAP"]
 
 

@@ -121,9 +121,8 @@ def test_queries_and_a_gallery_apart(n_queries, ball):
     """Nodes are both; a query finds the gallery alone."""
     x, labels = points(45, seed=2, copies=False)
     x[n_queries] = x[0]  # a sample of the gallery equals a query
-    order = np.r_[
-        n_queries:45, :n_queries
-    ]  # ours has the gallery first: where distances tie, the order of the nodes counts
+    # ours has the gallery first: where distances tie, the order of the nodes counts
+    order = np.r_[n_queries:45, :n_queries]
     final = dense(distances_of(x[order], ball), 8, 4, 0.3)[45 - n_queries :, : 45 - n_queries]
     gallery = {"reference": x[n_queries:], "reference_labels": labels[n_queries:]}
     check(

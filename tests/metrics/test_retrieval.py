@@ -31,14 +31,16 @@ def spaces():
         "ties": (rng.integers(-2, 3, (100, 2)).astype(np.float32), rng.integers(0, 6, 100)),
         "identical": (np.ones((30, 4), dtype=np.float32) * 0.3, np.arange(30) % 4),
         "zero": (np.zeros((9, 3)), np.arange(9) % 2),
+        # in float32 without a shift one point
         "far from the origin": (
             1000.0 + 1e-6 * rng.standard_normal((80, 5)),
             rng.integers(0, 5, 80),
-        ),  # in float32 without a shift one point
+        ),
+        # settled in float64
         "near ties": (
             rng.integers(0, 2, (90, 3)) + 1e-9 * rng.standard_normal((90, 3)),
             rng.integers(0, 7, 90),
-        ),  # settled in float64
+        ),
         "outlier": (np.concatenate([1e6 * x[:1], x[1:]]), labels),
         "small": (x * 1e-25, labels),
         "large": ((x * 1e30).astype(np.float32), labels),
@@ -115,12 +117,13 @@ def test_where_no_query_counts_and_labels_of_mixed_types():
     labels = np.arange(8)
     for reference in ({}, {"reference": features, "reference_labels": labels + 100}):
         measured = metrics.compute(names, features, labels, **reference, uncounted=None)
+        # for the last two, alone counts as 0
         assert measured == {
             "map_r": None,
             "mrr_macro": None,
             "e_recall@1": 0.0,
             "mAP": 0.0,
-        }  # for the last two, alone counts as 0
+        }
     large = 2**60 + np.arange(4)  # neighbours that float64 cannot tell apart
     options = {"reference": features[4:], "reference_labels": large.astype(np.uint64)}
     measured = metrics.compute(["map_r", "e_recall@4"], features[:4], large, **options)

@@ -15,9 +15,8 @@ def plain_rho(features, m):
     return spectrum if m == 0 else float(sum(p * np.log(p / q) for p, q in zip(first, second, strict=True)))
 
 
-@pytest.mark.parametrize(
-    "shape", [(50, 6), (5, 12), (1, 4), (70_000, 5), "low rank"], ids=str
-)  # 70,000 are more than is decomposed at once
+# 70,000 are more than is decomposed at once
+@pytest.mark.parametrize("shape", [(50, 6), (5, 12), (1, 4), (70_000, 5), "low rank"], ids=str)
 def test_rho_spectrum(shape):
     generator = np.random.default_rng(14)
     features = (

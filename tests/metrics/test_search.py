@@ -117,10 +117,11 @@ def test_limits_and_sequences_change_no_value(limits, rounded):
     for names, hidden in (
         (["map_r", "mAP", "mrr"], {}),
         (RETRIEVAL, {"query_sequences": numbers[:20], "reference_sequences": numbers[12:]}),
+        # a query itself is of another sequence there
         (
             ["map_r"],
             {"query_sequences": numbers[:20], "reference_sequences": numbers[12:][::-1]},
-        ),  # a query itself is of another sequence there
+        ),
     ):
         searched(features[:20], labels[:20], names, limits, **gallery, **hidden)
     for depth, numbers in ((7, None), (49, sequences(48, 3, seed=3))):
@@ -271,11 +272,12 @@ def test_ties_that_no_depth_bounds_do_not_pile_up(equal):
 def test_a_block_of_too_many_candidates_is_halved():
     features, labels = random_space(n=120, spread=2.0, seed=8)
     limits = Limits(columns=16, rows=16, candidates=40)
+    # no search in itself
     reference = {
         "reference": features,
         "reference_labels": labels,
         "exclude": np.arange(120)[::-1].copy(),
-    }  # no search in itself
+    }
     work = searched(features, labels, ["mAP"], limits, **reference)
     assert work.held <= limits.candidates + limits.rows * limits.columns
     assert work.scores >= 120 * 120

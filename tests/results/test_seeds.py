@@ -202,12 +202,13 @@ def test_the_plan_is_printed(tmp_path, capsys):
 def test_first_places_and_the_order_on_validation(written):
     _, out = written
     line_of = {line["group"]: line for line in lines(out / "cub200_ranks.csv")}
+    # seed 0: B; seed 1: A and D tie; seed 2: B
     share = {
         "A": 100 / 2 / 3,
         "B": 100 * 2 / 3,
         "C": 0.0,
         "D": 100 / 2 / 3,
-    }  # seed 0: B; seed 1: A and D tie; seed 2: B
+    }
     assert {group: line["first over seeds [%]"] for group, line in line_of.items()} == {
         group: f"{value:.1f}" for group, value in share.items()
     }

@@ -257,9 +257,8 @@ def test_the_tables_of_runs_over_splits(tmp_path):
         "no interval on the other split, so nothing could be shown there"
     )
     begun = rows(0.5, 4, 0, ("val", "test"), ("e_recall@1", "map_r"), ())
-    make_run(
-        tmp_path / "runs", "Split10_B", 0, epochs=4, split_shuffle=10, use_tv_split=True, records=begun
-    )  # the split has no other method yet
+    # the split has no other method yet
+    make_run(tmp_path / "runs", "Split10_B", 0, epochs=4, split_shuffle=10, use_tv_split=True, records=begun)
     make_run(
         tmp_path / "runs",
         "Split2_A",

@@ -103,11 +103,12 @@ def test_columns_are_in_the_order_of_the_flags():
 
 def test_icml_runs_are_read():
     group = read(icml(0, [0.1, 0.6, 0.5]), icml(1, [0.2, 0.3, 0.4]))[NAMED]
+    # their mAP is today's mAP_c
     means = {
         ("test", "e_recall@1"): 50,
         ("test", "mAP_c"): 25,
         ("train", "rho_spectrum@2"): 0.5,
-    }  # their mAP is today's mAP_c
+    }
     assert {key: group.estimate(columns.column(*key), SELECTED).mean for key in means} == pytest.approx(means)
     assert [columns.epoch(run, SELECTED) for run in group.counted] == [2, 3]
     assert "older name of mAP_c" in group.counted[0].notes[0]

@@ -153,9 +153,8 @@ def test_small_grey_data_sets_take_images_of_any_size(flags, side, tmp_path):
     prepared = datasets.preparation(opt, architectures.select(opt.arch, opt))
     assert prepared.size == (side, side)
     own_image = write_image(tmp_path / "own.png", 2, (48, 48), mode="L")
-    expected_own = _transforms.build(opt, 48, 48)[1](
-        _images.grey(str(own_image)).repeat(3, 1, 1)
-    )  # what the data set gives
+    # what the data set gives
+    expected_own = _transforms.build(opt, 48, 48)[1](_images.grey(str(own_image)).repeat(3, 1, 1))
     assert torch.equal(prepared(own_image), expected_own) and expected_own.shape == (3, side, side)
     photo = write_image(tmp_path / "photo.png", 1, (90, 60))
     grey = torch.from_numpy(np.array(Image.open(photo).convert("L")))[None].repeat(3, 1, 1)

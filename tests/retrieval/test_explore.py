@@ -100,9 +100,8 @@ def test_numbers_are_those_of_loops(file, content):
             wrong[labels[i], labels[order[0]]] = wrong.get((labels[i], labels[order[0]]), 0) + 1
     assert {(a, b): count for a, b, count, _ in content["confusions"]} == wrong and wrong
     assert [row[2] for row in content["confusions"]] == sorted(wrong.values(), reverse=True)
-    of_sizes = explore.confusions(
-        np.array([0, 0, 0, 1, 2, 2]), np.array([3, 3, 4, 0, 3, -1])
-    )  # the last has no other image
+    # the last has no other image
+    of_sizes = explore.confusions(np.array([0, 0, 0, 1, 2, 2]), np.array([3, 3, 4, 0, 3, -1]))
     assert of_sizes == [[0, 1, 2, 2 / 3], [1, 0, 1, 1.0], [2, 1, 1, 1 / 2], [0, 2, 1, 1 / 3]]
     assert content["classes"] == [f"class {label} {NASTY}" for label in range(6)] and content["superOf"] == [0, 1] * 3
     upper = [(measured[i, j], labels[i] == labels[j]) for i in range(30) for j in range(i)]

@@ -105,9 +105,8 @@ def test_approximate_search_finds_nearly_all_and_says_how_much(kind, dimensions,
         np.float32
     )
     recall = index.build(StubEmbedder(vectors), numbers(size), tmp_path / kind, kind)["recall"]
-    queries = np.sort(
-        np.random.default_rng(1).choice(size, size=index.RECALL_QUERIES, replace=False)
-    )  # those of the recall
+    # those of the recall
+    queries = np.sort(np.random.default_rng(1).choice(size, size=index.RECALL_QUERIES, replace=False))
     distances, rows = Index(tmp_path / kind).search(vectors[queries], 11)
     exact = np.linalg.norm(vectors[queries, None].astype(np.float64) - vectors[None], axis=2)
     exact[np.arange(len(queries)), queries] = np.inf

@@ -153,9 +153,8 @@ CASES = st.one_of(
         for read in (READ, WORKED_ON)
     ),
 )
-SMALL = settings(
-    deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate]
-)  # an example is small as it is
+# an example is small as it is
+SMALL = settings(deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
 
 
 def damaged(copied, jobs, case):
@@ -258,13 +257,14 @@ KNOWN = [  # folder, file, job, how the file is changed, what is said
         for owner, file, job in (("run", "parameters.yaml", "resume"), ("search", "search.yaml", "changes"))
     ),
     ("search", "search.yaml", "search", text(lambda _: "flags: {}\nranges:\n"), ""),
+    # as a full disk leaves it
     (
         "search",
         "search.yaml",
         "changes",
         text(lambda content: content[: content.rindex("- ")]),
         "",
-    ),  # as a full disk leaves it
+    ),
     ("search", "reproductions.yaml", "reproductions", text(lambda _: "trial: trial_0\n"), ""),
     ("search", "reproductions.yaml", "search", text(lambda content: content[: content.rindex("values:") + 7]), ""),
     *(

@@ -70,9 +70,8 @@ def test_records_that_are_links_are_not_written(trained_run, tmp_path, name):
 def test_a_run_with_all_its_records_damaged_is_resumed_and_finished(
     trained_run, capsys, monkeypatch, damage, with_pictures
 ):
-    monkeypatch.setattr(
-        main.outputs, "of_best_epoch", lambda run, embedded: None
-    )  # pictures of neighbours take longer than the run
+    # pictures of neighbours take longer than the run
+    monkeypatch.setattr(main.outputs, "of_best_epoch", lambda run, embedded: None)
     for name in sorted(RECORDS, reverse=True):  # what lies in a folder before the folder
         damage(trained_run / name)
     capsys.readouterr()

@@ -77,9 +77,8 @@ def test_other_code_and_packages_are_recorded(folder_data, tmp_path, capsys):
         content["environment_changes"] == {"after epoch 2": text}
         and f"not what the run began with: {text}" in capsys.readouterr().out
     )
-    main.main(
-        parameters.read(["--resume_from", str(folder)])
-    )  # it is finished: nothing is trained with what is there now
+    # it is finished: nothing is trained with what is there now
+    main.main(parameters.read(["--resume_from", str(folder)]))
     assert yaml.safe_load(file.read_text())["environment_changes"] == content["environment_changes"]
     assert recorded.environment(content)["software and machine"] == f"changed after epoch 2 ({text})"
     file.write_text(

@@ -49,9 +49,8 @@ def test_sigterm_is_a_ctrl_c(folder_data, tmp_path, to_all):
     )
     folder = tmp_path / "folder" / "Stopped"
     output_file = tmp_path / "told.txt"
-    run = torch.multiprocessing.get_context("fork").Process(
-        target=program, args=(words, output_file)
-    )  # which has imported all
+    # which has imported all
+    run = torch.multiprocessing.get_context("fork").Process(target=program, args=(words, output_file))
     run.start()
     try:
         deadline = time.monotonic() + 120

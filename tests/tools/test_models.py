@@ -294,6 +294,7 @@ def test_what_cannot_learn_is_told_in_a_line(shared, tmp_path):
     ]
     with refused("not measured before it is trained"):
         models.main(["--archs", CONV, "--adapters", "linear", *flags(shared, tmp_path, "--scheduler", "plateau")])
+    # no image is read
     command.main(
         [
             "models",
@@ -303,7 +304,7 @@ def test_what_cannot_learn_is_told_in_a_line(shared, tmp_path):
             "linear",
             *flags(shared, tmp_path, "--eval_scales", "1", "1.5", "--augmentation", "base"),
         ]
-    )  # no image is read
+    )
 
 
 def test_classes_apart_have_no_knn(folder_data, tmp_path):

@@ -182,9 +182,8 @@ def test_anticollapse_is_the_determinant_of_the_vectors_in_the_batch(per_class):
     labels = torch.tensor([2, 0, 2, 0, 0])
     chosen = [x[c * per_class + k] for c in (0, 2) for k in range(per_class)]
     units = torch.stack([row / row.norm() for row in chosen])
-    inner = (
-        torch.eye(5, dtype=x.dtype) + len(units) / (5 * 0.5) * units.T @ units
-    )  # the same determinant, in the dimensions
+    # the same determinant, in the dimensions
+    inner = torch.eye(5, dtype=x.dtype) + len(units) / (5 * 0.5) * units.T @ units
     expected = torch.exp(-torch.logdet(inner) / 2)
     computed = _regularizers.anticollapse(x, labels, per_class)
     torch.testing.assert_close(computed, expected)
@@ -217,9 +216,8 @@ def test_regularisers_are_losses_of_a_step():
     )
     torch.testing.assert_close(losses["embed_regularizer"], outputs["embeddings"].square().sum(1).mean())
     theirs = regularizers.SparseCentersRegularizer(num_classes=4, centers_per_class=2)
-    torch.testing.assert_close(
-        losses["weight_regularizer"], theirs(trainer.criterion.proxies), rtol=1e-3, atol=0
-    )  # other epsilons
+    # other epsilons
+    torch.testing.assert_close(losses["weight_regularizer"], theirs(trainer.criterion.proxies), rtol=1e-3, atol=0)
     with refused("there is one class alone"):  # of several centres
         tiny.trainer("metric_only", "--loss", "subcenter_arcface", "--weight_regularizer", "regular_face", n_classes=1)
     for loss, flags, message in (

@@ -126,9 +126,8 @@ def test_what_cannot_be_the_loss_is_one_line_before_anything_is_loaded():
             tiny.resolve("--trainer", "classifier", "--classifier_loss", name)
     with refused("CrossEntropyLoss --classifier_kwargs weight=.* cannot take logits"):
         tiny.trainer("classifier", "--classifier_kwargs", "weight=[1,2]")
-    tiny.resolve(
-        "--trainer", "classifier", "--classifier_smoothing", ".85", "--classifier_smoothing_over", "others"
-    )  # of 100 classes, not of 5
+    # of 100 classes, not of 5
+    tiny.resolve("--trainer", "classifier", "--classifier_smoothing", ".85", "--classifier_smoothing_over", "others")
 
 
 def test_without_the_metric_loss_it_is_plain_classification():

@@ -100,9 +100,8 @@ def test_three_classes_draws_uniformly():
             for n in strangers:
                 expected = 600 / sum(LABELS[i] != LABELS[a] for i in range(6)) / len(strangers)
                 assert abs(counts.pop((a, p, n)) - expected) < 5 * math.sqrt(expected)
-    trainer, _ = tiny.trainer(
-        "diva", "--loss", "margin", *FLAGS, "--diva_sharing", "random"
-    )  # under permuted labels: of any classes
+    # under permuted labels: of any classes
+    trainer, _ = tiny.trainer("diva", "--loss", "margin", *FLAGS, "--diva_sharing", "random")
     assert {
         len({LABELS[i] for i in row})
         for _ in range(20)

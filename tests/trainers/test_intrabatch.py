@@ -80,9 +80,8 @@ def test_the_authors_functions_give_the_same():
             linear.weight.copy_(identity)
         graph.first.bias.zero_()
         layer.down.weight.zero_(), layer.down.bias.zero_()
-    shares = torch.tensor(
-        [0.2797, 0.2492, 0.1570, 0.1570], dtype=torch.float64
-    )  # of the first image's message; less than 1 together
+    # of the first image's message; less than 1 together
+    shares = torch.tensor([0.2797, 0.2492, 0.1570, 0.1570], dtype=torch.float64)
     torch.testing.assert_close(layer.attention(PINNED)[0], shares @ PINNED, atol=2e-4, rtol=0)
     loss = cross_entropy(graph(PINNED) / 0.2, PINNED_LABELS, label_smoothing=0.1)
     assert round(loss.item(), 7) == pytest.approx(2.0629014, abs=1e-7)

@@ -77,9 +77,8 @@ def test_the_loss_is_that_of_loops(flags, how, k, tmp_path):
     trainer, opt = built(file(tmp_path, vectors=vectors), *flags, "--loss_weights", "language_loss=2")
     batch = tiny.batch([0, 0, 1, 3, 3, 3])
     outputs, losses, total = tiny.step(opt, trainer).forward(batch)
-    by_label = {
-        label: torch.tensor(vectors[3 - label], dtype=torch.float64).reshape(-1, 5) for label in NAMES
-    }  # the file is in reverse order
+    # the file is in reverse order
+    by_label = {label: torch.tensor(vectors[3 - label], dtype=torch.float64).reshape(-1, 5) for label in NAMES}
     expected = slow(outputs["embeddings"], batch.labels, by_label, **how)
     torch.testing.assert_close(losses["language_loss"], expected, rtol=1e-6, atol=1e-7)  # the vectors are float32
     torch.testing.assert_close(total, losses["metric_loss"] + 2 * losses["language_loss"])

@@ -88,9 +88,8 @@ def test_the_subset_with_the_highest_loss_is_trained_on(tried, trials=6):
     step = step_of("--subset_trials", str(trials))
     plain = step_of()
     batch = tiny.batch(LABELS)
-    whole_batch = (
-        step_of().trainer.outputs(batch.images)["embeddings"].tolist()
-    )  # statistics of the whole batch, as in training
+    # statistics of the whole batch, as in training
+    whole_batch = step_of().trainer.outputs(batch.images)["embeddings"].tolist()
     plain.trainer.subset = None
     torch.manual_seed(0)
     done = step(batch)

@@ -34,9 +34,8 @@ def test_words_become_values():
 
 
 def test_defaults_reach_only_those_that_take_them():
-    arcface = pml.build(
-        "losses", "ArcFaceLoss", ["scale=8"], num_classes=5, embedding_size=3
-    )  # hands both on to its base
+    # hands both on to its base
+    arcface = pml.build("losses", "ArcFaceLoss", ["scale=8"], num_classes=5, embedding_size=3)
     assert arcface.W.shape == (3, 5)
     assert arcface.scale == 8
     circle = pml.build("losses", "CircleLoss", ["m=0.3", "gamma=60"], num_classes=5, embedding_size=3)

@@ -25,9 +25,8 @@ class Criterion(MetricCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        anchors, positives, negatives = self.triplets(
-            batch, labels
-        )  # (T,) each: indices into the batch, whatever the miner
+        # (T,) each: indices into the batch, whatever the miner
+        anchors, positives, negatives = self.triplets(batch, labels)
         violations = pair_distances(batch, anchors, positives) - pair_distances(batch, anchors, negatives)  # (T,)
         self.stats = {"violated": (violations.detach() > 0).sum() / max(len(violations), 1)}
         terms = torch.nn.functional.softplus(self.scale * violations) / self.scale

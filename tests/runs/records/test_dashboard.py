@@ -64,9 +64,8 @@ def recorded(request, folder_data, tmp_path_factory):
         patch.setenv("WANDB_DATA_DIR", str(place / "data"))  # where W&B keeps artifacts until they are sent
         patch.delenv("WANDB_API_KEY", raising=False)
         patch.setattr("evaluation.outputs.draw_pictures", pictures)
-        patch.setattr(
-            online, "Background", functools.partial(online.Background, open_within=600)
-        )  # a busy machine starts W&B's process slowly
+        # a busy machine starts W&B's process slowly
+        patch.setattr(online, "Background", functools.partial(online.Background, open_within=600))
         import wandb
 
         names = ["--online_names", "plain"] if request.param == "plain" else []

@@ -148,9 +148,8 @@ def test_a_service_that_hangs_keeps_nobody_waiting(capsys, stuck_in):
 @pytest.mark.parametrize("trained", [29.9, 500], ids=["a short run", "a run longer than the service may take"])
 def test_a_service_that_never_opens_is_waited_for_from_its_start(monkeypatch, capsys, trained):
     clock = [0.0]
-    monkeypatch.setattr(
-        online, "time", types.SimpleNamespace(monotonic=lambda: clock[0])
-    )  # real time is only what is waited
+    # real time is only what is waited
+    monkeypatch.setattr(online, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
     sink = online.Background(threading.Event().wait, open_within=0, given_up_after=30, close_within=60)
     clock[0] = trained
     closing = time.monotonic()
