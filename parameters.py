@@ -1,7 +1,7 @@
 """The command line: the only parser of the program.
 
-options/composition.py adds files and saved runs, over which the command line wins; options/checks.py refuses flags that
-cannot work.
+options/composition.py adds files and saved runs, over which the command line wins;
+options/checks.py refuses flags that cannot work.
 
 Where a flag is declared:
   here                    flags of the run as a whole: schedule, optimiser, evaluation, records, resume
@@ -10,8 +10,8 @@ Where a flag is declared:
   <folder>/<plug-in>.py   a plug-in's own, with its name in front: --loss_<name>_…, --miner_<name>_…, --<trainer>_…
 
 Beside a declaration stand its role (utilities/roles.py) and with which other flags it acts (utilities/rules.py).
-All end up in one flat namespace, `opt`; docs/flags.md lists them. A default of None is derived in `read`; the help says
-from what.
+All end up in one flat namespace, `opt`; docs/flags.md lists them. A default of None is derived in `read`; the help
+says from what.
 """
 
 import argparse
@@ -805,8 +805,8 @@ def checked(problems: list[str]) -> str:
 
 
 def answer(opt) -> str | None:
-    """The text that --list, --find, --explain, --check_data or --print_config asks for; None where the flags ask for a
-    run.
+    """The text that --list, --find, --explain, --check_data or --print_config asks for;
+    None where the flags ask for a run.
     """
     if opt.find is not None:
         return help_pages.find(get_parser(), opt.find)

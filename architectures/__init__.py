@@ -4,9 +4,9 @@ The value of `--arch` begins with the name of a file, a constructor of torchvisi
 `timm:<name>`. The grammar of a name is `<backbone>[_<trait>]…`, traits in any order. It is parsed only here; other code
 reads the network's attributes (`network.normalizes`, `network.frozen`, `network.input_size` …).
 
-A module's class is `Network(opt, name)`, a `torch.nn.Module`: `forward(images) -> (embeddings, features)`. `embed_dim`
-is the width of its embeddings. A network whose `embeddings` are a dict of different widths has `embed_dims` (name ->
-dimensions).
+A module's class is `Network(opt, name)`, a `torch.nn.Module`: `forward(images) -> (embeddings, features)`.
+`embed_dim` is the width of its embeddings. A network whose `embeddings` are a dict of different widths has
+`embed_dims` (name -> dimensions).
 """
 
 import argparse
@@ -120,8 +120,8 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
         flags: single flags that override `opt`, e.g. `embed_dim=512`, `not_pretrained=True`.
 
     Raises:
-        UnknownName: no such backbone or trait. UserError: weights that cannot be loaded or do not fit, or an unknown
-        flag.
+        UnknownName: no such backbone or trait. UserError: weights that cannot be loaded or do not fit,
+        or an unknown flag.
     """
     parsed = parse(name)
     opt = REGISTRY.options(opt, **flags)

@@ -59,8 +59,8 @@ class Pooled(dict):
 class Network(torch.nn.Module):
     """Base of the networks here: backbone without its classifier, then `last_linear`, the embedding layer.
 
-    Images are scaled, reordered in colour and normalised here, on their device; the buffers for this are not in the
-    state dict.
+    Images are scaled, reordered in colour and normalised here, on their device;
+    the buffers for this are not in the state dict.
 
     Args:
         opt: the shared namespace.

@@ -254,8 +254,8 @@ class Network(_network.Network):
     def blocks(self) -> list[torch.nn.Module]:
         """The backbone's blocks in the order of their depth; empty if it has none.
 
-        Those that torchvision's networks have, else those in `blocks`, `stages` or `layers`, else in a RegNet's s1 to
-        s4.
+        Those that torchvision's networks have, else those in `blocks`,
+        `stages` or `layers`, else in a RegNet's s1 to s4.
         """
         blocks = _blocks.of_backbone(self.backbone)
         if blocks:

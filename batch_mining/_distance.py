@@ -14,8 +14,8 @@ NEAREST = 1e-6  # keeps the logarithm finite where --..._lower_cutoff is 0
 
 
 class DistanceMiner(Miner):
-    """One triplet an anchor: a random positive, a negative with probability proportional to the inverse density of its
-    distance.
+    """One triplet an anchor: a random positive, a negative with probability proportional
+    to the inverse density of its distance.
 
     Attributes, flags of a subclass:
         lower_cutoff: nearer negatives are treated as being at this distance.
@@ -23,8 +23,8 @@ class DistanceMiner(Miner):
     """
 
     def weights(self, squared: torch.Tensor, are_negative: torch.Tensor, dimensions: int) -> torch.Tensor:
-        """Weights `(B, M)`, the largest of a row 1, from squared distances on the unit sphere; 0 outside
-        `are_negative`.
+        """Weights `(B, M)`, the largest of a row 1, from squared distances on the unit sphere;
+        0 outside `are_negative`.
         """
         clamped = squared.clamp(min=max(self.lower_cutoff, NEAREST) ** 2, max=FARTHEST**2)
         # log w = (2 - D) log d - (D - 3)/2 log(1 - d^2/4)

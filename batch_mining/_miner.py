@@ -33,8 +33,8 @@ class Miner:
             plug_ins.set_flags(self, opt)
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference):
-        """Tuples whose anchors are `embeddings` `(B, D)`, float32 or float64, with `labels` `(B,)`. `reference` is
-        never empty.
+        """Tuples whose anchors are `embeddings` `(B, D)`, float32 or float64, with `labels` `(B,)`.
+        `reference` is never empty.
         """
         raise NotImplementedError
 
@@ -45,8 +45,8 @@ class Miner:
         Args:
             reference: embeddings `(M, D)` with `reference_labels` `(M,)` that hold the positives and negatives;
             default: the batch.
-            own: `(B,)`, row of the anchor's own image in the reference, neither its positive nor its negative; -1: not
-            there.
+            own: `(B,)`, row of the anchor's own image in the reference, neither its positive nor its negative;
+            -1: not there.
 
         Raises UserError where a user's miner takes no reference, ValueError where a reference does not fit.
         """
@@ -93,8 +93,8 @@ def comparable_distances(embeddings: torch.Tensor, reference: Reference) -> torc
 
 
 def draw_columns(weights: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
-    """One column index per row, `(R,)`, with probability proportional to the non-negative `weights` `(R, C)`, boolean
-    or float.
+    """One column index per row, `(R,)`, with probability proportional to the non-negative `weights` `(R, C)`,
+    boolean or float.
 
     Inverts the cumulative sum: one random number per row. Rows whose weights are all 0 take `otherwise` `(R,)`.
     """

@@ -47,8 +47,8 @@ FLAGS = {
 
 
 class BatchMiner(Miner):
-    """Pairs by two strategies, on distances of the given embeddings; the definitions of pytorch-metric-learning's
-    BatchEasyHardMiner.
+    """Pairs by two strategies, on distances of the given embeddings;
+    the definitions of pytorch-metric-learning's BatchEasyHardMiner.
 
     An anchor for which one strategy finds no pair gives no pairs at all, unless a strategy is "all": then the two are
     independent. Raises UserError for two strategies that do not go together, and for an empty range.

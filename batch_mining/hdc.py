@@ -18,8 +18,8 @@ FLAGS = {
 
 
 class BatchMiner(Miner):
-    """The farthest share of the positive pairs and the nearest share of the negative pairs, rounded up: at least one of
-    each.
+    """The farthest share of the positive pairs and the nearest share of the negative pairs, rounded up:
+    at least one of each.
     """
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:

@@ -8,8 +8,8 @@ from utilities.tuples import Classes, Triplets, below
 
 
 class BatchMiner(Miner):
-    """B triplets: a class of the batch drawn uniformly, then a, p, n from it with replacement. None of them is a valid
-    triplet.
+    """B triplets: a class of the batch drawn uniformly, then a, p, n from it with replacement.
+    None of them is a valid triplet.
 
     With a reference p and n are drawn from the class's images there, and classes that have none are left out.
     """

@@ -1,5 +1,5 @@
-"""Sets for the lifted-structure loss (Hermans et al., arXiv 1703.07737): all positives and all negatives of an
-anchor.
+"""Sets for the lifted-structure loss (Hermans et al., arXiv 1703.07737):
+all positives and all negatives of an anchor.
 """
 
 import torch

@@ -16,8 +16,8 @@ FLAGS = {
 
 
 class BatchMiner(Miner):
-    """Negatives with s + epsilon > the anchor's smallest positive s, positives with s - epsilon < its largest negative
-    s.
+    """Negatives with s + epsilon > the anchor's smallest positive s,
+    positives with s - epsilon < its largest negative s.
     """
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:

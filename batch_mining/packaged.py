@@ -44,8 +44,8 @@ class BatchMiner(Miner):
 
 
 def _in_reference(labels, reference: Reference, anchors, positives, negatives) -> Triplets:
-    """The triplets whose positive and negative are in the reference, are not the anchor's own image, and fit by the
-    reference's labels.
+    """The triplets whose positive and negative are in the reference, are not the anchor's own image,
+    and fit by the reference's labels.
     """
     own_rows = reference.own[anchors]
     positives = reference.own[positives]

@@ -50,8 +50,8 @@ class BatchMiner(Miner):
     def set_distribution(self, p) -> None:
         """Set the bins' probabilities to `p` `(bins,)`; the bins divide the support into equal widths.
 
-        They need not sum to 1. The limits of the mode no longer hold. Raises ValueError where `p` is not a
-        distribution.
+        They need not sum to 1. The limits of the mode no longer hold.
+        Raises ValueError where `p` is not a distribution.
         """
         p = torch.as_tensor(p, dtype=torch.float64).detach().clone()
         if p.ndim != 1 or not len(p) or not bool(torch.isfinite(p).all() & (p >= 0).all() & (p.sum() > 0)):

@@ -19,8 +19,8 @@ class BatchMiner(Miner):
     """B triplets drawn from all valid ones with replacement, or N for each anchor."""
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
-        """Does not list all triplets: draws an anchor in proportion to its number of triplets, then its positive and
-        its negative.
+        """Does not list all triplets: draws an anchor in proportion to its number of triplets,
+        then its positive and its negative.
         """
         classes = Classes(labels, reference)
         if self.per_anchor is None:

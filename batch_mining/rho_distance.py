@@ -22,8 +22,8 @@ FLAGS = {
 
 
 class BatchMiner(DistanceMiner):
-    """One triplet an anchor: as the distance miner, but with probability `cp` (a, a, random sample of the same
-    class).
+    """One triplet an anchor: as the distance miner, but with probability `cp`
+    (a, a, random sample of the same class).
     """
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:

@@ -24,8 +24,8 @@ def derived(opt) -> dict:
 
 
 class BatchMiner(Miner):
-    """One triplet an anchor: a random positive; a random negative with d_ap < d_an < d_ap + margin, else any
-    negative.
+    """One triplet an anchor: a random positive; a random negative with d_ap < d_an < d_ap + margin,
+    else any negative.
     """
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:

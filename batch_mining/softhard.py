@@ -1,5 +1,5 @@
-"""Random ones of the hard positives and negatives, not the hardest (Roth and Brattoli,
-Confusezius/Deep-Metric-Learning-Baselines).
+"""Random ones of the hard positives and negatives, not the hardest
+(Roth and Brattoli, Confusezius/Deep-Metric-Learning-Baselines).
 """
 
 import torch
@@ -10,8 +10,8 @@ from utilities.tuples import Classes, Triplets
 
 
 class BatchMiner(Miner):
-    """One triplet an anchor: a positive farther than the nearest negative, a negative nearer than the farthest
-    positive.
+    """One triplet an anchor: a positive farther than the nearest negative,
+    a negative nearer than the farthest positive.
 
     Each is drawn at random among these; where there are none, among all positives or negatives.
     """

@@ -1,5 +1,5 @@
-"""As many pairs from each bin of distance: easy and hard ones alike (the miner UniformHistogramMiner of
-pytorch-metric-learning).
+"""As many pairs from each bin of distance: easy and hard ones alike
+(the miner UniformHistogramMiner of pytorch-metric-learning).
 """
 
 import torch
@@ -57,8 +57,8 @@ class BatchMiner(Miner):
 
 
 def _drawn(order: torch.Tensor, sizes: torch.Tensor, n_filled: int, count: int) -> torch.Tensor:
-    """`count` draws from the indices `order` `(P,)` of each of the `n_filled` bins that are not empty, sorted by
-    bin.
+    """`count` draws from the indices `order` `(P,)` of each of the `n_filled` bins that are not empty,
+    sorted by bin.
     """
     starts = sizes.cumsum(0) - sizes
     filled = torch.nonzero_static(sizes, size=n_filled)  # (filled bins, 1)

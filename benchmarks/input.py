@@ -114,8 +114,8 @@ def loader_of(dataset, batch_size: int) -> torch.utils.data.DataLoader:
 
 
 def images_per_second(loader, batch_size: int) -> tuple[float, float]:
-    """(images a second of the clock, images a second of the worker's processor time) of `loader_of` or of the program's
-    own loader.
+    """(images a second of the clock, images a second of the worker's processor time)
+    of `loader_of` or of the program's own loader.
 
     Measured in the second epoch, from its second batch: in the first epoch the worker touches the cache's pages for the
     first time. Other work on the machine hardly changes the processor time.

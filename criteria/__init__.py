@@ -77,8 +77,8 @@ def divisible() -> list[str]:
 
 
 def check(opt, inner=()) -> None:
-    """Refuse flags of many class vectors that `--loss` cannot honour, and flags that do not fit each other. Raises
-    UserError.
+    """Refuse flags of many class vectors that `--loss` cannot honour,
+    and flags that do not fit each other. Raises UserError.
 
     Args:
         inner: the flags of further losses inside the loss or the trainer, see `INNER_LOSS`.
@@ -206,8 +206,8 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
 
 
 def with_levels(trainer: torch.nn.Module, dataset) -> torch.nn.Module:
-    """A trainer whose criteria that compare levels (`set_levels`) or domains (`OwnDomain`) know those of the training
-    classes.
+    """A trainer whose criteria that compare levels (`set_levels`) or domains
+    (`OwnDomain`) know those of the training classes.
 
     Raises UserError for data without them.
     """

@@ -54,8 +54,8 @@ class Positive(torch.nn.Module):
 
 
 class Within(torch.nn.Module):
-    """Sigmoid parametrisation of a value between two bounds: the trained number starts at 0, where the value is exactly
-    `start`.
+    """Sigmoid parametrisation of a value between two bounds: the trained number starts at 0,
+    where the value is exactly `start`.
 
     Args:
         start: above `lower` and below `upper`, between which the value stays.

@@ -79,8 +79,8 @@ def check_width(opt) -> None:
 
 
 class Nesting(NamedTuple):
-    """Prefixes `(P,)`, ascending, the last being the whole embedding, their weights, and whether they are brought to
-    unit length.
+    """Prefixes `(P,)`, ascending, the last being the whole embedding,
+    their weights, and whether they are brought to unit length.
     """
 
     prefixes: tuple[int, ...]
@@ -147,8 +147,8 @@ def nest(criterion: torch.nn.Module, opt, rescales: bool, make) -> torch.nn.Modu
         rescales: the network normalises.
         make: width -> a criterion of its own.
 
-    Raises UserError where the last prefix is not the whole embedding, or the criterion keeps a state that prefixes
-    cannot share.
+    Raises UserError where the last prefix is not the whole embedding,
+    or the criterion keeps a state that prefixes cannot share.
     """
     check_width(opt)
     has_own_heads = opt.matryoshka_heads == "own"

@@ -15,9 +15,9 @@
 This works with a memory, a miner (`--mine_pairs`), `--chunk_size`, torchrun and `--loss_learn margin`. With
 `PER_CLASS = ("margin",)` and `self.per_anchor("margin", labels, 2)` in the formula, `--loss_learn_per_class` works too.
 
-Pairs are chosen by weights 0 and 1 in the precision of the batch, not by boolean masks: on a CPU a product or a sum of
-two `(B, M)` matrices costs a small part of what `where`, `masked_fill` or a mask's cast costs, and needs no mask in its
-backward.
+Pairs are chosen by weights 0 and 1 in the precision of the batch, not by boolean masks: on a CPU a product or a sum
+of two `(B, M)` matrices costs a small part of what `where`, `masked_fill` or a mask's cast costs, and needs no mask
+in its backward.
 """
 
 import contextlib
@@ -102,8 +102,8 @@ class PairCriterion(MetricCriterion):
         mined: tuple[torch.Tensor, torch.Tensor] | None = None,
         formula: Callable | None = None,
     ) -> dict[str, torch.Tensor]:
-        """What `formula` (default: the criterion's) finds for all anchors, and the sums of the values for the
-        statistics.
+        """What `formula` (default: the criterion's) finds for all anchors,
+        and the sums of the values for the statistics.
 
         `mined`: boolean masks `(B, M)` of the positive and the negative pairs; default: all pairs.
         """
@@ -138,8 +138,8 @@ class PairCriterion(MetricCriterion):
         return results
 
     def finish(self, results: dict[str, torch.Tensor], batch: torch.Tensor) -> torch.Tensor:
-        """The loss from what `compare` found; the mean values of positive and of negative pairs are put into
-        `stats`.
+        """The loss from what `compare` found;
+        the mean values of positive and of negative pairs are put into `stats`.
         """
         self.stats = {}
         loss = self.join(results)
@@ -192,8 +192,8 @@ def easiest(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
 
 class _LogSumExp(torch.autograd.Function):
-    """`log_sum_exp` in few in-place passes over the matrix; keeps one matrix. Uses exp2, as exp is slow on a CPU where
-    it underflows.
+    """`log_sum_exp` in few in-place passes over the matrix; keeps one matrix.
+    Uses exp2, as exp is slow on a CPU where it underflows.
     """
 
     @staticmethod

@@ -35,8 +35,8 @@ class ProxyCriterion(MetricCriterion):
     Args:
         lr: learning rate of the vectors; default: that of the file's flag `lr`, or `--lr` times its flag `lrmulti`.
         start: initialises the parameter in place, given `(C * per_class, D)`; default: uniform in +-1/sqrt(D).
-        pml_start: the same under `--loss_vectors_start pml`; default: a unit normal, drawn as columns `(D, C *
-        per_class)`.
+        pml_start: the same under `--loss_vectors_start pml`; default: a unit normal,
+        drawn as columns `(D, C * per_class)`.
         n_vectors: number of vectors, where they do not belong to classes.
 
     Raises UserError where `opt` lacks `n_classes` or `embed_dim`.
@@ -107,8 +107,8 @@ class ProxyCriterion(MetricCriterion):
 
 
 def spread_of_centres(centres: torch.Tensor) -> torch.Tensor:
-    """sum_c sum_{t<u} sqrt(2 + 1e-5 - 2 w_ct.w_cu) / (C K (K - 1)) of unit centres `(K, C, D)`, without products across
-    classes.
+    """sum_c sum_{t<u} sqrt(2 + 1e-5 - 2 w_ct.w_cu) / (C K (K - 1)) of unit centres `(K, C, D)`,
+    without products across classes.
     """
     per_class, n_classes = centres.shape[:2]
     first, second = torch.triu_indices(per_class, per_class, 1, device=centres.device)

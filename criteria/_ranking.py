@@ -60,8 +60,8 @@ def soft_ranks(similarities, anchors, positives, left_out, temperature, among=No
 def left_out(
     positives: torch.Tensor, negatives: torch.Tensor, anchors: torch.Tensor, partners: torch.Tensor
 ) -> torch.Tensor:
-    """The column `(P,)` left out of each pair's list: the anchor's own image or, without one, the positive, which is no
-    rival either.
+    """The column `(P,)` left out of each pair's list: the anchor's own image or,
+    without one, the positive, which is no rival either.
 
     Args:
         positives, negatives: weights `(B, M)` of all pairs.

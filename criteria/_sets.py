@@ -1,5 +1,5 @@
-"""Shared by the losses on sets: the cross-entropy over negatives, the penalised norm, the warning about normalised
-embeddings.
+"""Shared by the losses on sets: the cross-entropy over negatives,
+the penalised norm, the warning about normalised embeddings.
 """
 
 import math
@@ -32,8 +32,8 @@ def warn_of_normalized(loss: str, opt) -> None:
 
 
 def choice_terms(exponents: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
-    """log(1 + sum_n exp(e_an - e_ap)), `(A,)`, of `exponents` `(A, M)`, `positives` `(A,)` long, `negatives` boolean
-    `(A, M)`.
+    """log(1 + sum_n exp(e_an - e_ap)), `(A,)`, of `exponents` `(A, M)`,
+    `positives` `(A,)` long, `negatives` boolean `(A, M)`.
 
     It is the cross-entropy of picking the positive out of the positive and the negatives.
     """

@@ -1,5 +1,5 @@
-"""Bases of the criteria whose class vectors may lie in shards, be drawn in part, and be compared in some of their
-coordinates.
+"""Bases of the criteria whose class vectors may lie in shards, be drawn in part,
+and be compared in some of their coordinates.
 
 An et al., Partial FC (CVPR 2022, arXiv 2203.15565), and An et al., Unicom (ICLR 2023, arXiv 2304.05884).
 """
@@ -79,8 +79,8 @@ class ShardedCriterion(ProxyCriterion):
         self.shard_over(SingleProcess())
 
     def shard_over(self, ranks) -> None:
-        """Keep this process's part of the vectors, that of all processes of `ranks`, which have the same vectors so
-        far.
+        """Keep this process's part of the vectors, that of all processes of `ranks`,
+        which have the same vectors so far.
         """
         self.shard = self.proxies.shard = Shard(ranks, self.n_classes, self.per_class, self.share)
         self.proxies.data = self.proxies.data[self.shard.rows].clone()
@@ -188,8 +188,8 @@ class SoftmaxCriterion(ShardedCriterion):
         )
 
     def terms(self, similarities, class_columns, labels, batch, n) -> tuple:
-        """The highest logit of each sample, the sum of exp(logit - highest), and the logit of its own class or 0;
-        `(B,)` each.
+        """The highest logit of each sample, the sum of exp(logit - highest),
+        and the logit of its own class or 0; `(B,)` each.
         """
         logits = self.logits(similarities, class_columns, labels, batch)
         highest = logits[:, :n].detach().amax(1)

@@ -10,8 +10,8 @@ from utilities.tuples import Pairs, Triplets, as_pairs
 def tuple_distances(
     batch: torch.Tensor, reference: Reference, tuples: Triplets | Pairs, squared: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Distances of the positive pairs, `(P,)`, and of the negative pairs, `(N,)`, of mined tuples: from the batch to
-    the reference.
+    """Distances of the positive pairs, `(P,)`, and of the negative pairs, `(N,)`, of mined tuples:
+    from the batch to the reference.
     """
     pairs = as_pairs(tuples)
     rows = torch.cat([pairs.anchors_p, pairs.anchors_n])

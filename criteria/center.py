@@ -1,5 +1,5 @@
-"""Center loss (Wen et al., ECCV 2016), as the code of "Bag of Tricks" for re-identification (arXiv 1903.07071) trains
-it.
+"""Center loss (Wen et al., ECCV 2016), as the code of "Bag of Tricks" for re-identification
+(arXiv 1903.07071) trains it.
 """
 
 import torch

@@ -17,8 +17,8 @@ FLAGS = {
 
 
 class Criterion(PairCriterion):
-    """Per anchor with both: softplus(logsumexp_n(g [s_n + m]+ (s_n - m)) + logsumexp_p(-g [1 + m - s_p]+ (s_p - 1 +
-    m))).
+    """Per anchor with both: softplus(logsumexp_n(g [s_n + m]+ (s_n - m)) + logsumexp_p(-g [1 + m - s_p]+
+    (s_p - 1 + m))).
 
     The weights [..]+ are constants for the gradient. Mean over the anchors whose value is not zero.
     """

@@ -1,5 +1,5 @@
-"""Circle loss with class vectors (Sun et al., Circle Loss, CVPR 2020, arXiv 2002.10857), as FastReID's CircleSoftmax
-has it.
+"""Circle loss with class vectors (Sun et al., Circle Loss, CVPR 2020, arXiv 2002.10857),
+as FastReID's CircleSoftmax has it.
 """
 
 import torch

@@ -21,8 +21,8 @@ FLAGS = {
 
 
 class Criterion(PairCriterion):
-    """mean [d_ap - pos_margin]+ over positive pairs + mean [neg_margin - d_an]+ over negative pairs; distances are not
-    squared.
+    """mean [d_ap - pos_margin]+ over positive pairs + mean [neg_margin - d_an]+ over negative pairs;
+    distances are not squared.
     """
 
     SPACE = "euclidean"
@@ -33,8 +33,8 @@ class Criterion(PairCriterion):
         self.reduction = Reduction(opt, self.reduction)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """See the base. A miner's pairs count as often as it lists them; only all pairs with a large reference are not
-        listed.
+        """See the base. A miner's pairs count as often as it lists them;
+        only all pairs with a large reference are not listed.
         """
         if getattr(self.batchminer, "EVERY_PAIR", False) and not reference.plain:
             return self.finish(self.compare(batch, labels, reference), batch)

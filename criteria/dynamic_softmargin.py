@@ -1,5 +1,5 @@
-"""Dynamic soft margin (Zhang & Rusinkiewicz, Learning Local Descriptors with a CDF-based Dynamic Soft Margin, ICCV
-2019).
+"""Dynamic soft margin
+(Zhang & Rusinkiewicz, Learning Local Descriptors with a CDF-based Dynamic Soft Margin, ICCV 2019).
 
 As in the official code: the weights are constants for the gradient, and a batch enters the histogram as shares that sum
 to 1. The first and last node lie at the ends of the range. In pytorch-metric-learning the weights have a gradient,
@@ -28,8 +28,8 @@ FLAGS = {
 
 
 class Criterion(MetricCriterion):
-    """mean over triplets of w (d_ap - d_an), distances of unit vectors, w the share of triplets, over time, that are
-    easier.
+    """mean over triplets of w (d_ap - d_an), distances of unit vectors,
+    w the share of triplets, over time, that are easier.
 
     w is the distribution function of d_ap - d_an at its node, from a moving histogram `(nbins,)`. That is a buffer:
     part of the state.
@@ -51,8 +51,8 @@ class Criterion(MetricCriterion):
 
     @torch.no_grad()
     def weights(self, differences: torch.Tensor) -> torch.Tensor:
-        """Weights `(T,)` of `differences` `(T,)`. These enter the histogram first, each split between its two nearest
-        nodes.
+        """Weights `(T,)` of `differences` `(T,)`. These enter the histogram first,
+        each split between its two nearest nodes.
         """
         if not len(differences):
             return differences

@@ -15,8 +15,8 @@ FLAGS = {
 
 
 class Criterion(PairCriterion):
-    """1 - mean over anchors with a positive of 1/N+ sum_j h+_j H+_j / H_j over soft histograms of squared distances in
-    [0, 4].
+    """1 - mean over anchors with a positive of 1/N+ sum_j h+_j H+_j / H_j over soft histograms
+    of squared distances in [0, 4].
     """
 
     SPACE = "cosine"

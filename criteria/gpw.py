@@ -1,5 +1,5 @@
-"""General pair weighting (Wang et al., CVPR 2019, arXiv 1904.06627): cosines times weights that are constants for the
-gradient.
+"""General pair weighting (Wang et al., CVPR 2019, arXiv 1904.06627):
+cosines times weights that are constants for the gradient.
 
 The paper's view of pair losses: a pair's weight is the derivative of a loss by the pair's cosine. The gradient here is
 that of the loss that the weights are named after; the value is the weighted sum itself and may be negative.
@@ -67,8 +67,8 @@ class Criterion(PairCriterion):
         return torch.ones_like(values), as_weights(values > self.threshold, values)
 
     def triplet(self, values, positives, negatives):
-        """Slopes of sum over triplets of [s_an - s_ap + margin]+: each pair's number of violated triplets, counted in
-        sorted rows.
+        """Slopes of sum over triplets of [s_an - s_ap + margin]+:
+        each pair's number of violated triplets, counted in sorted rows.
         """
         far = torch.finfo(values.dtype).max / 4
         sorted_negatives = (values * negatives - far * (1 - negatives)).sort(1).values

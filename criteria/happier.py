@@ -36,8 +36,8 @@ FLAGS = {
 
 
 class Criterion(PairCriterion):
-    """(1 - weight) (1 - mean over anchors of H-AP) + weight * the normalised softmax over the classes of the finest
-    level.
+    """(1 - weight) (1 - mean over anchors of H-AP) + weight * the normalised softmax over the classes
+    of the finest level.
 
     H-AP = sum_k H_k / rank_k / sum_k rel_k over the samples k that share any level with the anchor. Of L levels, one
     that shares l has rel = l / L / (how many share exactly l). With t_jk = s_j - s_k the differences of similarities,

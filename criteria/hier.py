@@ -97,8 +97,8 @@ class Criterion(MetricCriterion):
         return loss + self.weight * (of_samples + of_proxies)
 
     def regulariser(self, distances: torch.Tensor, closeness: torch.Tensor) -> torch.Tensor:
-        """R of N points, given their `distances` `(N, P)` to the proxies and their `closeness` `(N, N)` to each
-        other.
+        """R of N points, given their `distances` `(N, P)` to the proxies
+        and their `closeness` `(N, N)` to each other.
         """
         i, j, k = reciprocal_triplets(closeness, self.topk, self.n_per_anchor)
         margin = self.margin
@@ -118,8 +118,8 @@ def _check_width(batch: torch.Tensor, ancestors: torch.Tensor) -> None:
 def reciprocal_triplets(
     closeness: torch.Tensor, topk: int, per_anchor: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Indices i, j, k `(T,)`: j a reciprocal nearest neighbour of i by `closeness` `(N, N)`, k neither that nor i; both
-    drawn uniformly.
+    """Indices i, j, k `(T,)`: j a reciprocal nearest neighbour of i by `closeness` `(N, N)`, k neither that nor i;
+    both drawn uniformly.
     """
     nearest = closeness.topk(min(topk, len(closeness)), dim=1).indices
     is_near = torch.zeros_like(closeness, dtype=torch.bool).scatter_(1, nearest, True)

@@ -32,8 +32,8 @@ FLAGS = {
 
 
 class Criterion(ProxyCriterion):
-    """mean_i CE(-tau M_i) + weight * mean_i CE(G (lrelu(BN(G (X W_1 + b_1))) W_2 + b_2))_i, X the embeddings as they
-    are.
+    """mean_i CE(-tau M_i) + weight * mean_i CE(G (lrelu(BN(G (X W_1 + b_1))) W_2 + b_2))_i,
+    X the embeddings as they are.
 
     M_ic = sum_d (x_id - mu_cd)^2 / exp(relu6(rho_cd)) is the distance of the unit embedding to class c's distribution
     of unit mean. G = Dv^-1/2 H De^-1 H^T Dv^-1/2 on the classes in the batch: H_ic = 1 at the own class, else

@@ -15,8 +15,8 @@ FLAGS = {
 
 
 class Criterion(PairCriterion):
-    """Probability that a negative pair is more similar than a positive one: sum_r h-_r sum_{q<=r} h+_q, soft
-    histograms.
+    """Probability that a negative pair is more similar than a positive one:
+    sum_r h-_r sum_{q<=r} h+_q, soft histograms.
 
     Over the pairs of a batch, or over all pairs of an anchor and a sample of the reference.
     """
@@ -30,8 +30,8 @@ class Criterion(PairCriterion):
         return {"counts": soft_counts((values + 1) * ((self.nbins - 1) / 2), positives, negatives, self.nbins)}
 
     def join(self, results) -> torch.Tensor:
-        """See the class. The histograms are of all anchors: within a batch each pair counts twice, which the division
-        undoes.
+        """See the class. The histograms are of all anchors: within a batch each pair counts twice,
+        which the division undoes.
         """
         counts = results["counts"].sum(0)  # (2, nodes)
         positives, negatives = counts / counts.detach().sum(1, keepdim=True).clamp(min=1)

@@ -1,5 +1,5 @@
-"""Instance loss (Zheng et al., Dual-Path Convolutional Image-Text Embeddings, TOMM 2020, arXiv 1711.05535): a linear
-classifier.
+"""Instance loss (Zheng et al., Dual-Path Convolutional Image-Text Embeddings, TOMM 2020, arXiv 1711.05535):
+a linear classifier.
 
 Each class (in the paper each image with its texts) has a class vector. Neither embeddings nor class vectors are
 normalised. pytorch-metric-learning's InstanceLoss takes the batch's own embeddings as the vectors; with repeated labels

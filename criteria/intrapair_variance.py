@@ -1,5 +1,5 @@
-"""Intra-pair variance loss (Yu & Tao, Deep Metric Learning with Tuplet Margin Loss, ICCV 2019), there beside the tuplet
-margin loss.
+"""Intra-pair variance loss (Yu & Tao, Deep Metric Learning with Tuplet Margin Loss, ICCV 2019),
+there beside the tuplet margin loss.
 """
 
 import functools
@@ -22,8 +22,8 @@ FLAGS = {
 
 
 class Criterion(PairCriterion):
-    """mean_P [(1 - pos_eps) E[s_P] - s_ap]+^2 + mean_N [s_an - (1 + neg_eps) E[s_N]]+^2, s cosines, E their mean over
-    such pairs.
+    """mean_P [(1 - pos_eps) E[s_P] - s_ap]+^2 + mean_N [s_an - (1 + neg_eps) E[s_N]]+^2,
+    s cosines, E their mean over such pairs.
     """
 
     SPACE = "cosine"
@@ -33,8 +33,8 @@ class Criterion(PairCriterion):
         self.reduction = Reduction(opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """See the base. Pairs are compared with the mean of all pairs, so a reference other than the batch is gone
-        through twice.
+        """See the base. Pairs are compared with the mean of all pairs,
+        so a reference other than the batch is gone through twice.
         """
         mined = None if self.batchminer is None else self.pair_masks(batch, labels, reference)
         formula = self.formula

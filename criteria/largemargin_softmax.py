@@ -1,5 +1,5 @@
-"""Large-margin softmax, L-Softmax (Liu et al., ICML 2016, arXiv 1612.02295): the angle to the own class is
-multiplied.
+"""Large-margin softmax, L-Softmax (Liu et al., ICML 2016, arXiv 1612.02295):
+the angle to the own class is multiplied.
 """
 
 import torch

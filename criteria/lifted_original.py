@@ -1,5 +1,5 @@
-"""Lifted structured embedding, the original form (Song et al., CVPR 2016, arXiv 1511.06452); `lifted` is Hermans et
-al.'s.
+"""Lifted structured embedding, the original form (Song et al., CVPR 2016, arXiv 1511.06452);
+`lifted` is Hermans et al.'s.
 """
 
 import torch

@@ -1,5 +1,5 @@
-"""Manifold similarity with proxies (Aziere & Todorovic, Ensemble Deep Manifold Similarity Learning using Hard Proxies,
-CVPR 2019).
+"""Manifold similarity with proxies
+(Aziere & Todorovic, Ensemble Deep Manifold Similarity Learning using Hard Proxies, CVPR 2019).
 
 Classes are grouped at random, once, and each group has a proxy. This is one embedding of the paper's ensemble, without
 its step that makes proxies hard. pytorch-metric-learning ignores labels: the user gives each sample's group, or samples

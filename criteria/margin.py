@@ -30,11 +30,11 @@ FLAGS = {
 
 
 class Criterion(MetricCriterion):
-    """sum_T ([d_ap - b_a + margin]+ + [b_a - d_an + margin]+ + nu b_a) / number of active terms, b_a = beta of the
-    anchor's class.
+    """sum_T ([d_ap - b_a + margin]+ + [b_a - d_an + margin]+ + nu b_a) / number of active terms,
+    b_a = beta of the anchor's class.
 
-    With `--loss_reduction` a term is the sum of a triplet's two hinges; nu times the triplets' mean b_a is added to the
-    reduced terms.
+    With `--loss_reduction` a term is the sum of a triplet's two hinges;
+    nu times the triplets' mean b_a is added to the reduced terms.
 
     `beta`: parameter `(n_classes,)`, `(1,)` where it is shared, a number where it is constant. It has no weight decay.
     """

@@ -26,9 +26,9 @@ class Criterion(ProxyCriterion):
     and k of all classes.
 
     P_c is the mean over the batch's images of class c of exp(alpha (margin - s_ic)), Q_ck that of exp(beta (s_ik -
-    margin)), s the cosine to a class's field; both are 0 for a class that is not in the batch. The fields start from a
-    unit normal, as in the authors' code, whose regulariser of the fields is off in all published commands and is left
-    out.
+    margin)), s the cosine to a class's field; both are 0 for a class that is not in the batch. The fields start
+    from a unit normal, as in the authors' code, whose regulariser of the fields is off in all published commands
+    and is left out.
     """
 
     def __init__(self, opt):

@@ -28,8 +28,8 @@ FLAGS = {
 
 
 class Criterion(PairCriterion):
-    """sum over anchors of 1/pos_weight log(1 + sum_p exp(-pos_weight (s - thresh))) and its mirror for negatives, over
-    B.
+    """sum over anchors of 1/pos_weight log(1 + sum_p exp(-pos_weight
+    (s - thresh))) and its mirror for negatives, over B.
 
     An anchor keeps the negatives with s + margin > its least similar positive and the positives with s - margin < its
     most similar negative; an anchor without positives or without negatives gives 0. With an infinite margin every pair

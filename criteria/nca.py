@@ -27,8 +27,8 @@ class Criterion(PairCriterion):
         return reference.mapped(lambda points: points - mean, batch)
 
     def measure(self, points: torch.Tensor, reference_points: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
-        """Squared distances `(b, M)`. The base sets those of equal points to exactly 0, which this formula does not
-        need.
+        """Squared distances `(b, M)`. The base sets those of equal points to exactly 0,
+        which this formula does not need.
         """
         point_norms = points.square().sum(1)
         reference_norms = point_norms if norms is None else norms

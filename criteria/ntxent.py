@@ -17,8 +17,8 @@ FLAGS = {
 
 
 class Criterion(PairCriterion):
-    """Mean over positive pairs (i, p) of -log(exp(s_ip/T) / (exp(s_ip/T) + sum over negatives n of i of
-    exp(s_in/T))).
+    """Mean over positive pairs (i, p) of -log(exp(s_ip/T) /
+    (exp(s_ip/T) + sum over negatives n of i of exp(s_in/T))).
     """
 
     SPACE = "cosine"

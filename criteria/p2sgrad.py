@@ -1,5 +1,5 @@
-"""P2SGrad (Zhang et al., CVPR 2019, arXiv 1905.02479): squared errors of the cosines to the class vectors, no scale, no
-margin.
+"""P2SGrad (Zhang et al., CVPR 2019, arXiv 1905.02479):
+squared errors of the cosines to the class vectors, no scale, no margin.
 
 Its gradient is equation 11 of the paper, averaged over the batch. pytorch-metric-learning takes the mean over all B x C
 squares, which is 2 / C times this loss, and rescales the class vectors to unit length at every step. Here only their

@@ -29,8 +29,8 @@ FLAGS = {
 
 
 class Criterion(PairCriterion):
-    """mean over anchors with a positive of mean_p cost(R_p), R_p = sum_n sigmoid((s_an - s_ap) / temperature), s
-    cosines.
+    """mean over anchors with a positive of mean_p cost(R_p),
+    R_p = sum_n sigmoid((s_an - s_ap) / temperature), s cosines.
     """
 
     SPACE = "cosine"
@@ -58,8 +58,8 @@ class Criterion(PairCriterion):
         return masked_mean(results["loss"], results["n_positives"] > 0)
 
     def _costs(self, similarities, negative_weights, anchors, positives, recomputes: bool) -> torch.Tensor:
-        """Cost `(P',)` of each positive pair; with several chunks the backward pass recomputes the `(P', M)`
-        sigmoids.
+        """Cost `(P',)` of each positive pair;
+        with several chunks the backward pass recomputes the `(P', M)` sigmoids.
         """
         arguments = (similarities, negative_weights, anchors, positives, self.temperature)
         count = (

@@ -28,8 +28,8 @@ FLAGS = {
 class Criterion(MetricCriterion):
     """mean_T [d_ap - d_an + alpha_1]+ + mean_T [d_ap - d_nm + alpha_2]+, m a random sample of a third class.
 
-    m is a sample of the reference, as p and n are. Triplets for which it holds no third class are left out of the
-    second mean.
+    m is a sample of the reference, as p and n are.
+    Triplets for which it holds no third class are left out of the second mean.
     """
 
     def __init__(self, opt, batchminer):

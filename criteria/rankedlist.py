@@ -34,8 +34,8 @@ def derived(opt) -> dict:
 class Criterion(PairCriterion):
     """mean over anchors of (1 - imbalance) sum_p w_p [d_ap - (alpha - margin)]+ + imbalance sum_n w_n [alpha - d_an]+.
 
-    The weights of an anchor's active positives, and those of its active negatives, are a softmax of temperature *
-    violation.
+    The weights of an anchor's active positives, and those of its active negatives,
+    are a softmax of temperature * violation.
     """
 
     SPACE = "euclidean"

@@ -18,8 +18,8 @@ FLAGS = {
 
 
 class Criterion(PairCriterion):
-    """1 - mean over anchors with a positive of mean_p (soft rank of p among the positives) / (soft rank of p among
-    all).
+    """1 - mean over anchors with a positive of mean_p (soft rank of p among the positives) /
+    (soft rank of p among all).
     """
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:

@@ -20,8 +20,8 @@ FLAGS = {
 
 
 class Criterion(PairCriterion):
-    """D(a, b) = var(x_a - x_b) / var(x_a): mean of the active [D_ap - pos_margin]+ and of the active [neg_margin -
-    D_an]+.
+    """D(a, b) = var(x_a - x_b) / var(x_a):
+    mean of the active [D_ap - pos_margin]+ and of the active [neg_margin - D_an]+.
 
     The denominator and the regularised sums are the anchors'; b may come from another reference.
     """

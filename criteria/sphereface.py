@@ -1,5 +1,5 @@
-"""SphereFace, A-Softmax (Liu et al., CVPR 2017, arXiv 1704.08063): large-margin softmax with class weights at unit
-length.
+"""SphereFace, A-Softmax (Liu et al., CVPR 2017, arXiv 1704.08063):
+large-margin softmax with class weights at unit length.
 """
 
 import torch

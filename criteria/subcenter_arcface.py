@@ -37,8 +37,8 @@ class Criterion(SoftmaxCriterion):
 
     @torch.no_grad()
     def angles_to_dominant(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Angle `(B,)` in degrees of each embedding to its class's dominant centre, the one nearest to most of the
-        class's samples.
+        """Angle `(B,)` in degrees of each embedding to its class's dominant centre,
+        the one nearest to most of the class's samples.
 
         Of tied centres the first is taken. `batch` `(B, D)` should hold all samples of a class.
         """

@@ -1,5 +1,5 @@
-"""Threshold-consistent margin, TCM (Zhang et al., ICLR 2024, arXiv 2307.04047): holds cosines to one threshold for all
-classes.
+"""Threshold-consistent margin, TCM (Zhang et al., ICLR 2024, arXiv 2307.04047):
+holds cosines to one threshold for all classes.
 
 The paper adds it to another loss; alone it is a contrastive loss on cosines.
 """
@@ -21,8 +21,8 @@ FLAGS = {
 
 
 class Criterion(PairCriterion):
-    """pos_weight mean of the pos_margin - s_ap >= 0 + neg_weight mean of the s_an - neg_margin >= 0, each over those
-    pairs alone.
+    """pos_weight mean of the pos_margin - s_ap >= 0 + neg_weight mean of the s_an - neg_margin >= 0,
+    each over those pairs alone.
     """
 
     SPACE = "cosine"

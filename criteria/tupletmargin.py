@@ -28,8 +28,8 @@ FLAGS = {
 
 
 class Criterion(PairCriterion):
-    """Mean over positive pairs of log(1 + sum_n exp(scale (cos t_an - cos(t_ap - margin)))), t the angle between two
-    embeddings.
+    """Mean over positive pairs of log(1 + sum_n exp(scale (cos t_an - cos(t_ap - margin)))),
+    t the angle between two embeddings.
 
     A positive pair whose anchor has no negative gives 0.
     """

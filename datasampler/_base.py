@@ -1,5 +1,5 @@
-"""Base of the batch samplers: the data as index arrays, draws within classes, the calls of the training loop as
-no-ops.
+"""Base of the batch samplers: the data as index arrays, draws within classes,
+the calls of the training loop as no-ops.
 """
 
 import argparse
@@ -107,8 +107,8 @@ class BatchSampler(torch.utils.data.Sampler):
         return self.images[self.class_starts[classes] + places]
 
     def groups_of(self, classes: torch.Tensor) -> torch.Tensor:
-        """m images of each class, distinct where it has them: `classes` `(batches, bs / m)` -> indices `(batches,
-        bs)`.
+        """m images of each class, distinct where it has them:
+        `classes` `(batches, bs / m)` -> indices `(batches, bs)`.
         """
         rows = classes.flatten()
         places = draw_within(self.class_sizes[rows], self.samples_per_class)  # (rows, m)
@@ -117,8 +117,8 @@ class BatchSampler(torch.utils.data.Sampler):
     def cut_into_groups(self, m: int) -> tuple[torch.Tensor, torch.Tensor]:
         """All images in groups of m of a class, `(G, m)`, and the class of each, `(G,)`, class after class.
 
-        Each class comes in random order; its last group is filled from its first images. A smaller class than m repeats
-        its images.
+        Each class comes in random order; its last group is filled from its first images.
+        A smaller class than m repeats its images.
         """
         owners = torch.arange(len(self.classes)).repeat_interleave(self.class_sizes)
         order = torch.randperm(len(owners))

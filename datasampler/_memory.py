@@ -73,8 +73,8 @@ class StoringSampler(BatchSampler):
         """Embed the training set with `model` in evaluation mode; every module's mode is restored.
 
         Args:
-            loader: yields `(labels, images, indices)` over the training set, images `(b, 3, H, W)`, indices into
-            `image_list`.
+            loader: yields `(labels, images, indices)` over the training set,
+            images `(b, 3, H, W)`, indices into `image_list`.
             model: `model(images) -> (embeddings (b, D), features)`.
             device: where model and storage live.
 
@@ -104,8 +104,8 @@ class StoringSampler(BatchSampler):
 
     @torch.no_grad()
     def replace_storage_entries(self, embeddings: torch.Tensor, indices: torch.Tensor) -> None:
-        """Store `embeddings` `(B, D)` of the images `indices` `(B,)`; of an image that occurs twice the last embedding
-        counts.
+        """Store `embeddings` `(B, D)` of the images `indices` `(B,)`;
+        of an image that occurs twice the last embedding counts.
 
         Does nothing under `--data_storage_no_update`.
         """
@@ -166,8 +166,8 @@ class StoringSampler(BatchSampler):
 
 
 class MemorySampler(StoringSampler):
-    """Chooses the batches of an epoch from pools, by the stored embeddings. A subclass defines `draw_pools` and
-    `choose`.
+    """Chooses the batches of an epoch from pools, by the stored embeddings.
+    A subclass defines `draw_pools` and `choose`.
 
     Raises UserError for a pool that is smaller than what is chosen from it.
     """
@@ -233,8 +233,8 @@ class CoresetSampler(MemorySampler):
         return torch.stack([self.images[torch.randperm(len(self.images))[: self.pool_size]] for _ in range(len(self))])
 
     def first_anchors(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, object]:
-        """First anchor of each pool `(b,)`, and a context that is passed to `next_anchors`, from `embeddings` `(b, P,
-        D)`.
+        """First anchor of each pool `(b,)`, and a context that is passed to `next_anchors`,
+        from `embeddings` `(b, P, D)`.
         """
         raise NotImplementedError
 
@@ -264,8 +264,8 @@ class CoresetSampler(MemorySampler):
         return torch.stack(anchors, dim=1)
 
     def with_partners(self, anchors: torch.Tensor) -> torch.Tensor:
-        """Add m - 1 others of its class to each of `anchors` `(b, bs / m)`: indices `(b, bs)`, the anchor first in its
-        group.
+        """Add m - 1 others of its class to each of `anchors` `(b, bs / m)`:
+        indices `(b, bs)`, the anchor first in its group.
 
         A class that has too few others repeats them; an anchor that is alone in its class is itself repeated.
         """
@@ -300,8 +300,8 @@ class BatchMatchSampler(MemorySampler):
             raise UserError(f"--bs {self.batch_size}: one image has no spread to match the pool's: 2 or more.")
 
     def draw_pools(self) -> torch.Tensor:
-        """Indices `(batches, P)`, the m of a group next to each other; P is the largest multiple of m up to the pool
-        size.
+        """Indices `(batches, P)`, the m of a group next to each other;
+        P is the largest multiple of m up to the pool size.
         """
         return self.groups_of(torch.randint(len(self.classes), (len(self), self.pool_size // self.samples_per_class)))
 
@@ -335,8 +335,8 @@ class BatchMatchSampler(MemorySampler):
         return rows.view(*candidates.shape, -1)
 
     def score(self, embeddings: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
-        """Distances `(b, candidates)` of each of `candidates` `(b, candidates, bs)` from its pool `embeddings` `(b, P,
-        D)`.
+        """Distances `(b, candidates)` of each of `candidates` `(b, candidates, bs)`
+        from its pool `embeddings` `(b, P, D)`.
         """
         raise NotImplementedError
 

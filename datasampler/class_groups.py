@@ -1,5 +1,5 @@
-"""Classes cut into groups of m images, bs/m groups a batch, in which a class may come twice (Seidenschwarz et al.,
-arXiv 2102.07753).
+"""Classes cut into groups of m images, bs/m groups a batch, in which a class may come twice
+(Seidenschwarz et al., arXiv 2102.07753).
 """
 
 import torch

@@ -1,5 +1,5 @@
-"""Random classes, random images of each, both drawn with replacement (Roth et al., arXiv 2002.08473; the published
-default).
+"""Random classes, random images of each, both drawn with replacement
+(Roth et al., arXiv 2002.08473; the published default).
 """
 
 import torch

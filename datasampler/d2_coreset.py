@@ -1,5 +1,5 @@
-"""D2 coresets: anchors by a Gaussian of the pool times the distance to those chosen (arXiv 2002.08473; k-means++
-seeding).
+"""D2 coresets: anchors by a Gaussian of the pool times the distance to those chosen
+(arXiv 2002.08473; k-means++ seeding).
 """
 
 import torch

@@ -1,5 +1,5 @@
-"""Batches of one domain each, equally many of all, in random order (UnED's `balanced`, Ypsilantis et al., ICCV 2023,
-arXiv 2309.01858).
+"""Batches of one domain each, equally many of all, in random order
+(UnED's `balanced`, Ypsilantis et al., ICCV 2023, arXiv 2309.01858).
 """
 
 import torch

@@ -10,8 +10,8 @@ USES_SAMPLES_PER_CLASS = True
 
 
 class Sampler(DomainSampler):
-    """Every image comes as often as any other, over many epochs: a domain smaller than a batch is not in each of
-    them.
+    """Every image comes as often as any other, over many epochs:
+    a domain smaller than a batch is not in each of them.
     """
 
     def turns(self, n_batches: int) -> torch.Tensor:

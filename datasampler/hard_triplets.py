@@ -1,5 +1,5 @@
-"""Globally hard triplets: every epoch a new set, of which the hardest by stored embeddings are kept; goes with the
-miner packaged.
+"""Globally hard triplets: every epoch a new set, of which the hardest by stored embeddings are kept;
+goes with the miner packaged.
 """
 
 import torch

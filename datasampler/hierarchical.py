@@ -1,5 +1,5 @@
-"""Batches from one super-class, another continues where its classes run out (as for FastAP, Cakir et al., CVPR
-2019).
+"""Batches from one super-class, another continues where its classes run out
+(as for FastAP, Cakir et al., CVPR 2019).
 """
 
 import torch

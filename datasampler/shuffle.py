@@ -6,8 +6,8 @@ from datasampler._base import BatchSampler
 
 
 class Sampler(BatchSampler):
-    """A permutation of all images in batches of bs. Where bs does not divide their number, the rest is a last, smaller
-    batch.
+    """A permutation of all images in batches of bs. Where bs does not divide their number,
+    the rest is a last, smaller batch.
 
     A batch need not hold two images of one class: meant for criteria with proxies or class weights.
     """

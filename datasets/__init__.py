@@ -177,8 +177,8 @@ def select(
         `transforms_as_resolved`; item `(label, image uint8 (3, H, W), index)`.
 
     Raises:
-        UnknownName: no such data set. UserError: it is missing, incomplete or damaged, or a flag or fold is unknown or
-        impossible.
+        UnknownName: no such data set. UserError: it is missing, incomplete or damaged,
+        or a flag or fold is unknown or impossible.
     """
     module = REGISTRY.module(name)
     flags = {"dataset": name, **flags}

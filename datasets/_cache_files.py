@@ -5,8 +5,8 @@ the source's size and time of change, shape, strides, offset. Both files only gr
 lines, and one process writes at a time. So each line's pixels are complete, however that process ends.
 
 A cache may come from someone else, so nothing in it is trusted: the file of the pixels has a name of the pattern
-`PIXELS`, no file that is read or written is a link, and from the first line on that `_load` cannot use, the images are
-decoded again.
+`PIXELS`, no file that is read or written is a link, and from the first line on that `_load` cannot use, the images
+are decoded again.
 """
 
 import contextlib

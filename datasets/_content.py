@@ -1,7 +1,7 @@
 """The bytes of an image: in a file of their own, or within a tar file.
 
-An image in a tar file has an address in place of a path, `<tar>#<offset>+<size>/<name>`, from which it is read with one
-seek.
+An image in a tar file has an address in place of a path, `<tar>#<offset>+<size>/<name>`,
+from which it is read with one seek.
 """
 
 import io

@@ -300,8 +300,8 @@ def _groups(paths: list[str], keys) -> list[list[str]]:
 def repeated(splits: dict[str, list[Image] | None]) -> str | None:
     """One line on images that are twice in a split, or in test and in training or validation; None without any.
 
-    An image is a file or a box of it. `splits` as in `copies_found`. A test set that is the validation set is noted
-    elsewhere.
+    An image is a file or a box of it. `splits` as in `copies_found`.
+    A test set that is the validation set is noted elsewhere.
     """
     images_of = {}
     for split, images in splits.items():

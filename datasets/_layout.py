@@ -186,8 +186,8 @@ def image_files(folder: Path) -> list[str]:
 def class_folders(folders: list[Path], opt, order=None, by_id: bool = False, left_out: Container[Path] = ()) -> Reading:
     """One class per subfolder; subfolders of the same name in several `folders` are one class.
 
-    Subfolders that hold files but no image are not classes. An empty one is an error, or left out with a note under
-    `--allow_partial_dataset`.
+    Subfolders that hold files but no image are not classes. An empty one is an error,
+    or left out with a note under `--allow_partial_dataset`.
 
     Args:
         order: sort key of the class names; default: the name.

@@ -1,8 +1,8 @@
 """From a data set's images to its splits: the same code for all data sets.
 
-`build` returns the four splits as `ImageSet`s. `half`, the field's convention, is here; the schemes with folds are in
-`_schemes.py`. Roles (query, gallery) belong to the data set's own test set: a scheme that divides the classes anew
-drops them.
+`build` returns the four splits as `ImageSet`s. `half`, the field's convention, is here; the schemes with folds are
+in `_schemes.py`. Roles (query, gallery) belong to the data set's own test set: a scheme that divides the classes
+anew drops them.
 """
 
 from argparse import Namespace

@@ -184,8 +184,8 @@ class ShiftedCrop:
 class OnPillow:
     """A policy, or ColorJitter, of torchvision's v2 on a Pillow image.
 
-    The published operations, in half the time of those on tensors. `python benchmarks/input.py --additions` measures
-    it.
+    The published operations, in half the time of those on tensors.
+    `python benchmarks/input.py --additions` measures it.
     """
 
     def __init__(self, policy):

@@ -305,8 +305,8 @@ def sizes(opt, input_size: int | None = None, test: bool = False) -> tuple:
 
     Returns:
         The crop's side, or (height, width) where they differ; the resized image's short side, its (height, width), a
-        `LongSide`, or None for no resize. One `--resize_size` under squash is the longer side, the other one is in the
-        crop's ratio.
+        `LongSide`, or None for no resize. One `--resize_size` under squash is the longer side, the other one is in
+        the crop's ratio.
     """
     preset = PRESETS[opt.augmentation or "base"]
     mode = opt.resize_mode

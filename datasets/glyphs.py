@@ -5,8 +5,8 @@ four styles each), one image a face: white on black, 36 pixels, centred. A chara
 any of the faces, as the Greek Alpha like the Latin A, is left out, so that no two classes share an image. The first
 half of the classes trains, the second tests. Super labels are the scripts.
 
-`--glyphs_protocol reid` makes re-identification of it: a character is an identity, a font with its four styles a
-camera.
+`--glyphs_protocol reid` makes re-identification of it: a character is an identity,
+a font with its four styles a camera.
 """
 
 import hashlib

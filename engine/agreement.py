@@ -69,8 +69,8 @@ def same_data(splits: dict) -> dict:
 def _flags(opt) -> dict[str, str]:
     """Flag -> its value, of the flags that must be the same: all but paths, devices and numbers of workers.
 
-    Of a file or folder that may lie elsewhere on each machine only whether it is given: contents are compared, not
-    places.
+    Of a file or folder that may lie elsewhere on each machine only whether it is given:
+    contents are compared, not places.
     """
     facts = {}
     for name, value in _compared(opt).items():

@@ -14,8 +14,8 @@ GRAPH_LIMIT = 64
 class Compiler:
     """Compiles networks and counts their graphs. Raises UserError where this machine has no compiler.
 
-    Each batch size gets its own graph: a batch's graph thus never depends on earlier batches, which a resumed run
-    relies on.
+    Each batch size gets its own graph: a batch's graph thus never depends on earlier batches,
+    which a resumed run relies on.
     """
 
     def __init__(self, device: torch.device):
@@ -39,8 +39,8 @@ class Compiler:
     def start_epoch(self, epoch: int) -> None:
         """Begin an epoch.
 
-        Before the second the graphs of the first, evaluation included, are printed; later ones are printed as they
-        come.
+        Before the second the graphs of the first, evaluation included, are printed;
+        later ones are printed as they come.
         """
         self.epochs = self.epochs + 1 if epoch else 0
         self.epoch = epoch

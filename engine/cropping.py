@@ -20,8 +20,8 @@ class Cut:
     """Crops of a batch, or of a part of it, before they are resized.
 
     Args:
-        pixels: uint8 `(B, H, W, 3)`, from the top the rows of each crop, in the width of its image; the rest is
-        arbitrary.
+        pixels: uint8 `(B, H, W, 3)`, from the top the rows of each crop, in the width of its image;
+        the rest is arbitrary.
         draws: what `transform.draw` gives, of these images; it stays in main memory, so that no choice of rows waits
         for the device.
     """
@@ -72,8 +72,8 @@ def resized(
     """Each crop resized as torchvision's RandomResizedCrop does, and flipped: uint8 `(B, 3, *size)`, bit for bit.
 
     Args:
-        pixels: as those of `Cut`. boxes: int64 `(B, 4)`: top, left, height, width. flips: bool `(B,)`. mode: "bilinear"
-        or "bicubic".
+        pixels: as those of `Cut`. boxes: int64 `(B, 4)`: top, left, height, width.
+        flips: bool `(B,)`. mode: "bilinear" or "bicubic".
     """
     images = pixels.new_empty(len(pixels), *size, 3).permute(0, 3, 1, 2)
     # One image after another: the crops have different sizes.

@@ -22,8 +22,8 @@ class GradientEntries:
         The host does not wait for them.
 
         Args:
-            norm_of: the norm of the gradient of each parameter that the optimiser steps, which the step computes
-            anyway.
+            norm_of: the norm of the gradient of each parameter that the optimiser steps,
+            which the step computes anyway.
         """
         parameters = [parameter for parameter in self.parameters if parameter in norm_of]
         gradients = [parameter.grad for parameter in parameters if parameter.grad.numel()]

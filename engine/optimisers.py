@@ -317,8 +317,8 @@ def _shape(value):
 def build_scheduler(optimizer, opt, selection) -> Schedule:
     """`--scheduler` by epochs.
 
-    step: at `--tau`; cosine: over `--n_epochs`; flat_cosine: over those after `--flat_share`; plateau: on the metric of
-    `selection`.
+    step: at `--tau`; cosine: over `--n_epochs`; flat_cosine: over those after `--flat_share`;
+    plateau: on the metric of `selection`.
 
     Under `none` and `onecycle` (`build_step_factor`) it leaves the rates alone.
     """

@@ -56,12 +56,12 @@ class Ranks(SingleProcess):
     """The rank of this process among those of the run, and what they exchange.
 
     A step has the gradients of one process. Each of N processes computes the same loss L(o, w) of all rows o of the
-    outputs. So each has the whole gradient g = dL/dw of the parameters w that the loss uses directly (class vectors, a
-    last layer), and the same gradient d = dL/do of the rows. `sum_of` adds d over the processes: N d. Process p
-    backpropagates its own rows of that through its part of the batch, with Jacobian J_p: its parameters' gradient is g
-    + N J_p^T d_p. `mean_` takes the mean over the processes: 1/N sum_p (g + N J_p^T d_p) = g + J^T d, the gradient of
-    one process. Where rounding makes the losses of the processes differ (a GPU's sums), it is the gradient of their
-    mean.
+    outputs. So each has the whole gradient g = dL/dw of the parameters w that the loss uses directly (class
+    vectors, a last layer), and the same gradient d = dL/do of the rows. `sum_of` adds d over the processes: N d.
+    Process p backpropagates its own rows of that through its part of the batch, with Jacobian J_p: its parameters'
+    gradient is g + N J_p^T d_p. `mean_` takes the mean over the processes: 1/N sum_p (g + N J_p^T d_p) = g + J^T d,
+    the gradient of one process. Where rounding makes the losses of the processes differ (a GPU's sums), it is the
+    gradient of their mean.
 
     Attributes:
         rank, size: this process's number, from 0, and how many there are.

@@ -189,8 +189,8 @@ class Runtime:
     def step(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer, *backward_calls) -> torch.Tensor:
         """Backward pass and optimiser step. Returns the gradient's norm, a device scalar.
 
-        `backward_calls` are called after the loss's backward pass, to backpropagate through the parts that it did not
-        reach.
+        `backward_calls` are called after the loss's backward pass,
+        to backpropagate through the parts that it did not reach.
 
         Raises NonFiniteLoss with the step at which it began: for the norm one step late, on a GPU up to `CHECK_EVERY`.
         """

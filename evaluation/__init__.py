@@ -74,8 +74,8 @@ def loaders(splits: dict, opt, ranks=None) -> dict:
 
 
 def check_folds(folds: list) -> None:
-    """Raise UserError, before the first fold trains, where the data of one cannot choose its epoch. `folds`: the flags
-    of each.
+    """Raise UserError, before the first fold trains, where the data of one cannot choose its epoch.
+    `folds`: the flags of each.
     """
     for opt in folds:
         chosen = _datasets(loaders(datasets.select(opt.dataset, opt, opt.source_path), opt))
@@ -86,8 +86,8 @@ def check_folds(folds: list) -> None:
 
 
 def check(model, loaders: dict, opt, runtime) -> None:
-    """Raise UserError, before anything is trained or measured, where network, data and evaluation flags do not fit each
-    other.
+    """Raise UserError, before anything is trained or measured, where network,
+    data and evaluation flags do not fit each other.
     """
     if not loaders:
         return
@@ -116,8 +116,8 @@ def _widths(model, dataset, opt, runtime) -> set[int]:
 
 
 def _check_dimensions(widths: set[int], datasets: dict, opt) -> None:
-    """Raise UserError for more principal components, or dimensions of a metric, than there are; warn about few
-    samples.
+    """Raise UserError for more principal components, or dimensions of a metric, than there are;
+    warn about few samples.
     """
     roles_of = {split: galleries.roles_of(dataset, len(dataset)) for split, dataset in datasets.items()}
     sizes = {split: len(roles.rows("gallery")) for split, roles in roles_of.items()}
@@ -132,8 +132,8 @@ def _check_dimensions(widths: set[int], datasets: dict, opt) -> None:
 
 
 def roles(loaders: dict, opt) -> dict[str, str]:
-    """Split -> one line on its queries, its gallery and the images of class-wise numbers; without the splits that have
-    no roles.
+    """Split -> one line on its queries, its gallery and the images of class-wise numbers;
+    without the splits that have no roles.
     """
     return from_splits.roles(from_splits.images_of(_datasets(loaders)), opt)
 
@@ -169,8 +169,8 @@ def _outputs(embeddings, activations: dict, bare: bool, unit_length: bool = Fals
 
     Raises UserError without those.
 
-    `unit_length`: whether the backbone's features are brought to unit length; the network itself does so with its
-    embeddings.
+    `unit_length`: whether the backbone's features are brought to unit length;
+    the network itself does so with its embeddings.
     """
     if not bare:
         return embeddings if isinstance(embeddings, dict) else {MAIN_EVALTYPE: embeddings}
@@ -283,8 +283,8 @@ def _device(opt, runtime) -> torch.device:
 
 
 def score(embedded: dict, opt, runtime) -> dict:
-    """All `--evaluation_metrics` of all `--evaltypes` of `embedded`, split -> Embedded, against `--eval_reference_set`,
-    by `--tester`.
+    """All `--evaluation_metrics` of all `--evaltypes` of `embedded`, split -> Embedded,
+    against `--eval_reference_set`, by `--tester`.
 
     Returns split -> {metric: value}, names as in metrics.csv. A value is NaN where the metric is not defined (`map_r`
     needs a class of two images); means over super-classes, domains and draws leave such values out, which is printed

@@ -20,8 +20,8 @@ def program(name: str):
 
 
 def main(argv: list[str] | None = None):
-    """Run the program that the first word names, else measure the file that it names. Returns what the program
-    returns.
+    """Run the program that the first word names, else measure the file that it names.
+    Returns what the program returns.
     """
     argv = sys.argv[1:] if argv is None else argv
     if argv[:1] and argv[0] in COMMANDS:

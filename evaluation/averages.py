@@ -18,8 +18,8 @@ MOST_NAMED = 5  # domains that a note names
 
 
 def divided(task: Task) -> list[Task]:
-    """The tasks of which a value is the mean: one per domain or super-class of the queries; the task itself if it has
-    neither.
+    """The tasks of which a value is the mean: one per domain or super-class of the queries;
+    the task itself if it has neither.
 
     The queries of a domain search the whole gallery, or, with super-classes, that of their own.
     """

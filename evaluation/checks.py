@@ -18,8 +18,8 @@ from utilities.levels import n_levels, names_of, refuse_unnested
 
 
 def check(datasets: dict, opt) -> None:
-    """Raise UserError, before anything is trained, for a level without names or a super-class with nothing to search
-    in.
+    """Raise UserError, before anything is trained, for a level without names
+    or a super-class with nothing to search in.
 
     Print a line where no query can find its class.
     """
@@ -121,8 +121,8 @@ def _check_domains(datasets: dict, opt) -> None:
 
 
 def _check_groups(datasets: dict, measured: list[str], opt, flag: str | None) -> None:
-    """Raise UserError for a metric that compares super-classes where there are not two, or where `flag` uses
-    super-classes already.
+    """Raise UserError for a metric that compares super-classes where there are not two,
+    or where `flag` uses super-classes already.
     """
     name = grouping(opt)
     if name is None:

@@ -36,8 +36,8 @@ def evaluate(cross) -> dict:
 
 
 def options(opt):
-    """The flags of an evaluation on test alone. Raises UserError where they ask for a reference that folds do not
-    share.
+    """The flags of an evaluation on test alone.
+    Raises UserError where they ask for a reference that folds do not share.
     """
     if opt.eval_reference_set == from_splits.TRAINING:
         raise UserError(

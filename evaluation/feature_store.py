@@ -67,8 +67,8 @@ class Store:
     """The shards of one network on one split.
 
     Args:
-        folder: of all stores. description: what decides the features, for `digest`. size: number of images. dtype: of
-        `TYPES`.
+        folder: of all stores. description: what decides the features, for `digest`.
+        size: number of images. dtype: of `TYPES`.
     """
 
     def __init__(self, folder: Path, description: dict, size: int, dtype: str = TYPES[0]):

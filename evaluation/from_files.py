@@ -147,8 +147,8 @@ def without_classes(arrays: dict) -> dict:
 
 
 def draws(path: str, arrays: dict):
-    """Yield the task of each draw of the file's gallery but the first, which is that of `task_of`; none if it is not
-    drawn.
+    """Yield the task of each draw of the file's gallery but the first, which is that of `task_of`;
+    none if it is not drawn.
     """
     for draw in arrays.get("role_draws", [])[1:]:
         yield in_itself(_checked(path, {**arrays, "role_draws": draw[None]}))
@@ -229,8 +229,8 @@ def in_itself(file: EmbeddingFile) -> Task:
 
 
 def in_another(queries: EmbeddingFile, gallery: EmbeddingFile) -> Task:
-    """The queries of a file search the gallery of another. Class-wise numbers are of both; an image that is in both
-    counts once.
+    """The queries of a file search the gallery of another. Class-wise numbers are of both;
+    an image that is in both counts once.
     """
     for file in (queries, gallery):
         if "reference_features" in file.arrays:

@@ -1,5 +1,5 @@
-"""The task of each split of a data set, as --eval_reference_set, --tester, --label_hierarchy_level and --eval_relevance
-request.
+"""The task of each split of a data set, as --eval_reference_set, --tester,
+--label_hierarchy_level and --eval_relevance request.
 
 The images of one or several splits become rows (`_all_rows`), of which a split's queries and the gallery of its
 reference are taken. Labels have the same number in all splits that are compared. Flags that the data cannot serve are
@@ -37,8 +37,8 @@ OF_DISTANCES = {"eval_space": "euclidean", "rerank": None}
 
 
 def changed_flags(flags: dict, plain: dict) -> list[str]:
-    """The flags of `plain` that have another value in `flags`, as on a command line; those that `flags` lacks are
-    plain.
+    """The flags of `plain` that have another value in `flags`, as on a command line;
+    those that `flags` lacks are plain.
     """
     changed = {name: flags[name] for name, value in plain.items() if flags.get(name, value) != value}
     return [f"--{name}" if value is True else f"--{name} {value}" for name, value in changed.items()]
@@ -53,8 +53,8 @@ def images_of(datasets: dict) -> dict[str, Embedded]:
 
 
 def measured_tasks(embedded: dict[str, Embedded], evaltype: str, opt) -> dict[str, list[Task]]:
-    """Split -> its tasks, of the splits `scored`: one, or one for each domain, or with `--tester same_parent_label` for
-    each super-class.
+    """Split -> its tasks, of the splits `scored`: one, or one for each domain,
+    or with `--tester same_parent_label` for each super-class.
     """
     of_all = tasks(embedded, opt, evaltype)
     return {split: divided(of_all[split]) for split in scored(embedded, opt)}
@@ -67,8 +67,8 @@ def tasks(images: dict[str, Embedded], opt, evaltype: str | None = None) -> dict
         images: the splits `scored`, and those that only serve as reference.
         evaltype: which embedding, see `of_type`; None: nothing is embedded yet, features are None.
 
-    Raises UserError if the training images are the reference but missing, or the data set lacks the names that are
-    compared.
+    Raises UserError if the training images are the reference but missing,
+    or the data set lacks the names that are compared.
     """
     features = dict.fromkeys(images) if evaltype is None else projected(images, evaltype, opt)
     measured = scored(images, opt)
@@ -137,8 +137,8 @@ def _places_of(split: str, sources: list[str], queries: Rows, gallery: Rows, rol
 
 
 def _relevance(roles: Roles, opt) -> dict[str, metrics.Lists] | None:
-    """Protocol -> what the queries of a split are to find: by --eval_relevance, else by its own lists; None without
-    either.
+    """Protocol -> what the queries of a split are to find: by --eval_relevance, else by its own lists;
+    None without either.
     """
     if opt.eval_relevance is None:
         return roles.relevance()
@@ -158,8 +158,8 @@ def _further(dataset, roles: Roles) -> dict[int, list[int]]:
 
 
 def scored(splits, opt) -> list[str]:
-    """The splits to measure: all but training, unless --splits_to_eval names it; otherwise training is only a
-    reference.
+    """The splits to measure: all but training, unless --splits_to_eval names it;
+    otherwise training is only a reference.
     """
     return [split for split in splits if split != "train" or "train" in opt.splits_to_eval]
 
@@ -201,8 +201,8 @@ def roles(images: dict[str, Embedded], opt) -> dict[str, str]:
 def projected(embedded: dict[str, Embedded], evaltype: str, opt) -> dict[str, np.ndarray]:
     """Split -> features `(N, D')` of all its images as they are measured: under --eval_pca and --eval_whiten projected.
 
-    Raises UserError for impossible dimensions, and where whitening is to be fitted on training images that are
-    missing.
+    Raises UserError for impossible dimensions, and where whitening is
+    to be fitted on training images that are missing.
     """
     features = {split: of_type(of_split.features, evaltype) for split, of_split in embedded.items()}
     if opt.eval_pca is None and opt.eval_whiten is None:
@@ -291,8 +291,8 @@ def class_names(images: dict[str, Embedded], opt) -> dict[str, dict | None]:
 def _codes(images: dict[str, Embedded], level: int, opt) -> tuple[dict[str, np.ndarray], dict[str, dict | None]]:
     """Split -> `(N,)` labels at a level of the hierarchy, and split -> their names, label -> name.
 
-    A name has the same number in all splits. If each split is compared with itself, by classes, its own labels are
-    used.
+    A name has the same number in all splits. If each split is compared with itself,
+    by classes, its own labels are used.
     """
     if level == 0 and opt.eval_reference_set == SELF:
         labels = {split: of_split.labels for split, of_split in images.items()}

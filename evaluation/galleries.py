@@ -141,8 +141,8 @@ def check(datasets: dict, measured: list[str]) -> None:
 
 
 def numbers(roles: dict[str, Roles]) -> dict[str, np.ndarray | None]:
-    """Split -> `(N,)` numbers of sequences, unique over all splits, -1 for none; None for every split without any
-    sequence.
+    """Split -> `(N,)` numbers of sequences, unique over all splits, -1 for none;
+    None for every split without any sequence.
     """
     if all(of_split.sequences is None for of_split in roles.values()):
         return dict.fromkeys(roles)
@@ -185,8 +185,8 @@ def described(task: Task, roles: Roles, gallery: str, skips: bool, draws: int) -
 
 
 def searching(n_queries: int, n_searched: int, gallery: str, n_both: int, n_pool: int) -> list[str]:
-    """What searches the gallery of that name. n_both: images that are query and gallery. n_pool: those of class-wise
-    numbers.
+    """What searches the gallery of that name. n_both: images that are query and gallery.
+    n_pool: those of class-wise numbers.
     """
     roles = f"{n_both:,} images are query and gallery, none finds itself" if n_both else "no image is query and gallery"
     return [

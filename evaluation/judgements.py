@@ -63,8 +63,8 @@ def _refuse_half(path: str, arrays: dict, judged: str, names: list[str]) -> None
 
 
 def with_lists(source: str, task: Task, lists: dict[str, metrics.Lists]) -> Task:
-    """The task with lists, protocol -> lists, from the file `source`. Raises UserError, which names it, if they do not
-    fit.
+    """The task with lists, protocol -> lists, from the file `source`.
+    Raises UserError, which names it, if they do not fit.
     """
     task = replace(task, relevance=lists)
     try:

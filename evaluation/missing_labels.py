@@ -1,5 +1,5 @@
-"""Rows without a label in files of embeddings: distractors of a gallery; refused where they would be queries or a
-class.
+"""Rows without a label in files of embeddings: distractors of a gallery;
+refused where they would be queries or a class.
 
 What a missing label is says `utilities.labels`: NaN, or a text such as `nan`, `None` or `<NA>`. A class of that name
 would otherwise hold all unlabelled images, which would find each other.
@@ -53,8 +53,8 @@ def of_queries(path: str, arrays: dict, listed: bool = False) -> dict:
 
 
 def of_gallery(paths: list[str], parts: list[dict]) -> list[dict]:
-    """The arrays of the files of a gallery, in which rows without a label are distractors: none of its rows
-    searches.
+    """The arrays of the files of a gallery, in which rows without a label are distractors:
+    none of its rows searches.
     """
     all_missing = [missing_rows(path, part) for path, part in zip(paths, parts, strict=True)]
     if all(missing is None for missing in all_missing):

@@ -24,8 +24,8 @@ class LabelledFeatures(NamedTuple):
 
 
 def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:
-    """The data as environment.yaml describes them; for a new run of `--split_scheme oodml` also how hard its split is:
-    its FID.
+    """The data as environment.yaml describes them;
+    for a new run of `--split_scheme oodml` also how hard its split is: its FID.
 
     Both are of the untrained network's features: `fid` of the class means, as in the authors' code and the published
     files, `fid_images` of all images.

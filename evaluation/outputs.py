@@ -1,5 +1,5 @@
-"""The files of an evaluation: pictures and embeddings of the best epoch, and a finished run measured again
-(`--evaluate`).
+"""The files of an evaluation: pictures and embeddings of the best epoch,
+and a finished run measured again (`--evaluate`).
 """
 
 import functools
@@ -34,8 +34,8 @@ TITLE_WIDTH = 180  # points that a group's name may take in a title
 
 
 def on_test(run, splits: dict, runtime) -> dict:
-    """Evaluate the selected epoch's checkpoint on test, and write its queries' results if asked. Returns {"test":
-    {metric: value}}.
+    """Evaluate the selected epoch's checkpoint on test, and write its queries' results if asked.
+    Returns {"test": {metric: value}}.
     """
     opt = run.opt.but(splits_to_eval=["test"])
     states = random_states()
@@ -50,8 +50,8 @@ def on_test(run, splits: dict, runtime) -> dict:
 
 
 def of_best_epoch(run, embedded: dict) -> None:
-    """Write the files of the epoch just evaluated that the flags ask for, and draw its pictures, unless
-    `--no_records`.
+    """Write the files of the epoch just evaluated that the flags ask for,
+    and draw its pictures, unless `--no_records`.
     """
     dump_requested(run.folder, embedded, run.opt, run.epoch)
     if not run.opt.no_records:
@@ -62,8 +62,8 @@ def of_best_epoch(run, embedded: dict) -> None:
 
 
 def draw_curves(run) -> None:
-    """Draw the curves of metrics.csv into Progression_Plots/; not with `--no_records`, and not where nothing was
-    measured.
+    """Draw the curves of metrics.csv into Progression_Plots/; not with `--no_records`,
+    and not where nothing was measured.
     """
     measured = run.epoch or run.state["untrained"]
     if not (run.writes and measured) or run.opt.no_records:
@@ -85,8 +85,8 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
 
     The t-SNE takes longer, and so does the CMC curve of queries and a gallery, for which all queries search once more.
 
-    `embedded`: split -> `evaluation.Embedded`; `split`: whose queries are shown; `title`: run and epoch. Returns the
-    paths.
+    `embedded`: split -> `evaluation.Embedded`; `split`: whose queries are shown;
+    `title`: run and epoch. Returns the paths.
     """
     tasks = from_splits.tasks(embedded, opt, opt.evaltypes[0])
     ball = metrics.ball(opt)
@@ -165,8 +165,8 @@ def _subset(dataset, rows: np.ndarray | None):
 
 
 def of_untrained(run, epoch: int, scores: dict, embedded: dict) -> dict:
-    """Where nothing is trained, write the files that the flags ask for, of the untrained network (epoch 0). Returns
-    `scores`.
+    """Where nothing is trained, write the files that the flags ask for,
+    of the untrained network (epoch 0). Returns `scores`.
     """
     if run.writes and run.opt.n_epochs == 0 and epoch == 0:
         print("".join(f"written  {path}\n" for path in dump_requested(run.folder, embedded, run.opt, epoch)), end="")

@@ -1,5 +1,5 @@
-"""What each query finds: in a file by `--dump_query_results`, which results/paired.py compares; and the queries that
-pictures show.
+"""What each query finds: in a file by `--dump_query_results`, which results/paired.py compares;
+and the queries that pictures show.
 
 Pictures show the space that is evaluated: its reference, labels, super-classes, principal components and distances;
 what is found is what the search finds, before `--rerank`.
@@ -49,8 +49,8 @@ def write(path: Path, results: dict[str, np.ndarray], labels: np.ndarray | None,
 
 
 def dump(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = None) -> list[Path]:
-    """Write `query_results_<split>.npz` of each split that is measured, with several evaltypes
-    `query_results_<split>_<evaltype>.npz`.
+    """Write `query_results_<split>.npz` of each split that is measured,
+    with several evaltypes `query_results_<split>_<evaltype>.npz`.
 
     A file holds `hit`, `ap_at_r` and `first_hit` (see `metrics.query_results`), `labels`, `paths` and `class_names`
     where the data set knows them, `(N,)` each; `epoch`; `flags`, the JSON of the evaluation's flags. `instead`: as in
@@ -97,8 +97,8 @@ def super_classes(embedded) -> np.ndarray | None:
 
 
 def higher_names(embedded) -> dict[str, np.ndarray]:
-    """`higher_names` `(N, L - 2)`: the samples' classes of the levels above the super-classes; empty without such
-    levels.
+    """`higher_names` `(N, L - 2)`: the samples' classes of the levels above the super-classes;
+    empty without such levels.
     """
     tables = [from_splits.names_at(embedded.dataset, level) for level in range(2, n_levels(embedded.dataset))]
     names = [[str(table.get(label)) for label in embedded.labels.tolist()] for table in tables]
@@ -153,8 +153,8 @@ def judged(task: Task, queries: np.ndarray, neighbours: list[np.ndarray]) -> lis
 
 
 def first_hits(task: Task, skips: bool, ball: Ball | None = None) -> np.ndarray:
-    """`(Q,)` rank of the nearest image of its class of each query, infinite if there is none; with `skips` without such
-    queries.
+    """`(Q,)` rank of the nearest image of its class of each query, infinite if there is none;
+    with `skips` without such queries.
     """
     reciprocals = np.zeros(len(task.queries))
     for places, space, _ in searches(task, np.arange(len(reciprocals)), ball):
@@ -171,8 +171,8 @@ def sample_queries(labels: np.ndarray, seed: int) -> np.ndarray:
 
 
 def worst_queries(task: Task, seed: int, ball: Ball | None = None) -> tuple[np.ndarray, list[str]]:
-    """Queries with the lowest average precision, at most one per class, and a note on each; none if no query can find
-    its class.
+    """Queries with the lowest average precision, at most one per class, and a note on each;
+    none if no query can find its class.
 
     Of `CANDIDATES` random queries. Average precision is AP@R, a query's term of `map_r`; of two equal ones, the query
     whose first hit comes later is worse. The note gives both.

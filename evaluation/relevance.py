@@ -22,8 +22,8 @@ def lists(path: str, queries: np.ndarray, gallery: np.ndarray, exclude: np.ndarr
     """The positives of the rows `queries` `(Q,)`, as positions in the rows `gallery` `(M,)`, without the query itself
     at `exclude` `(Q,)` there.
 
-    Found once for the same file and rows. Raises UserError where the file defines no such function, or what it gives is
-    no relevance.
+    Found once for the same file and rows. Raises UserError where the file defines no such function,
+    or what it gives is no relevance.
     """
     if not Path(path).is_file():
         raise UserError(f"--eval_relevance {path}: no such file")

@@ -22,8 +22,8 @@ def joined(outputs: list[torch.Tensor], power: float) -> torch.Tensor:
 
 
 def power_of(model, opt, bare: bool) -> float:
-    """The power with which --eval_scales_join joins. Raises UserError where the features are not those of a generalised
-    mean.
+    """The power with which --eval_scales_join joins.
+    Raises UserError where the features are not those of a generalised mean.
     """
     if opt.eval_scales_join == "mean":
         return 1.0
@@ -37,8 +37,8 @@ def power_of(model, opt, bare: bool) -> float:
 
 
 def resized(images: torch.Tensor, scale: float) -> torch.Tensor:
-    """Images `(B, 3, H, W)`, bilinearly resized; other sizes than 1 as float in [0, 1], which networks take beside
-    uint8.
+    """Images `(B, 3, H, W)`, bilinearly resized; other sizes than 1 as float in [0,
+    1], which networks take beside uint8.
     """
     if scale == 1:
         return images

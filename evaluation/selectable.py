@@ -13,8 +13,8 @@ from utilities.flags import has_folds
 
 
 def check(datasets: dict, opt) -> None:
-    """Raise UserError, before anything is trained, where the metric is the same in all epochs. `datasets`: of all
-    embedded splits.
+    """Raise UserError, before anything is trained, where the metric is the same in all epochs.
+    `datasets`: of all embedded splits.
 
     A query's value can vary where it can find an image of its class and enough images of others to come before it; the
     metric can vary where one query's value can. Metrics that do not search (k-means, mean distances) are judged on the
@@ -61,8 +61,8 @@ def check(datasets: dict, opt) -> None:
 
 
 def _what_it_has(task: Task, relevant: np.ndarray, ranked: np.ndarray, least: int, within: bool, opt) -> str:
-    """Why no query's value can vary, where every image is query and gallery; `within`: whether the split searches
-    itself.
+    """Why no query's value can vary, where every image is query and gallery;
+    `within`: whether the split searches itself.
     """
     if relevant.any():
         n_classes = len(np.unique(task.searched.labels))

@@ -148,8 +148,8 @@ class Task:
         return next(iter(self.relevance.values())) if self.relevance else None
 
     def arguments(self, levels: bool = False) -> dict:
-        """The arguments of `metrics.compute` and `metrics.EmbeddingSpace`; `levels`: labels `(N, L)` where both sides
-        have them.
+        """The arguments of `metrics.compute` and `metrics.EmbeddingSpace`;
+        `levels`: labels `(N, L)` where both sides have them.
         """
         has_levels = levels and self.queries.levels is not None and self.searched.levels is not None
         arguments = {

@@ -29,8 +29,8 @@ class Whitening(NamedTuple):
 
 
 def pca(features: np.ndarray, dims: int | None = None, whitens: bool = True) -> Whitening:
-    """The first `dims` principal components of features `(N, D)` (None: all), each divided by its deviation if it
-    `whitens`.
+    """The first `dims` principal components of features `(N, D)` (None: all),
+    each divided by its deviation if it `whitens`.
 
     Raises UserError where there are fewer components of any spread.
     """
@@ -92,8 +92,8 @@ def _spread(values: np.ndarray, dims: int | None) -> np.ndarray:
 
 
 def pairs_of_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of pairs of one class, `(P,)` each: each image and the next of its class. Raises UserError where no class
-    has two.
+    """Rows of pairs of one class, `(P,)` each: each image and the next of its class.
+    Raises UserError where no class has two.
     """
     order = np.argsort(labels, kind="stable")
     are_pairs = labels[order[1:]] == labels[order[:-1]]

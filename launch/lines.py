@@ -59,11 +59,11 @@ KINDS = (Line, SearchLine)
 def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
     """The runs of a file. `variables` win over its assignments, these over the environment.
 
-    `variables` are not split at blanks. What the file exports is put into this process's environment, which its runs
-    inherit.
+    `variables` are not split at blanks. What the file exports is put into this process's environment,
+    which its runs inherit.
 
-    Raises UserError where there is no such file, or a line is neither a comment, an assignment nor a run of one of the
-    programs.
+    Raises UserError where there is no such file, or a line is neither a comment,
+    an assignment nor a run of one of the programs.
     """
     try:
         text = read_text(path)

@@ -51,8 +51,8 @@ def environment(nproc: int, gpus: list[int], at_once: int) -> dict[str, str]:
 def reasons(output: list[str]) -> list[str]:
     """The lines of a failed run's output that give the reason.
 
-    Without torchrun's own lines, and without how it ended the other processes: its report, from the last traceback
-    before it.
+    Without torchrun's own lines, and without how it ended the other processes:
+    its report, from the last traceback before it.
     """
     lines = [line for line in _before_report(output) if not TORCHRUNS_LINE.match(line)]
     errors = [line for line in lines if re.search(r"error|exception", line, re.IGNORECASE)]

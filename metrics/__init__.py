@@ -72,8 +72,8 @@ FARTHEST = 2**62  # in place of a parameter of more than 18 digits: beyond any r
 
 
 class Parameter(NamedTuple):
-    """The parameter after the @ of a name declared as `<head>@<kind>`: pattern, rule in words, example, conversion to a
-    number.
+    """The parameter after the @ of a name declared as `<head>@<kind>`:
+    pattern, rule in words, example, conversion to a number.
     """
 
     pattern: str
@@ -113,8 +113,8 @@ def _cosine_name(name: str) -> str:
 
 
 def _kind(name: str) -> tuple[str, str, str] | None:
-    """(head, kind of parameter, suffix) of a declared name that takes a parameter, as `e_recall@k_worst10`; None of any
-    other.
+    """(head, kind of parameter, suffix) of a declared name that takes a parameter, as `e_recall@k_worst10`;
+    None of any other.
     """
     head, _, parameter = name.partition("@")
     kind, underscore, suffix = parameter.partition("_")
@@ -153,8 +153,8 @@ def _parse(name: str) -> Parsed:
 
 
 def _known(name: str, base: str, names: dict) -> tuple[str, float | None]:
-    """Which of the names `base` is, and its parameter, None if it takes none. Raises UnknownName or UserError, which
-    show `name`.
+    """Which of the names `base` is, and its parameter, None if it takes none.
+    Raises UnknownName or UserError, which show `name`.
     """
     head, at, parameter = base.partition("@")
     if base in names and _kind(base) is None:
@@ -189,8 +189,8 @@ def _parameter_of(name: str, declared_name: str, text: str):
 
 
 def check(name: str) -> None:
-    """Raise UnknownName for a metric that does not exist (the nearest one is named), UserError for an ill-formed
-    name.
+    """Raise UnknownName for a metric that does not exist (the nearest one is named),
+    UserError for an ill-formed name.
     """
     _parse(name)
 
@@ -253,8 +253,8 @@ def needs_levels(name: str) -> bool:
 
 
 def check_levels(names, n_levels: int, subject: str = "labels") -> None:
-    """Raise UserError for the first of the names that needs more than `n_levels` levels. `subject`: what has these, in
-    the message.
+    """Raise UserError for the first of the names that needs more than `n_levels` levels.
+    `subject`: what has these, in the message.
     """
     for name in filter(needs_levels, names):
         column = column_of(name)
@@ -306,8 +306,8 @@ def listing() -> list[tuple[str, str]]:
 
 
 def _usable(device) -> str:
-    """The device, or, for a missing GPU, the CPU with one printed line. Raises UserError for anything that is not a
-    device.
+    """The device, or, for a missing GPU, the CPU with one printed line.
+    Raises UserError for anything that is not a device.
     """
     try:
         kind = torch.device(device).type
@@ -352,8 +352,8 @@ def compute(
             are then refused. `(N, L)`: of several levels, column 0 the finest, each class in one class of the next
             column; for metrics that compare levels, the others go by column 0.
         reference: `(M, D)` features to search in, with `reference_labels` `(M,)`. Default: the queries themselves, each
-            left out of its own neighbours by its index. All but retrieval metrics (clusterings, pairs, spectra) use the
-            queries alone.
+            left out of its own neighbours by its index. All but retrieval metrics
+            (clusterings, pairs, spectra) use the queries alone.
         clusters: `(N,)` a clustering to measure instead of k-means with as many clusters as there are classes.
         seed: of k-means; a list of seeds makes nmi, ami and f1 the mean over as many clusterings.
         device: of the search and of k-means; a missing GPU is replaced by the CPU, with one printed line.
@@ -465,8 +465,8 @@ def _cut(names: list[str], features, width: int | None):
 
 
 def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
-    """Name -> `(N,)` values of retrieval metrics for each query of a space, NaN where one does not count. Not for `c_`
-    and `_macro`.
+    """Name -> `(N,)` values of retrieval metrics for each query of a space, NaN where one does not count.
+    Not for `c_` and `_macro`.
     """
     of_names = {name: _parse(name).metric for name in names}
     check_levels(names, space.truth.n_levels)
@@ -477,8 +477,8 @@ def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
 def findable(
     labels, reference_labels=None, exclude=None, query_sequences=None, reference_sequences=None, lists=None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`(N,)` each: how many samples each query is to find, and how many take a rank; arguments as in `compute`, labels
-    are needed.
+    """`(N,)` each: how many samples each query is to find, and how many take a rank;
+    arguments as in `compute`, labels are needed.
     """
     reference = None if reference_labels is None else np.zeros((len(reference_labels), 1), np.float32)
     space = EmbeddingSpace(

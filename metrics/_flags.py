@@ -1,5 +1,5 @@
-"""The flags of an evaluation that say by which distances neighbours are found, and whether their lists are
-re-ranked.
+"""The flags of an evaluation that say by which distances neighbours are found,
+and whether their lists are re-ranked.
 """
 
 from metrics.neighbours.rerank import AlphaExpansion, KReciprocal

@@ -23,8 +23,8 @@ def as_exclude(exclude, size: int, reference_size: int) -> np.ndarray:
 
 
 def as_sequences(sequences, size: int, name: str) -> np.ndarray:
-    """`(N,)` whole numbers, or names; a negative number, None or "" means no sequence. Raises UserError for anything
-    else.
+    """`(N,)` whole numbers, or names; a negative number, None or "" means no sequence.
+    Raises UserError for anything else.
     """
     sequences = as_numpy(sequences)
     if sequences.dtype.kind == "O":  # None among numbers or names
@@ -44,8 +44,8 @@ def as_sequences(sequences, size: int, name: str) -> np.ndarray:
 
 
 def numbered(query_sequences: np.ndarray, reference_sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int64 numbers `(N,)`, `(M,)`, equal where a query must not find a sample; no sequence is -1 among queries, -2 in
-    the reference.
+    """int64 numbers `(N,)`, `(M,)`, equal where a query must not find a sample;
+    no sequence is -1 among queries, -2 in the reference.
     """
     if (query_sequences.dtype.kind == "U") != (reference_sequences.dtype.kind == "U"):
         kinds = (

@@ -1,5 +1,5 @@
-"""An embedding space whose neighbours are found by the hyperbolic distance. The features are tangent vectors at the
-ball's origin.
+"""An embedding space whose neighbours are found by the hyperbolic distance.
+The features are tangent vectors at the ball's origin.
 
 On the hyperboloid, distances are ordered as the Lorentz product time_q time_r - space_q.space_r. The search needs
 Euclidean distances in this order. So a query becomes (space, -time), scaled to any length, and a reference (space,
@@ -19,8 +19,8 @@ from utilities.hyperbolic import Ball
 
 
 def space_of(ball: Ball | None, *arguments, **named) -> EmbeddingSpace:
-    """`EmbeddingSpace(*arguments, **named)`, with the distances of `ball` if one is given; for c = 0 they are those of
-    unit vectors.
+    """`EmbeddingSpace(*arguments, **named)`, with the distances of `ball` if one is given;
+    for c = 0 they are those of unit vectors.
     """
     space = EmbeddingSpace(*arguments, **named)
     return space if ball is None else space.view(HyperbolicSpace, ball=ball)

@@ -1,5 +1,5 @@
-"""k-means as in `faiss.Kmeans` (20 iterations, seeded, all samples; its start, its rule for empty clusters) with fewer
-distances.
+"""k-means as in `faiss.Kmeans` (20 iterations, seeded, all samples; its start, its rule for empty clusters)
+with fewer distances.
 
 After a few iterations most centroids no longer move. A sample whose centroid did not move can only change to one that
 moved; a sample whose centroid moved needs all centroids only if no moved one is as near as its own was. So each
@@ -69,8 +69,8 @@ def kmeans(
 
 
 def in_range(features: np.ndarray | Converted) -> np.ndarray | Converted:
-    """The features in float32; divided by a power of two where their squared distances would overflow, which changes no
-    cluster.
+    """The features in float32; divided by a power of two where their squared distances would overflow,
+    which changes no cluster.
     """
     is_array = isinstance(features, np.ndarray)
     if is_array:
@@ -157,8 +157,8 @@ def in_blocks(nearest):
 def of_parts(
     nearest, step, ranks: SingleProcess, features: np.ndarray | Converted, centroids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`nearest`, each of several processes for its rows, split where one process alone would split them: the same to
-    the bit.
+    """`nearest`, each of several processes for its rows, split where one process alone would split them:
+    the same to the bit.
     """
     in_memory = isinstance(features, np.ndarray)
     unit = step(len(centroids)) if in_memory else features.block
@@ -175,8 +175,8 @@ def of_parts(
 
 
 def searcher(device: str):
-    """`nearest(features (N, D), centroids (K, D)) -> (squared distances (N,), indices (N,))`: faiss on the device, else
-    torch there.
+    """`nearest(features (N, D), centroids (K, D)) -> (squared distances (N,), indices (N,))`:
+    faiss on the device, else torch there.
 
     And `step(K)`: how many rows are compared with K centroids at once.
     """

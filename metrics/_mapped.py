@@ -1,5 +1,5 @@
-"""Features that stay in their files: memory maps (`np.load(path, mmap_mode="r")`), alone or several after each
-other.
+"""Features that stay in their files: memory maps (`np.load(path, mmap_mode="r")`),
+alone or several after each other.
 """
 
 import numpy as np
@@ -9,8 +9,8 @@ UNIT = 2e-3  # how far the length of a unit vector may be from 1: rounded to hal
 
 
 class Stacked:
-    """The rows of several arrays `(N_i, D)` one after the other; a slice, or an array of indices, is read when it is
-    asked for.
+    """The rows of several arrays `(N_i, D)` one after the other; a slice,
+    or an array of indices, is read when it is asked for.
 
     Args:
         parts: (array, which of its rows, ascending `(N_i,)`; None: all).
@@ -66,8 +66,8 @@ def is_mapped(features) -> bool:
 
 
 def prefix(features, dimensions: int) -> np.ndarray:
-    """The first dimensions `(N, d)` of features `(N, D)`, in memory as float32; of unit length again where all features
-    are.
+    """The first dimensions `(N, d)` of features `(N, D)`, in memory as float32;
+    of unit length again where all features are.
     """
     if dimensions == features.shape[1]:
         return features

@@ -12,8 +12,8 @@ import numpy as np
 
 
 def mean(values: np.ndarray) -> float:
-    """Mean of `(N,)` numbers, rounded once and kept in their range, so that the mean of equal numbers is exactly that
-    number.
+    """Mean of `(N,)` numbers, rounded once and kept in their range,
+    so that the mean of equal numbers is exactly that number.
     """
     return float(np.clip(math.fsum(values.tolist()) / len(values), values.min(), values.max()))
 
@@ -51,8 +51,8 @@ class Hits(NamedTuple):
         return np.bincount(self.queries, weights=values, minlength=len(self.relevant))
 
     def mean_precision(self, depth, divisor) -> np.ndarray:
-        """Sum over the hits among the first `depth` neighbours of the precision at their rank, divided by `divisor`;
-        `(Q,)`.
+        """Sum over the hits among the first `depth` neighbours of the precision at their rank,
+        divided by `divisor`; `(Q,)`.
 
         Both are one number or `(Q,)`; where the divisor is 0, so is the value.
         """
@@ -140,8 +140,8 @@ class RetrievalMetric(Metric):
 
 
 def part_means(values: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    """Mean of `values` `(Q,)` in each part, `(P,)`, in the order of the numbers `parts` `(Q,)`; of equal values exactly
-    that value.
+    """Mean of `values` `(Q,)` in each part, `(P,)`, in the order of the numbers `parts` `(Q,)`;
+    of equal values exactly that value.
     """
     order = np.argsort(parts, kind="stable")
     parts = parts[order]

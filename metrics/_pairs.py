@@ -27,8 +27,8 @@ ROUNDING = {
 
 
 class Tile(NamedTuple):
-    """Squared distances `(B, W)` of the queries from `row` on to those from `column` on, both in the order of their
-    classes.
+    """Squared distances `(B, W)` of the queries from `row` on to those from `column` on,
+    both in the order of their classes.
 
     pairs: mask `(B, W)` of the pairs that count, each pair once in all tiles; None: all of the tile.
     """
@@ -98,8 +98,8 @@ class Pairs:
                 yield Tile(row, column, tile, pairs)
 
     def nth_others(self, ranks: list[int]) -> list[float]:
-        """Squared distances at the `ranks`, from 0, among all pairs of two classes in ascending order; exact up to
-        `tolerance`.
+        """Squared distances at the `ranks`, from 0, among all pairs of two classes in ascending order;
+        exact up to `tolerance`.
         """
         bounds = [self._bounds(rank) for rank in ranks]
         below = [0] * len(ranks)
@@ -121,8 +121,8 @@ class Pairs:
         return distances
 
     def _bounds(self, rank: int) -> tuple[float, float, int]:
-        """Bounds of the squared distance at `rank`, and the most pairs that can lie between; 0 if the bounds agree up
-        to `tolerance`.
+        """Bounds of the squared distance at `rank`, and the most pairs that can lie between;
+        0 if the bounds agree up to `tolerance`.
         """
         low, high = self._range
         below, counts = self._coarse
@@ -149,8 +149,8 @@ class Pairs:
         return self._histogram(*self._range)
 
     def _histogram(self, low: float, high: float) -> tuple[int, np.ndarray]:
-        """How many pairs of two classes lie below `low`, and how many in each of `BINS` parts of the rest up to
-        `high`.
+        """How many pairs of two classes lie below `low`, and how many
+        in each of `BINS` parts of the rest up to `high`.
         """
         below = 0
         counts = np.zeros(BINS, dtype=np.int64)

@@ -227,8 +227,8 @@ class EmbeddingSpace:
         )
 
     def normalised(self) -> "EmbeddingSpace":
-        """The space of the same features at unit length; this space itself if they are so already, up to the rounding
-        of float32.
+        """The space of the same features at unit length; this space itself if they are so already,
+        up to the rounding of float32.
         """
         norms = self._norms(self.features)
         reference_norms = norms if self.own_reference else self._norms(self.reference)
@@ -324,8 +324,8 @@ class EmbeddingSpace:
         return Search(self)
 
     def scores(self, metrics) -> dict:
-        """`RetrievalMetric.key` -> scores `(N,)` of the queries, for retrieval metrics: one pass for all that are not
-        known yet.
+        """`RetrievalMetric.key` -> scores `(N,)` of the queries, for retrieval metrics:
+        one pass for all that are not known yet.
         """
         missing = {metric.key: metric for metric in metrics if metric.key not in self._scores}
         if missing:
@@ -370,8 +370,8 @@ class EmbeddingSpace:
         return [Need(depth, *kind) for kind, depth in needs.items()]
 
     def neighbours(self, k: int) -> np.ndarray:
-        """Indices `(N, k)` of each query's nearest reference samples, nearest first, itself left out; -1 where there
-        are fewer.
+        """Indices `(N, k)` of each query's nearest reference samples, nearest first, itself left out;
+        -1 where there are fewer.
         """
 
         def compute():
@@ -389,8 +389,8 @@ class EmbeddingSpace:
 
     @cached_property
     def clusterings(self) -> list[np.ndarray]:
-        """Clusterings `(N,)`: the given one, else one k-means per seed of the queries, with as many clusters as they
-        have classes.
+        """Clusterings `(N,)`: the given one, else one k-means per seed of the queries,
+        with as many clusters as they have classes.
         """
         if self.given_clusters is not None:
             return [self.given_clusters]
@@ -408,8 +408,8 @@ class EmbeddingSpace:
 
     @cached_property
     def singular_values(self) -> np.ndarray:
-        """min(N, D) singular values of the queries, float64, descending; from R of a QR decomposition built block by
-        block.
+        """min(N, D) singular values of the queries, float64, descending;
+        from R of a QR decomposition built block by block.
         """
         upper = np.empty((0, self.dimensions))
         for start in range(0, self.size, self.block):
@@ -418,8 +418,8 @@ class EmbeddingSpace:
         return torch.linalg.svdvals(torch.from_numpy(upper)).numpy()
 
     def class_sums(self, normalised: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Sums `(C, D)` of the classes' query features, at unit length if `normalised`, and sums `(C,)` of their
-        squared norms.
+        """Sums `(C, D)` of the classes' query features, at unit length if `normalised`,
+        and sums `(C,)` of their squared norms.
         """
         n_classes = int(self.labels.max()) + 1
         sums = np.zeros((n_classes, self.dimensions))

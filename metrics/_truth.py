@@ -16,8 +16,8 @@ from utilities.errors import UserError
 class Lists(NamedTuple):
     """The positives and the junk of each of Q queries, as indices into the reference, query after query.
 
-    indptr `(Q + 1,)`: the list of query q lies from `indptr[q]` to `indptr[q + 1]` of `indices`, as in scipy's sparse
-    matrices.
+    indptr `(Q + 1,)`: the list of query q lies from `indptr[q]` to `indptr[q + 1]` of `indices`,
+    as in scipy's sparse matrices.
     """
 
     positive_indptr: np.ndarray
@@ -50,8 +50,8 @@ class Lists(NamedTuple):
         return np.split(np.asarray(indices), np.asarray(indptr)[1:-1])
 
     def checked(self, size: int, reference_size: int, exclude: np.ndarray) -> "Lists":
-        """int64 arrays, each list ascending. Raises UserError for what cannot be the lists of `size` queries of a
-        reference.
+        """int64 arrays, each list ascending.
+        Raises UserError for what cannot be the lists of `size` queries of a reference.
 
         Args:
             exclude: `(size,)` index of each query in the reference, -1 where it is not there.
@@ -245,14 +245,14 @@ class ByClasses:
         return self.reference_labels[columns] == self.labels[rows][:, None]
 
     def listed(self, rows: np.ndarray) -> np.ndarray:
-        """How many samples `first_relevant` chooses from, for each of the queries `rows`: those of its class, hidden
-        ones too.
+        """How many samples `first_relevant` chooses from, for each of the queries `rows`:
+        those of its class, hidden ones too.
         """
         return self._class_sizes[self.labels[rows]]
 
     def first_relevant(self, rows: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in `rows` and columns, `(P,)` each, of the visible ones among the first `limit` samples of each
-        query's class.
+        """Positions in `rows` and columns, `(P,)` each, of the visible ones among the first `limit` samples
+        of each query's class.
         """
         row, places = spans(self._class_starts[self.labels[rows]], np.minimum(self.listed(rows), limit))
         column = self._by_class[places]
@@ -262,8 +262,8 @@ class ByClasses:
         return row[is_visible], column[is_visible]
 
     def hidden_pairs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in `rows` and columns, `(P,)` each, of the queries' own images; sequences are compared as numbers,
-        not listed.
+        """Positions in `rows` and columns, `(P,)` each, of the queries' own images;
+        sequences are compared as numbers, not listed.
         """
         places = np.flatnonzero(self.exclude[rows] >= 0)
         return places, self.exclude[rows[places]]
@@ -318,8 +318,8 @@ class ByLevels(ByClasses):
 
 
 def spans(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each i of `(B,)` the numbers from `starts[i]` on, `counts[i]` of them: which i, and the numbers, `(P,)`
-    each.
+    """For each i of `(B,)` the numbers from `starts[i]` on, `counts[i]` of them:
+    which i, and the numbers, `(P,)` each.
     """
     row = np.repeat(np.arange(len(starts)), counts)
     return row, np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + starts[row]

@@ -1,5 +1,5 @@
-"""Average precision over the whole ranking, its mean the mAP of retrieval and re-identification (Market-1501, ICCV
-2015).
+"""Average precision over the whole ranking, its mean the mAP of retrieval and re-identification
+(Market-1501, ICCV 2015).
 """
 
 import numpy as np

@@ -9,8 +9,8 @@ from metrics._truth import spans
 
 
 class Metric(RetrievalMetric):
-    """Mean over k <= R of sum_l min(samples of level l among the first k, and among the first k of the ideal order) /
-    k.
+    """Mean over k <= R
+    of sum_l min(samples of level l among the first k, and among the first k of the ideal order) / k.
 
     R samples share any level with the query; in the ideal order they come first, those that share more levels before
     the others. By one column of the labels (`asi_level0`) there are hits and others. Queries to which nothing is

@@ -1,5 +1,5 @@
-"""Agreement of k-means clusters with the classes: NMI, AMI and pairwise F1 (Manning et al. 2008; Vinh et al., JMLR 11,
-2010).
+"""Agreement of k-means clusters with the classes: NMI, AMI and pairwise F1
+(Manning et al. 2008; Vinh et al., JMLR 11, 2010).
 """
 
 from statistics import fmean
@@ -89,8 +89,8 @@ def nmi(table: Contingency) -> float:
 def ami(table: Contingency) -> float:
     """(MI - expected MI) / (arithmetic mean of the entropies - expected MI), in [-1, 1], 0 for a partition by chance.
 
-    Limits as in scikit-learn: 1.0 where the clusters are the classes, else 0.0 where either partition has one part; 0/0
-    is 1.
+    Limits as in scikit-learn: 1.0 where the clusters are the classes,
+    else 0.0 where either partition has one part; 0/0 is 1.
     """
     if clusters_are_classes(table):
         return 1.0
@@ -105,8 +105,8 @@ def ami(table: Contingency) -> float:
 
 
 def f1(table: Contingency) -> float:
-    """Harmonic mean of precision and recall over pairs of samples put in one cluster; 1.0 where there is no pair at
-    all.
+    """Harmonic mean of precision and recall over pairs of samples put in one cluster;
+    1.0 where there is no pair at all.
     """
     together, clustered, true = (
         float((sizes * (sizes - 1.0)).sum()) for sizes in (table.counts, table.clusters, table.classes)
@@ -115,8 +115,8 @@ def f1(table: Contingency) -> float:
 
 
 class Metric(Base):
-    """Agreement of the classes with k-means clusters, as many as there are classes, or with the `clusters` that were
-    given.
+    """Agreement of the classes with k-means clusters, as many as there are classes,
+    or with the `clusters` that were given.
 
     k-means depends on its start. main.py seeds one start with the run's --seed, as published, so that deviations over
     seeds include the chance of the start; with --eval_kmeans_starts N the value is the mean over the starts 0 to N-1,

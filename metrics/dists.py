@@ -1,9 +1,9 @@
-"""Mean cosine distances within and between classes, and their ratio (ICML 2020, arXiv 2002.08473: pi_intra, pi_inter,
-pi_ratio).
+"""Mean cosine distances within and between classes, and their ratio
+(ICML 2020, arXiv 2002.08473: pi_intra, pi_inter, pi_ratio).
 
-The paper writes d(., .); in its code, and here, that is the cosine distance. In the paper a higher ratio on the
-training set went with a better R@1 on the test set; the direction stated here is the plain one, tight classes far
-apart.
+The paper writes d(., .); in its code, and here, that is the cosine distance. In the paper a higher ratio on
+the training set went with a better R@1 on the test set; the direction stated here is the plain one, tight
+classes far apart.
 """
 
 import numpy as np
@@ -12,8 +12,8 @@ from metrics._metric import Metric as Base
 
 
 def mean_distance(sums: np.ndarray, squares: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Mean pairwise cosine distance, `(G,)` in [0, 2], in each of G groups of two or more unit vectors; 0 where it is
-    within rounding.
+    """Mean pairwise cosine distance, `(G,)` in [0, 2], in each of G groups of two or more unit vectors;
+    0 where it is within rounding.
 
     Args:
         sums: `(G, D)` sums of the groups' vectors. squares: `(G,)` sums of their squared norms. counts: `(G,)`.
@@ -27,8 +27,8 @@ class Metric(Base):
     """Mean over classes of two or more of the mean cosine distance within a class; mean cosine distance between
     normalised class means.
 
-    NaN where nothing is left to average: no class of two, one class only. The ratio is NaN where the class means
-    coincide.
+    NaN where nothing is left to average: no class of two, one class only.
+    The ratio is NaN where the class means coincide.
     """
 
     NAMES = {

@@ -20,8 +20,8 @@ class Rate(NamedTuple):
 
 
 class Metric(Base):
-    """Share of the pairs of one class that do not match at the threshold at which a share `fmr` of the pairs of two
-    classes does.
+    """Share of the pairs of one class that do not match at the threshold at
+    which a share `fmr` of the pairs of two classes does.
 
     Each pair of queries counts once. With n pairs of two classes, the threshold is the distance below which the nearest
     floor(fmr n) of them lie. A pair matches if its distance is below the threshold. A pair at the threshold does not

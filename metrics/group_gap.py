@@ -8,8 +8,8 @@ from utilities.errors import UserError
 class Metric(Recall):
     """Recall of the super-class where it is highest, minus that of the super-class where it is lowest.
 
-    A super-class's recall is the mean over its queries, which search in the whole reference. Refused without two
-    super-classes.
+    A super-class's recall is the mean over its queries, which search in the whole reference.
+    Refused without two super-classes.
     """
 
     NAMES = {"e_recall@k_group_gap": "highest minus lowest recall at k of a super-class; needs two super-classes"}

@@ -8,8 +8,8 @@ from metrics._metric import Hits, RetrievalMetric, up_to_each
 
 
 class Metric(RetrievalMetric):
-    """H-AP = sum_k [sum_{j <= k} min(rel_j, rel_k)] / k / sum_k rel_k over the ranks k of what shares any level with
-    the query.
+    """H-AP = sum_k [sum_{j <= k} min(rel_j, rel_k)] / k / sum_k rel_k over the ranks k
+    of what shares any level with the query.
 
     Of L levels, what shares l has the relevance rel = (l / L) / c_l, where c_l is how many share exactly l: all levels
     have the same share but for l / L. In `h_ap`, as in the authors' code, c_L counts the query itself in where it is in

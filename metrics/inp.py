@@ -8,8 +8,8 @@ from metrics._metric import Hits, RetrievalMetric, without_lone
 
 
 class Metric(RetrievalMetric):
-    """R / rank of the last of the R same-class samples; 1 where they are the first R. Queries alone in their class are
-    left out.
+    """R / rank of the last of the R same-class samples; 1 where they are the first R.
+    Queries alone in their class are left out.
     """
 
     NAMES = {

@@ -1,5 +1,5 @@
-"""Normalised discounted cumulative gain (Jarvelin & Kekalainen, 2002), its gains those of the levels that are
-shared.
+"""Normalised discounted cumulative gain (Jarvelin & Kekalainen, 2002),
+its gains those of the levels that are shared.
 """
 
 import numpy as np

@@ -21,8 +21,8 @@ class Metric(Base):
     of two classes match. Queries are at unit length, each pair counts once; classes of a single query have no
     sensitivity and are left out. NaN where there are no pairs of one class, or none of two.
 
-    All pairs are counted. With more than 10^9, products are in float32, and the ends of the range come from a sample
-    (see fnmr).
+    All pairs are counted. With more than 10^9, products are in float32,
+    and the ends of the range come from a sample (see fnmr).
     """
 
     NAMES = {
@@ -51,8 +51,8 @@ class Metric(Base):
 
 
 def _matches(pairs, thresholds: torch.Tensor, is_same: bool) -> np.ndarray:
-    """Pairs `(C, T)` of each class that match at each threshold, ascending: of the class itself, or with other
-    classes.
+    """Pairs `(C, T)` of each class that match at each threshold, ascending:
+    of the class itself, or with other classes.
     """
     # by the number of thresholds that a pair is above
     counts = np.zeros((pairs.labels[-1] + 1, THRESHOLDS + 1), dtype=np.int64)

@@ -1,5 +1,5 @@
-"""Options that cannot work are refused before anything is loaded: each check yields value, rule and way out in one
-line.
+"""Options that cannot work are refused before anything is loaded:
+each check yields value, rule and way out in one line.
 """
 
 import importlib.util
@@ -80,8 +80,8 @@ def _rates(opt):
 
 
 def _selection(opt):
-    """The metric that chooses the best epoch is evaluated and has one value; plateau and patience have validation
-    data.
+    """The metric that chooses the best epoch is evaluated and has one value;
+    plateau and patience have validation data.
     """
     if opt.job != "train":
         return
@@ -131,8 +131,8 @@ def _triplets(opt, inner, sampler):
 
 
 def _of_a_class(opt) -> int:
-    """Images of a class side by side in a batch; one of each where the trainer looks at no labels, see
-    `datasampler.for_training`.
+    """Images of a class side by side in a batch;
+    one of each where the trainer looks at no labels, see `datasampler.for_training`.
     """
     trainer = trainers.REGISTRY.module(opt.trainer).Trainer
     return opt.samples_per_class if getattr(trainer, "LABELS", True) else 1
@@ -321,8 +321,8 @@ def _mining(opt, inner: list[str]):
 
 
 def _reduction(opt, loss):
-    """A reduction goes with a loss that is a mean over tuples, weights of classes with the reduction that reads
-    them.
+    """A reduction goes with a loss that is a mean over tuples,
+    weights of classes with the reduction that reads them.
     """
     if opt.loss_reduction is not None and not getattr(loss, "REDUCES", False):
         able = _able(criteria.REGISTRY, "REDUCES")

@@ -138,8 +138,8 @@ class Layers:
         return {flag: None if flag in followers else value for flag, value in flags.items()}
 
     def saved(self, folder: Path, flags: dict) -> dict:
-        """Flags of the run in `folder` as options, each passed through its flag's type. Raises UserError for a damaged
-        value.
+        """Flags of the run in `folder` as options, each passed through its flag's type.
+        Raises UserError for a damaged value.
         """
         values = files.passed(self.parser, folder / PARAMETERS, flags)
         return {**files.before_they_existed(self.parser, values), **values}

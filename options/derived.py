@@ -66,8 +66,8 @@ def _as_mined(opt) -> argparse.Namespace:
 
 
 def completed(defaults: dict, flags: dict) -> dict:
-    """Recorded flags whose unset ones have the value that they stand for; `defaults`: flag -> default, of the
-    parser.
+    """Recorded flags whose unset ones have the value that they stand for;
+    `defaults`: flag -> default, of the parser.
     """
     values = defaults_of(argparse.Namespace(**{**defaults, **flags}))
     return {flag: values.get(flag) if value is None else value for flag, value in flags.items()}

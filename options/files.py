@@ -43,8 +43,8 @@ def _value(parser, action: argparse.Action, path: Path, key: str, node: yaml.Nod
 
 
 def passed(parser, path: Path, flags: dict) -> dict:
-    """The flags of a saved run, each value passed through its flag's type, without unknown ones. Raises UserError for a
-    damaged value.
+    """The flags of a saved run, each value passed through its flag's type, without unknown ones.
+    Raises UserError for a damaged value.
     """
     actions = {action.dest: action for action in parser._actions}
     values = {}
@@ -66,8 +66,8 @@ def passed(parser, path: Path, flags: dict) -> dict:
 def before_they_existed(parser, saved: dict) -> dict:
     """Flag -> what a run did whose `saved` flags are older than the flag, where that is not the flag's default.
 
-    A flag declares it by a function of the saved flags, `group.add_argument(…).before = lambda saved: …`; None: the
-    default.
+    A flag declares it by a function of the saved flags, `group.add_argument(…).before = lambda saved: …`;
+    None: the default.
     """
     values = {}
     for action in parser._actions:

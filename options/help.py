@@ -64,8 +64,8 @@ class Formatter(argparse.HelpFormatter):
 
 
 class Help(argparse.Action):
-    """`--help [WORD …]`: print the page of these words and exit. The parser's `plug_ins`: heading -> module, as `page`
-    takes them.
+    """`--help [WORD …]`: print the page of these words and exit. The parser's `plug_ins`:
+    heading -> module, as `page` takes them.
     """
 
     def __call__(self, parser, namespace, values, option_string=None):

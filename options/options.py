@@ -19,8 +19,8 @@ class Options(Namespace):
         later: the options of the stages after this one.
         typed: the flags that the command line sets.
         set_by: flag -> where a value that is not the default was set, in words.
-        without_effect: flag -> why it has no effect, in a line, of the flags of the command line, of files and of a
-        saved run.
+        without_effect: flag -> why it has no effect, in a line, of the flags of the command line,
+        of files and of a saved run.
         overruled: flag -> the --config file that asks for another value than the saved run, whose value stands.
         command: how the run is continued, as a shell takes it; None: by main.py with --resume_from.
         repeats: whether the flags are those of a saved run, which may be of an older version.
@@ -82,8 +82,8 @@ class Options(Namespace):
 
     @property
     def job(self) -> str:
-        """The job: `train`, `evaluate_only`, or one on an existing run: `evaluate`, `evaluate_ensemble`,
-        `aggregate_only`.
+        """The job: `train`, `evaluate_only`, or one on an existing run:
+        `evaluate`, `evaluate_ensemble`, `aggregate_only`.
         """
         opt = self
         is_requested = {

@@ -1,9 +1,9 @@
 """Figures of groups of runs, each group a dot or a line with its deviation.
 
-results/plots.py decides what is shown and hands over dots (`Dot`), panels and texts; here they are drawn. A figure is
-made without pyplot and its global state. `relations` and `labelled` show one metric against another, `matrix`
-correlations, `ranked` means in order, `optimism` both selections of the epoch, `by_split` and `progressed` a line per
-method.
+results/plots.py decides what is shown and hands over dots (`Dot`), panels and texts; here they are drawn. A
+figure is made without pyplot and its global state. `relations` and `labelled` show one metric against another,
+`matrix` correlations, `ranked` means in order, `optimism` both selections of the epoch, `by_split` and
+`progressed` a line per method.
 """
 
 import math

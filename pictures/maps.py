@@ -44,8 +44,8 @@ def places(features: np.ndarray, how: str, size: int, seed: int) -> tuple[np.nda
 def tsne_places(features: np.ndarray, seed: int, ball=None) -> np.ndarray:
     """Places `(N, 2)` of `features` `(N, D)`, at least four, by t-SNE; all at the origin where all features are equal.
 
-    `ball`: gives the distances, as `utilities.hyperbolic.Ball` does; None: Euclidean ones of the first principal
-    components.
+    `ball`: gives the distances, as `utilities.hyperbolic.Ball` does;
+    None: Euclidean ones of the first principal components.
     """
     components = _principal(features, seed)
     plane = np.zeros((len(features), 2))

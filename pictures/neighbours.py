@@ -1,8 +1,8 @@
 """Queries and the nearest images that they find, one row per query.
 
-`recoveries` draws a picture of `Rankings`: each row has the query and its neighbours, framed by whether they are right,
-with their class and distance below. Sizes are in tiles, the square of one image; the names below all tiles have one
-font size.
+`recoveries` draws a picture of `Rankings`: each row has the query and its neighbours, framed by whether they are
+right, with their class and distance below. Sizes are in tiles, the square of one image; the names below all tiles have
+one font size.
 """
 
 import bisect
@@ -64,8 +64,8 @@ def recoveries(
 
     Where lists give the ground truth, relevant images are framed green, ignored ones grey.
 
-    Below each image are its class and its distance to the query. Images are shown whole, not as the transform crops
-    them.
+    Below each image are its class and its distance to the query.
+    Images are shown whole, not as the transform crops them.
 
     Args:
         images: the data sets of queries and reference: `(label, image (3, H, W), index)` by index; the method

@@ -224,8 +224,8 @@ def sample_pairs(
 
     All same-class pairs are equally likely.
 
-    No same-class pair where no class has two images. With `parents` `(N,)` the different classes belong to one
-    super-class.
+    No same-class pair where no class has two images.
+    With `parents` `(N,)` the different classes belong to one super-class.
     """
     generator = np.random.default_rng(seed)
     order = np.argsort(labels, kind="stable")  # class after class

@@ -41,8 +41,8 @@ class Sheets:
     """Thumbnails of `count` images: `put(place, image)`, then `addresses()`.
 
     Attributes:
-        side: pixels of a thumbnail's side. across: thumbnails a side of a sheet; image i is on sheet i // across², row
-        by row.
+        side: pixels of a thumbnail's side. across: thumbnails a side of a sheet;
+        image i is on sheet i // across², row by row.
     """
 
     def __init__(self, count: int):

@@ -1,8 +1,8 @@
 """Run folders -> `RecordedRun`.
 
-`find_folders` lists the run folders below a folder, `read_folder` reads one: flags, metrics.csv, summary, environment
-and, for folds, the results over all folds. What is missing or damaged becomes the run's problem or a note, never an
-exception.
+`find_folders` lists the run folders below a folder, `read_folder` reads one: flags, metrics.csv, summary,
+environment and, for folds, the results over all folds. What is missing or damaged becomes the run's problem or a
+note, never an exception.
 """
 
 import math

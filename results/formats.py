@@ -144,8 +144,8 @@ class Table:
     def in_latex(self, plain: bool) -> "Table":
         """The table as .tex shows it.
 
-        That is without the `page_only` and `not_in_latex` columns, the folded rows, the long notes on settings,
-        absolute paths.
+        That is without the `page_only` and `not_in_latex` columns, the folded rows,
+        the long notes on settings, absolute paths.
 
         Args:
             plain: also without the number of seeds.

@@ -1,9 +1,9 @@
 """Statistics: means, deviations, what is shown to be worse than the best, correlations, tests.
 
-An `Estimate` is a mean over seeds with its deviation and the number of seeds. Differences of two are tested by Welch's
-t (`welch`, `difference`, `power`), all groups of a column against the best of them by simultaneous intervals
-(`ranked`), p values of several tests are corrected by Holm. docs/statistics.md explains the choices and measures their
-levels.
+An `Estimate` is a mean over seeds with its deviation and the number of seeds. Differences of two are tested by
+Welch's t (`welch`, `difference`, `power`), all groups of a column against the best of them by simultaneous
+intervals (`ranked`), p values of several tests are corrected by Holm. docs/statistics.md explains the choices and
+measures their levels.
 """
 
 import bisect
@@ -78,8 +78,8 @@ def power(true: float, first: Estimate, second: Estimate) -> float:
 
     From estimates with ddof 1.
 
-    By the noncentral t distribution: exact for groups of equal size and deviation, else with Welch's degrees of
-    freedom.
+    By the noncentral t distribution: exact for groups of equal size and deviation,
+    else with Welch's degrees of freedom.
     """
     if min(first.count, second.count) < 2:
         return math.nan
@@ -207,8 +207,8 @@ def least_marked(estimates: list[Estimate]) -> float:
 
     NaN if no deviation is known.
 
-    For the fewest seeds there, and the upper end of the 95 % interval of the pooled deviation, which few seeds know
-    badly.
+    For the fewest seeds there, and the upper end of the 95 % interval of the pooled deviation,
+    which few seeds know badly.
     """
     comparable = [e for e in estimates if e.count >= SEEDS_TO_COMPARE]
     common = pooled(comparable)

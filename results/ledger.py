@@ -330,8 +330,8 @@ def compare(
         trained: `training` by the name of the group or preset in our run scripts that repeats a figure, see
             `Figure.configuration`.
         is_of_method: (group, figure) -> whether the figure is of the group's method. A group that shares the
-            conditions of such figures is compared with these alone, any other group with all figures that share its
-            conditions.
+            conditions of such figures is compared with these alone, any other group
+            with all figures that share its conditions.
     """
     recorded = columns.recorded([run for group in dataset_groups for run in group.runs])
     candidates = []

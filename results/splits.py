@@ -156,8 +156,8 @@ def _by_number(split: str) -> list:
 def components(values: list[list[np.ndarray]]) -> dict[str, float]:
     """Standard deviations of the parts of a mixed model with random methods, splits, their interaction and seeds.
 
-    By REML; where that does not converge, by the mean squares of a balanced table. NaN for parts that the values cannot
-    tell apart.
+    By REML; where that does not converge, by the mean squares of a balanced table.
+    NaN for parts that the values cannot tell apart.
 
     Args:
         values: the seeds' numbers, `[method][split]`.
@@ -257,9 +257,9 @@ class Agreement(NamedTuple):
 def agreement(values: list[list[np.ndarray]]) -> Agreement:
     """How similarly the splits rank the methods.
 
-    The interval is a percentile bootstrap over splits (pairs of a split with itself do not count) and over seeds inside
-    them. `of_seeds` ranks by single seeds: of the methods on one split, whose seeds have nothing in common but the
-    split.
+    The interval is a percentile bootstrap over splits (pairs of a split with itself do not count) and over seeds
+    inside them. `of_seeds` ranks by single seeds: of the methods on one split, whose seeds have nothing in common
+    but the split.
     """
     rng = np.random.default_rng(0)
     count = len(values[0])

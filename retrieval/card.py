@@ -39,9 +39,9 @@ embeddings = network(images)  # images: torch uint8 (B, 3, {height}, {width})"""
 class Checked(NamedTuple):
     """What an export has written and how it was compared with the run.
 
-    cosines: format -> least cosine to the run's embeddings, over `images` images. loading_code: the lines that load
-    `model.safetensors`, None if no code does. checkpoint: best or last. code: as `coding.write` describes it, None
-    without one.
+    cosines: format -> least cosine to the run's embeddings, over `images` images. loading_code: the lines that
+    load `model.safetensors`, None if no code does. checkpoint: best or last. code: as `coding.write` describes it,
+    None without one.
     """
 
     cosines: dict[str, float]
@@ -187,8 +187,8 @@ def _versions(environment: dict) -> str:
 
 
 def _results(run: RunFolder, checkpoint: str, opt) -> str:
-    """The selected epoch's values with the rule that selected it; of the last checkpoint those of the last
-    evaluation.
+    """The selected epoch's values with the rule that selected it;
+    of the last checkpoint those of the last evaluation.
     """
     try:
         summary = run.summary

@@ -1,5 +1,5 @@
-"""An embedding space as one HTML page: map, neighbours, worst queries, confusions, distances. The page itself:
-explore_page.py.
+"""An embedding space as one HTML page: map, neighbours, worst queries, confusions, distances.
+The page itself: explore_page.py.
 """
 
 from pathlib import Path
@@ -171,8 +171,8 @@ def _embedded(embedder: Embedder, dataset) -> np.ndarray:
 
 
 def of_file(path: str) -> PageImages:
-    """The content of an .npz file, as `--dump_embeddings` writes it. Pictures are read from its paths, where these
-    still exist.
+    """The content of an .npz file, as `--dump_embeddings` writes it.
+    Pictures are read from its paths, where these still exist.
     """
     arrays = read(path, optional=("paths", "class_names", "super_names", *ROLES, *LISTS, "flags"))
     arrays = missing_labels.of_queries(path, arrays, has_lists(arrays))
@@ -300,8 +300,8 @@ def _thumbnails(picture, size: int) -> tuple[Sheets | None, int]:
 
 
 def confusions(labels: np.ndarray, nearest: np.ndarray) -> list[list]:
-    """[class, class of the nearest image, how many, share of the class's images], where the classes differ; the most
-    frequent first.
+    """[class, class of the nearest image, how many, share of the class's images], where the classes differ;
+    the most frequent first.
     """
     has_neighbour = nearest >= 0
     pairs_of, counts = np.unique(

@@ -1,9 +1,9 @@
 """A run's network for other programs: ONNX, TorchScript, torch.export, safetensors; each is compared with the run
 before it is kept.
 
-The programs take images uint8 `(batch, 3, H, W)`, RGB, any number of them, and give embeddings float32 `(batch, D)`.
-Scaling, colour order and normalisation are inside; resizing and cropping, which come before, are described in
-preprocessing.json.
+The programs take images uint8 `(batch, 3, H, W)`, RGB, any number of them, and give embeddings float32
+`(batch, D)`. Scaling, colour order and normalisation are inside; resizing and cropping, which come before, are
+described in preprocessing.json.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ OTHERWISE = "take another --format"
 
 
 def export(flags) -> dict[str, float]:
-    """Write the formats that the flags ask for, preprocessing.json and README.md. Returns format -> least cosine to the
-    run's embeddings.
+    """Write the formats that the flags ask for, preprocessing.json and README.md.
+    Returns format -> least cosine to the run's embeddings.
 
     Nothing is written if one of them fails. Raises UserError.
     """
@@ -171,8 +171,8 @@ def torchscript(embedder: Embedder, folder: Path):
 
 
 def onnx(embedder: Embedder, folder: Path):
-    """Write model.onnx, with the weights beside it if they are too large for one file. Returns it as a function, run by
-    onnxruntime.
+    """Write model.onnx, with the weights beside it if they are too large for one file.
+    Returns it as a function, run by onnxruntime.
     """
     try:
         import onnxruntime
@@ -222,8 +222,8 @@ FORMATS = {"onnx": onnx, "torchscript": torchscript, "torch_export": torch_expor
 
 
 def preprocessing(embedder: Embedder) -> dict:
-    """The content of preprocessing.json: the steps from an image file to a program's input, the steps inside, and the
-    output.
+    """The content of preprocessing.json: the steps from an image file to a program's input,
+    the steps inside, and the output.
     """
     network = embedder.network
     height, width = embedder.preparation.size

@@ -59,8 +59,8 @@ def _left_behind(out: Path) -> list[Path]:
 
 
 def _clean_up(out: Path) -> None:
-    """Give `out` its folder back where a kill fell between the two renames, and remove what killed writers left. Nobody
-    else writes.
+    """Give `out` its folder back where a kill fell between the two renames, and remove what killed writers left.
+    Nobody else writes.
     """
     for path in _left_behind(out):
         if path.name.endswith(BEFORE) and not out.exists():

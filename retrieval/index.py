@@ -1,10 +1,10 @@
 """An index of own images: a folder with `vectors.npy`, `paths.csv`, `index.faiss` and `index.json`.
 
-In another code than float32 (`utilities/codes.py`) there is no `vectors.npy`: `index.faiss` holds all that is left of
-the vectors.
+In another code than float32 (`utilities/codes.py`) there is no `vectors.npy`:
+`index.faiss` holds all that is left of the vectors.
 
-It is written into a hidden folder beside it, which takes its name at the end: however a process ends, an index is
-whole.
+It is written into a hidden folder beside it, which takes its name at the end:
+however a process ends, an index is whole.
 """
 
 import csv
@@ -89,8 +89,8 @@ class Index:
         return len(self.paths)
 
     def embedder(self, run=None, **how) -> Embedder:
-        """The run's `Embedder`; `run`: where the run lies now. Raises UserError where its weights or transform are not
-        the index's.
+        """The run's `Embedder`; `run`: where the run lies now.
+        Raises UserError where its weights or transform are not the index's.
         """
         run = run or self.about["run"]
         if not Path(run).is_dir():
@@ -113,8 +113,8 @@ class Index:
         return self._faiss
 
     def search(self, queries: np.ndarray, k: int, rescored: int = codes.RESCORED) -> tuple[np.ndarray, np.ndarray]:
-        """The `k` nearest images of each of `queries` `(Q, D)`, fewer where there are no more: distances and rows, `(Q,
-        k)` each.
+        """The `k` nearest images of each of `queries` `(Q, D)`, fewer where there are no more:
+        distances and rows, `(Q, k)` each.
 
         Distances are Euclidean, of float64 differences; of equal ones the earlier image comes first. A neighbour that
         an approximate index does not find is row -1, at infinity. In another code than float32 the distances are those
@@ -212,8 +212,8 @@ class _Vectors:
 
 
 def _blocks(path: Path):
-    """Yield the rows of a file of vectors in blocks. They are read, not mapped: a map's pages would count as the
-    process's memory.
+    """Yield the rows of a file of vectors in blocks. They are read, not mapped:
+    a map's pages would count as the process's memory.
     """
     with open(path, "rb") as file:
         np.lib.format.read_magic(file)
@@ -224,8 +224,8 @@ def _blocks(path: Path):
 
 
 def check_place(out, add: bool) -> Index | None:
-    """The index to add to; None for a new one. Raises UserError where there is no index to add to, or no room for a new
-    one.
+    """The index to add to; None for a new one. Raises UserError where there is no index to add to,
+    or no room for a new one.
     """
     out = Path(out)
     if add:
@@ -265,8 +265,8 @@ def build(
     add: bool = False,
     coded: Codes | None = None,
 ) -> dict:
-    """Embed the images at `paths` in a stream and write the index `out`; `add`: add to it, and skip images that it
-    holds.
+    """Embed the images at `paths` in a stream and write the index `out`;
+    `add`: add to it, and skip images that it holds.
 
     Memory: vectors in faiss, N x D x 4 bytes or those of their codes, two batches of images, the paths. Returns the
     content of index.json, and under `left_out` path -> reason of the images that cannot be decoded, under `copies` the
@@ -341,8 +341,8 @@ def _fill(
 
 
 def _write_codes(folder: Path, index: Codes, rows: int, old: Index | None) -> dict | None:
-    """Move a folder's vectors into codes. Returns the recall; of an index that is added to, that of its first
-    images.
+    """Move a folder's vectors into codes. Returns the recall;
+    of an index that is added to, that of its first images.
     """
     vectors = folder / VECTORS
     index.reserve(len(index) + rows)

@@ -26,8 +26,8 @@ EVALUATED = ("model", "trainer", "criterion")  # the parts that evaluation and u
 def save(path: Path | str, parts: dict, **extra) -> None:
     """Write the states of `parts` (name -> object with `state_dict()`), the random states, and `extra` (plain values).
 
-    Part `model`, the network that is evaluated, is stored under `state_dict`. Raises UserError when the file cannot be
-    written.
+    Part `model`, the network that is evaluated, is stored under `state_dict`.
+    Raises UserError when the file cannot be written.
     """
     states = {("state_dict" if name == "model" else name): part.state_dict() for name, part in parts.items()}
     with replacing(path, "wb") as file:

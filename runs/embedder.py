@@ -75,8 +75,8 @@ class Embedder:
         prefix: give the first so many dimensions alone, at unit length again where the network normalises; None: all.
 
     Attributes:
-        module: images uint8 or float in [0, 1] `(B, 3, H, W)` -> embeddings, as `torch.nn.Module`. network: the run's
-        own.
+        module: images uint8 or float in [0, 1] `(B, 3, H, W)` -> embeddings, as `torch.nn.Module`.
+        network: the run's own.
         opt: the run's flags. preparation: `datasets.preparation` of the run. dimensions: D.
 
     Raises UserError where there is no such checkpoint, and for a prefix of more dimensions than there are.

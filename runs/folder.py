@@ -196,8 +196,8 @@ class RunFolder:
 def load_run(folder: Path | str, which: str = "best"):
     """The network of a run, in evaluation mode on the CPU, and its flags as a namespace.
 
-    `which`: `best` (the selected epoch, where one was evaluated) or `last`. Raises UserError where there is no such
-    checkpoint.
+    `which`: `best` (the selected epoch, where one was evaluated) or `last`.
+    Raises UserError where there is no such checkpoint.
     """
     run = RunFolder(folder)
     return run.network(which), Namespace(**run.flags)

@@ -1,7 +1,7 @@
 """Names of metrics in files: `e_recall@1`, with several evaltypes `<evaltype>/e_recall@1`.
 
-A domain or a protocol that has a value of its own stands before the metric: `<domain>/e_recall@1`,
-`<evaltype>/<domain>/e_recall@1`.
+A domain or a protocol that has a value
+of its own stands before the metric: `<domain>/e_recall@1`, `<evaltype>/<domain>/e_recall@1`.
 """
 
 

@@ -232,8 +232,8 @@ class Run:
     def untrained_epochs(self):
         """(epoch, bare) of the untrained states that are still to be evaluated: -1 the bare backbone, 0 the network.
 
-        Both by `--check_untrained_accuracy`; the latter for a run that trains nothing and writes embeddings or its
-        queries' results.
+        Both by `--check_untrained_accuracy`;
+        the latter for a run that trains nothing and writes embeddings or its queries' results.
         """
         opt = self.opt
         if self.epoch > 0:
@@ -264,8 +264,8 @@ class Run:
         Args:
             training: name -> epoch mean of loss, statistics, rates.
             scores: split -> {metric: value or array}; empty where this epoch was not evaluated.
-            draw: called for a new best epoch, before the last checkpoint is saved: a run that is killed meanwhile draws
-            again.
+            draw: called for a new best epoch, before the last checkpoint is saved:
+            a run that is killed meanwhile draws again.
         """
         self.batches.flush()
         self.state["steps"] = self.batches.steps

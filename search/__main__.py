@@ -2,8 +2,8 @@
 
     python -m search --loss triplet --loss_triplet_margin~BAYESIAN~ [0,1] --use_tv_split …
 
-A range stands behind the flag's suffix, on the command line or in a --config file (`loss_triplet_margin~BAYESIAN~: [0,
-1]`):
+A range stands behind the flag's suffix, on the command line or in a --config file
+(`loss_triplet_margin~BAYESIAN~: [0, 1]`):
   ~BAYESIAN~ [low,high]      a number        ~LOG_BAYESIAN~ [low,high]   a number, on a logarithmic scale
   ~INT_BAYESIAN~ [low,high]  whole numbers   ~CHOICE~ [a,b,c]            one of several values
 `low,high` without brackets is the same. Everything else goes to main.py's parser. The value of a trial is the best

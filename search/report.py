@@ -70,8 +70,8 @@ def draw(study, folder: Path, metric: str) -> list[Path]:
 def reproduce(study, plan, train) -> dict | None:
     """Run the best trial again with seeds seed + 1, seed + 2 …, without the trial itself, and measure these on test.
 
-    Finished reproductions are not run again. Returns the content of reproductions.yaml; None while another process
-    reproduces.
+    Finished reproductions are not run again. Returns the content of reproductions.yaml;
+    None while another process reproduces.
     """
     lock = Lock(plan.folder / ".reproductions.lock")
     if not lock.acquire(wait=False):

@@ -300,8 +300,8 @@ def latest(study) -> list:
 def put_back(study, trial, killed: bool = True) -> bool:
     """End an attempt and queue the trial's continuation, with the same values in the same folder.
 
-    Returns False if its processes were killed too often: the trial then counts as failed. A stopped one is always
-    continued.
+    Returns False if its processes were killed too often: the trial then counts as failed.
+    A stopped one is always continued.
     """
     import optuna
 

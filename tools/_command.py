@@ -1,5 +1,5 @@
-"""What the programs of this folder share: a parser with one-line errors, and the flags of programs that embed a data
-set.
+"""What the programs of this folder share: a parser with one-line errors,
+and the flags of programs that embed a data set.
 """
 
 import argparse

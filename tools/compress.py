@@ -134,8 +134,8 @@ def _squared_distances(space: metrics.EmbeddingSpace, columns: np.ndarray) -> np
 
 
 def built(name: str, reference, calibration) -> tuple[Codes, float]:
-    """The index of features `(M, D)` in a code that learned from `calibration` `(T, D)`, and the seconds that this
-    took.
+    """The index of features `(M, D)` in a code that learned from `calibration` `(T, D)`,
+    and the seconds that this took.
     """
     index = Codes(name, reference.shape[1])
     began = time.perf_counter()

@@ -1,5 +1,5 @@
-"""Measure embeddings from a file of any program: `python -m evaluation FILE.npz --evaluation_metrics e_recall@1 map_r
-nmi`.
+"""Measure embeddings from a file of any program:
+`python -m evaluation FILE.npz --evaluation_metrics e_recall@1 map_r nmi`.
 
 The file holds `features` `(N, D)` and `labels` `(N,)`, or `(N, L)` of L levels, the finest first. With
 `reference_features` `(M, D)` and `reference_labels` `(M,)`, the features are queries that search the reference;
@@ -10,9 +10,9 @@ queries: metrics that search are means over the draws. `groups` or `super_names`
 compare these. `domains` `(N,)`: names; every metric then comes for each domain's queries too, `<domain>/<metric>`, and
 under its own name as the mean of the domains. `positive_indptr` `(Q + 1,)`, `positive_indices` `(P,)`, `junk_indptr`,
 `junk_indices`: for the q-th query its positives and its junk, which takes no rank, as positions among the gallery's
-rows (`indices[indptr[q]:indptr[q + 1]]`). With them `labels` may be absent, and class-wise metrics are refused. Further
-lists for the same queries, `positive_indptr_hard` …, are those of a protocol, `hard`: each metric then comes once for
-each protocol.
+rows (`indices[indptr[q]:indptr[q + 1]]`). With them `labels` may be absent, and class-wise metrics are refused.
+Further lists for the same queries, `positive_indptr_hard` …, are those of a protocol, `hard`: each metric then comes
+once for each protocol.
 
 `python -m evaluation QUERIES.npz --gallery GALLERY.npz [GALLERY.npz …]`: the queries of one file search the gallery of
 another. Both may be dumped by `--dump_embeddings`; a query does not find the image of its own path. Where both files
@@ -23,15 +23,15 @@ name their classes, the names are compared.
 
 `torchrun --nproc_per_node N -m evaluation …` does any of these with N processes, each for a part of the queries.
 
-`python -m evaluation models --dataset cub200 --archs NAME …` measures frozen networks on a data set, in one table:
-`tools/models.py`.
+`python -m evaluation models --dataset cub200 --archs NAME …` measures frozen networks on a data set,
+in one table: `tools/models.py`.
 
 `python -m evaluation pairs FEATURES.npz PAIRS` measures verification: `tools/pairs.py`. `python -m evaluation
 whiten FEATURES.npz --out FILE` fits a whitening for `--eval_whiten FILE`: `tools/whiten.py`. `python -m evaluation
 compress FEATURES.npz` measures codes of embeddings: `tools/compress.py`.
 
-`python -m evaluation RUN --outliers` lists the training images of a run with --loss subcenter_arcface that lie far from
-their class.
+`python -m evaluation RUN --outliers` lists the training images of a run
+with --loss subcenter_arcface that lie far from their class.
 """
 
 import argparse
@@ -240,8 +240,8 @@ def task_of(flags) -> tuple[dict, Task, str]:
 
 
 def _refuse_two_truths(flags, truths: list[str], arrays: dict) -> None:
-    """Raise UserError if more than one of flags and file says what queries are to find. `truths`: names of the
-    flags.
+    """Raise UserError if more than one of flags and file says what queries are to find.
+    `truths`: names of the flags.
     """
     sources = [f"--{name}" for name in truths]
     if has_lists(arrays):
@@ -282,8 +282,8 @@ def _indexed_by_row(flags, arrays: dict, searches_itself: bool) -> str | None:
 
 
 def whitened(task: Task, flags) -> Task:
-    """The task of a file's embeddings, whitened as the flags request. Raises UserError if they request training
-    images.
+    """The task of a file's embeddings, whitened as the flags request.
+    Raises UserError if they request training images.
     """
     if whitening.needs_training(flags):
         raise UserError(

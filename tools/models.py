@@ -84,8 +84,8 @@ class Unavailable(UserError):
 
 
 class Facts(NamedTuple):
-    """What is known of a network without building it. weights: hash of its backbone's; parameters: number of the
-    backbone's.
+    """What is known of a network without building it. weights: hash of its backbone's;
+    parameters: number of the backbone's.
     """
 
     weights: str
@@ -161,8 +161,8 @@ class Model:
 
     @functools.cached_property
     def facts(self) -> Facts:
-        """The network's facts, from an earlier command where the weights are the same file or published ones. Raises
-        Unavailable.
+        """The network's facts, from an earlier command where the weights are the same file
+        or published ones. Raises Unavailable.
         """
         if self.opt.weights or not self.opt.not_pretrained:
             with contextlib.suppress(Unreadable), parsing(self._remembered):
@@ -303,8 +303,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read(argv: list[str]) -> tuple[Namespace, dict]:
-    """The command's own flags, and label -> the flags of each network. Raises UserError, for unknown names with the
-    nearest.
+    """The command's own flags, and label -> the flags of each network.
+    Raises UserError, for unknown names with the nearest.
     """
     command_parser = parser()
     command_parser.exits = False

@@ -113,8 +113,8 @@ def _names_by_label(dataset) -> list[str]:
 
 
 def progression(opt, training: np.ndarray, testing: np.ndarray) -> list[dict]:
-    """The splits of the flags, from the class means `(C, D)` and `(C', D)` of both sides. Raises UserError for too many
-    `--swaps`.
+    """The splits of the flags, from the class means `(C, D)` and `(C', D)` of both sides.
+    Raises UserError for too many `--swaps`.
     """
     swaps = opt.swaps or max(round(len(training) / 50), 1)
     if swaps > min(len(training), len(testing)):

@@ -20,8 +20,8 @@ METHOD = "angles_to_dominant"  # of a criterion with several centres per class
 
 
 class Outlier(NamedTuple):
-    """One training image: its index in the data set, its path (None if the file has none), its class, its angle in
-    degrees.
+    """One training image: its index in the data set, its path (None if the file has none),
+    its class, its angle in degrees.
     """
 
     index: int
@@ -31,8 +31,8 @@ class Outlier(NamedTuple):
 
 
 def locate(path: str) -> tuple[Path, Path]:
-    """(run folder, its file of embeddings), from the path of either. Raises UserError if the file is missing, or of
-    other images.
+    """(run folder, its file of embeddings), from the path of either.
+    Raises UserError if the file is missing, or of other images.
     """
     file = Path(path)
     if file.suffix != ".npz":
@@ -47,8 +47,8 @@ def locate(path: str) -> tuple[Path, Path]:
 
 
 def criterion(folder: Path) -> torch.nn.Module:
-    """The criterion of the checkpoint that made the embeddings. Raises UserError if it does not have several centres
-    per class.
+    """The criterion of the checkpoint that made the embeddings.
+    Raises UserError if it does not have several centres per class.
     """
     run = RunFolder(folder)
     flags = Namespace(**run.flags)

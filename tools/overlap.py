@@ -1,5 +1,5 @@
-"""Near-duplicates between training and test images, and the metrics without them: `python -m evaluation.overlap
-RUN_OR_DATA ...`.
+"""Near-duplicates between training and test images, and the metrics without them:
+`python -m evaluation.overlap RUN_OR_DATA ...`.
 
 RUN is a run folder: its data and network are taken, and the metrics are those of its embedding. DATA is the folder of a
 data set (--dataset, by default one folder a class), measured by the features of --arch. The similarity of two images is
@@ -293,8 +293,8 @@ def _similar_pairs(queries: torch.Tensor, reference: torch.Tensor, threshold: fl
 
 
 class Reduced(NamedTuple):
-    """The task of all test images, that without the near-duplicates, and how many queries then have no image of their
-    class left.
+    """The task of all test images, that without the near-duplicates,
+    and how many queries then have no image of their class left.
     """
 
     complete: Task
@@ -364,8 +364,8 @@ def _named(dataset, index: int) -> tuple[str, str]:
 
 
 def draw_most_similar(path: Path, pairs: Duplicates, test, references: dict, count: int) -> None:
-    """Draw the `count` most similar pairs: the test image left, the other right, with their classes, the split and the
-    similarity.
+    """Draw the `count` most similar pairs: the test image left, the other right,
+    with their classes, the split and the similarity.
     """
     tiles = []
     for similarity, first, second, split in zip(*(column[:count].tolist() for column in pairs), strict=True):
@@ -417,8 +417,8 @@ def measure(place: str, flags) -> dict:
 
 
 def propose_next(contents: list[dict], flags, argv: list[str]) -> None:
-    """Print the command that opens the first picture of pairs, else one that draws them, or looks for less similar
-    ones.
+    """Print the command that opens the first picture of pairs, else one that draws them,
+    or looks for less similar ones.
     """
     for place in flags.what:
         picture = output_folder(Path(place), flags) / "pairs.png"

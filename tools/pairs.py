@@ -33,8 +33,8 @@ FEW = 10  # false accepts below which a rate says little
 
 
 class Pairs(NamedTuple):
-    """Rows of the features `(P,)` each, whether both are of one class, and how many folds there are, in the order of
-    the pairs.
+    """Rows of the features `(P,)` each, whether both are of one class,
+    and how many folds there are, in the order of the pairs.
     """
 
     first: np.ndarray
@@ -55,8 +55,8 @@ def verification_accuracy(distances: np.ndarray, is_same: np.ndarray, folds: int
     """Share of pairs that are judged rightly at the threshold that is best for the pairs of the other folds; a fold's
     pairs are consecutive.
 
-    Two images are of one class where their squared distance is below the threshold; of equally good thresholds the
-    first counts.
+    Two images are of one class where their squared distance is below the threshold;
+    of equally good thresholds the first counts.
     """
     right = (distances[:, None] < THRESHOLDS) == is_same[:, None]  # (P, T)
     parts = np.array_split(np.arange(len(is_same)), folds)
@@ -80,8 +80,8 @@ def tar_at(far: float, rates: tuple[np.ndarray, np.ndarray]) -> float:
 
 
 def read(path: str, size: int, paths: np.ndarray | None, folds: int | None = None) -> Pairs:
-    """The pairs of a file, of `size` rows of features. Raises UserError for what cannot be pairs of these, or in so
-    many folds.
+    """The pairs of a file, of `size` rows of features.
+    Raises UserError for what cannot be pairs of these, or in so many folds.
 
     `folds`: None: as the file says, else `FOLDS`.
     """

@@ -1,5 +1,5 @@
-"""The labels that an ImageNet classifier predicts for the training classes, as vectors for --language_vectors (PLG;
-arXiv 2203.08543).
+"""The labels that an ImageNet classifier predicts for the training classes,
+as vectors for --language_vectors (PLG; arXiv 2203.08543).
 
 `python -m evaluation.pseudo_labels --dataset cub200 --classifier tv:resnet50 --vectors names.npz --out cub200.npz`
 gives each training class the `--top` labels of the largest mean logits over its images. names.npz holds `vectors` (L,
@@ -135,8 +135,8 @@ def mean_logits(classifier: Classifier, split, opt, runtime) -> torch.Tensor:
 
 
 def label_vectors(path: str | None, network: torch.nn.Module, n_labels: int) -> np.ndarray:
-    """Vectors `(L, E)` of the classifier's labels: the file's, else the rows of its last linear layer. Raises UserError
-    without any.
+    """Vectors `(L, E)` of the classifier's labels: the file's, else the rows of its last linear layer.
+    Raises UserError without any.
     """
     return rows_of_last_layer(network, n_labels) if path is None else read_vectors(path, n_labels)
 

@@ -1,7 +1,7 @@
 """Fit a whitening: `python -m evaluation whiten FEATURES.npz --out FILE`, for `--eval_whiten FILE`.
 
-FEATURES.npz holds embeddings of other data than it is used on, such as `--dump_embeddings` writes of the training
-images.
+FEATURES.npz holds embeddings of other data than it is used on,
+such as `--dump_embeddings` writes of the training images.
 """
 
 from pathlib import Path

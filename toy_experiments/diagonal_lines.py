@@ -177,8 +177,8 @@ def train(loss: Loss, seeds: list[int], iterations: int = ITERATIONS) -> Result:
 
 
 def measured(training: np.ndarray, test: np.ndarray, test_labels: np.ndarray) -> Result:
-    """Second normalised singular value of training embeddings `(S, N, 2)`, spread and R@1 of test embeddings `(S, M,
-    2)`.
+    """Second normalised singular value of training embeddings `(S, N, 2)`,
+    spread and R@1 of test embeddings `(S, M, 2)`.
     """
     sigma_2 = []
     spread = []

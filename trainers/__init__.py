@@ -68,8 +68,8 @@ def select(name: str, opt, network, criterion, **flags):
         flags: single flags that override `opt`.
 
     Raises:
-        UnknownName: no such trainer. UserError: an unknown flag, or a network or criterion that the method cannot
-        train.
+        UnknownName: no such trainer. UserError: an unknown flag,
+        or a network or criterion that the method cannot train.
     """
     opt = _complete(REGISTRY.options(opt, name, **flags))
     kind = REGISTRY.module(name).Trainer

@@ -18,8 +18,8 @@ class Heads(torch.nn.Module):
     and the network.
 
     Attributes:
-        CHANGES_MAIN: whether they replace the network's embedding, `discriminative`. False: they add others, and for
-        `discriminative`
+        CHANGES_MAIN: whether they replace the network's embedding, `discriminative`.
+        False: they add others, and for `discriminative`
             alone the bare network is evaluated.
         embed_dim: width of the main embedding, where they replace it.
         normalizes: optional; `--eval_no_normalize` sets it to False during evaluation, as it does with the network's.

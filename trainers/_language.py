@@ -109,8 +109,8 @@ class Language(AddedLoss):
 def read(path: str, names: list[str]) -> torch.Tensor:
     """The vectors `(C, K E)` of the classes `names`, whose products are the means over K of their cosines.
 
-    Raises UserError for a file that is none of these, for a class without vectors or with a vector that has no
-    direction.
+    Raises UserError for a file that is none of these, for a class without vectors
+    or with a vector that has no direction.
     """
     try:
         with parsing(path):

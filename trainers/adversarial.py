@@ -132,9 +132,9 @@ class Trainer(Base):
     [d(x_a, x_n~) - d(x_a, x_p) - margin]+. classifier_loss, if its weight is given, is that of the trainer classifier,
     with its flags.
 
-    `--adversarial_losses` replaces the criterion of synth_loss by another one, and g_adv_loss by the opposite of
-    another one: the terms log(1 + exp(-e)) in place of log(1 + exp(e)) of angular and npair, minus the loss of any
-    other.
+    `--adversarial_losses` replaces the criterion of synth_loss by another one, and g_adv_loss by the opposite
+    of another one: the terms log(1 + exp(-e)) in place of log(1 + exp(e)) of angular and npair, minus the loss
+    of any other.
 
     The generator's losses train only the generator; synth_loss and the others train only the network and the criterion,
     as in the paper, whose two minimisations are over different parameters. In pytorch-metric-learning each loss trains

@@ -1,5 +1,5 @@
-"""Hard-aware cascade: deeper stages learn from ever harder pairs (Yuan et al., Hard-Aware Deeply Cascaded Embedding,
-arXiv 1611.05720).
+"""Hard-aware cascade: deeper stages learn from ever harder pairs
+(Yuan et al., Hard-Aware Deeply Cascaded Embedding, arXiv 1611.05720).
 """
 
 import math

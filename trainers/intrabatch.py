@@ -1,8 +1,8 @@
-"""Intra-batch connections: images of a batch pass messages before they are classified (Seidenschwarz et al., ICML 2021,
-arXiv 2102.07753).
+"""Intra-batch connections: images of a batch pass messages before they are classified
+(Seidenschwarz et al., ICML 2021, arXiv 2102.07753).
 
-As in the authors' code no edge has a weight of its own, and attention may go to nobody: its weights are exp(s) / (1 +
-sum exp(s)).
+As in the authors' code no edge has a weight of its own, and attention may go to nobody:
+its weights are exp(s) / (1 + sum exp(s)).
 """
 
 import torch

@@ -72,8 +72,8 @@ def check(opt) -> None:
 
 
 class Trainer(Base):
-    """`metric_loss` = L(x, y); `target_loss` = mean_i L_i(h_i, y) of the heads h_i, each a unit vector of an MLP on the
-    pooled features;
+    """`metric_loss` = L(x, y); `target_loss` = mean_i L_i(h_i, y) of the heads h_i,
+    each a unit vector of an MLP on the pooled features;
 
     `distill_loss` = mean_i KL_i, KL_i = T^2 / B sum over rows of KL(softmax(S_i / T) || softmax(S / T)), S = x x^T, S_i
     = h_i h_i^T without gradient; `feature_loss` likewise with the unit pooled features in place of h_i. By default

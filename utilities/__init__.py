@@ -1,5 +1,5 @@
-"""What every folder may use: registry, errors, files, flags, tensors, tuples, the criteria's base. Imports no other
-folder.
+"""What every folder may use: registry, errors, files, flags, tensors, tuples, the criteria's base.
+Imports no other folder.
 """
 
 

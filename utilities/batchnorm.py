@@ -47,8 +47,8 @@ def resting_statistics(module: torch.nn.Module):
 
 
 def uses_batch_statistics(module: torch.nn.Module) -> bool:
-    """Whether a BatchNorm layer of `module` normalises by the statistics (training mode) of what may be a part of the
-    batch.
+    """Whether a BatchNorm layer of `module` normalises by the statistics
+    (training mode) of what may be a part of the batch.
     """
     return any(
         isinstance(layer, _BatchNorm) and layer.training and not isinstance(layer, WholeBatchNorm)

@@ -74,8 +74,8 @@ def propose_view(path: Path, file=None) -> None:
 
 
 def without_flags(words: list[str], n_values: dict[str, int]) -> list[str]:
-    """The words of a command without some flags. `n_values`: flag, with its dashes -> number of its values, which go
-    too.
+    """The words of a command without some flags. `n_values`: flag,
+    with its dashes -> number of its values, which go too.
     """
     remaining = []
     skipped = 0

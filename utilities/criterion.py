@@ -1,5 +1,5 @@
-"""The base of criteria: checks and raises inputs to full precision, asks the miner for tuples, keeps statistics for the
-logger.
+"""The base of criteria: checks and raises inputs to full precision,
+asks the miner for tuples, keeps statistics for the logger.
 """
 
 import contextlib
@@ -41,8 +41,8 @@ def check_reference(kind: type) -> None:
 
 
 def check_memory(criterion: torch.nn.Module) -> None:
-    """Raises UserError where a criterion, its miner or the class that it was given takes no reference, such as a
-    memory.
+    """Raises UserError where a criterion, its miner or the class that it was given takes no reference,
+    such as a memory.
     """
     check_reference(type(criterion))
     if getattr(criterion, "batchminer", None) is not None:
@@ -52,8 +52,8 @@ def check_memory(criterion: torch.nn.Module) -> None:
 
 
 def check_inputs(criterion: torch.nn.Module, args: tuple, kwargs: dict):
-    """Forward pre-hook of every criterion: half precision becomes float32, shapes are checked, a `MetricCriterion` gets
-    one `Reference`.
+    """Forward pre-hook of every criterion: half precision becomes float32,
+    shapes are checked, a `MetricCriterion` gets one `Reference`.
 
     Raises ValueError where `batch` is not `(B, D)`, `labels` are not `(B,)` whole numbers, or a reference does not fit;
     UserError for a reference that the criterion does not take.
@@ -180,8 +180,8 @@ class MetricCriterion(torch.nn.Module):
         return tuples.as_pairs(self.mine(batch, labels, reference))
 
     def pair_masks(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None) -> tuple:
-        """Masks `(B, M)` of positive and negative pairs: all with the reference, or, under `--mine_pairs`, the miner's
-        distinct ones.
+        """Masks `(B, M)` of positive and negative pairs: all with the reference,
+        or, under `--mine_pairs`, the miner's distinct ones.
         """
         reference = Reference.build(batch, labels) if reference is None else reference
         if self.batchminer is None:

@@ -1,13 +1,13 @@
-"""Classes of several domains, of which each has a classifier of its own: foreign classes are as if they were not
-there.
+"""Classes of several domains, of which each has a classifier of its own:
+foreign classes are as if they were not there.
 """
 
 import torch
 
 
 class OwnDomain(torch.nn.Module):
-    """Hides from each sample the classes of other domains, once `set_domains` says which are these; before, it hides
-    nothing.
+    """Hides from each sample the classes of other domains, once `set_domains` says which are these;
+    before, it hides nothing.
 
     Args:
         separate: whether each domain is to have a classifier of its own (`--separate_classifiers`).

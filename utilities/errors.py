@@ -65,8 +65,8 @@ class _BadValue(argparse.ArgumentError):
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser that reports a mistake in one line, without the usage, and exits with status 2; with `exits = False` it
-    raises UserError.
+    """A parser that reports a mistake in one line, without the usage, and exits with status 2;
+    with `exits = False` it raises UserError.
     """
 
     exits = True

@@ -29,8 +29,8 @@ def of_type(features: dict, evaltype: str):
 
 
 def _parts(evaltype: str, names) -> list[tuple[str, float]]:
-    """(name, weight) of each part of a combination. Raises UserError for anything but a combination of
-    `names`.
+    """(name, weight) of each part of a combination.
+    Raises UserError for anything but a combination of `names`.
     """
     if evaltype.startswith("Combined_"):
         joined, *weights = evaltype.removeprefix("Combined_").split("-")
@@ -44,8 +44,8 @@ def _parts(evaltype: str, names) -> list[tuple[str, float]]:
 
 
 def _split_names(text: str, names) -> list[str] | None:
-    """`text` split into `names`, which may hold underscores, joined by underscores; None where it cannot be
-    split.
+    """`text` split into `names`, which may hold underscores, joined by underscores;
+    None where it cannot be split.
     """
     for name in names:
         if text == name:

@@ -148,8 +148,8 @@ def refuse_depth(text: str | bytes) -> None:
 
 
 def refuse_aliases(text: str | bytes) -> None:
-    """Raise yaml.YAMLError for an alias within an anchor's value: such values refer to themselves, or multiply without
-    end.
+    """Raise yaml.YAMLError for an alias within an anchor's value:
+    such values refer to themselves, or multiply without end.
     """
     if (b"*" if isinstance(text, bytes) else "*") not in text:
         return
@@ -207,8 +207,8 @@ def alternatives(path: Path, ending: str = ""):
 
 
 def make_folder(path: Path | str, title: str) -> Path:
-    """Make the folder where it is missing. Raises UserError, which calls it `title`, where that fails. Returns the
-    path.
+    """Make the folder where it is missing. Raises UserError, which calls it `title`, where that fails.
+    Returns the path.
     """
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
@@ -228,8 +228,8 @@ def refuse_unwritable(folder: Path) -> None:
 
 
 def new_folder(path: Path, numbered: bool = True) -> Path:
-    """Make `path`, or `path_1`, `path_2` … if it exists: atomically, so that two processes at once get two
-    folders.
+    """Make `path`, or `path_1`, `path_2` … if it exists: atomically,
+    so that two processes at once get two folders.
 
     Raises UserError where the parent cannot be written, or, if not `numbered`, where the folder exists.
     """

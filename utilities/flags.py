@@ -9,8 +9,8 @@ DERIVED = {"n_classes", "class_names", "device", "fold", "other_data"}
 
 
 def has_folds(flags: dict) -> bool:
-    """Whether the flags (of a command line or a saved run) ask for folds: every `--split_scheme` does but `half` and
-    `oodml`.
+    """Whether the flags (of a command line or a saved run) ask for folds:
+    every `--split_scheme` does but `half` and `oodml`.
     """
     return flags.get("split_scheme", "half") not in ("half", "oodml")
 

@@ -89,8 +89,8 @@ class Ball:
         return self._distance(radial + angular / 2)
 
     def squared_distances(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Squared distances `(B, M)` in few passes over the matrix, for float64 without a gradient; for c = 0 the
-        squared chords.
+        """Squared distances `(B, M)` in few passes over the matrix, for float64 without a gradient;
+        for c = 0 the squared chords.
         """
         if self.flat:
             return self.distances(x, y)

@@ -30,8 +30,8 @@ def two_sided(t: float, freedom: float) -> float:
 
 
 def t_power(shift: float, freedom: float, alpha: float = 1 - CONFIDENCE) -> float:
-    """Power of a two-sided t-test whose true mean lies `shift` standard errors from the null hypothesis (noncentral t
-    distribution).
+    """Power of a two-sided t-test whose true mean lies `shift` standard errors from the null hypothesis
+    (noncentral t distribution).
     """
     from scipy.special import nctdtr
 
@@ -76,8 +76,8 @@ def modulus_quantile(number: int, freedom: float) -> float:
 
 
 def t_interval(values) -> dict:
-    """`mean`, `standard_error` (ddof 1) and `interval_95`, `[low, high]`, of some values; the last two are None for a
-    single value.
+    """`mean`, `standard_error` (ddof 1) and `interval_95`, `[low, high]`, of some values;
+    the last two are None for a single value.
     """
     values = np.asarray(values, dtype=np.float64)
     n = len(values)

@@ -9,8 +9,8 @@ from utilities.errors import UserError
 
 
 def names_of(datasets) -> np.ndarray:
-    """The names `(K, L)` of all classes of some data sets at each level, "" for none; a class in two super-classes has
-    two rows.
+    """The names `(K, L)` of all classes of some data sets at each level, "" for none;
+    a class in two super-classes has two rows.
     """
     return np.array(sorted({tuple(name or "" for name in names) for dataset in datasets for names in dataset.lineages}))
 

@@ -24,8 +24,8 @@ class Lock:
         self._file = None
 
     def acquire(self, wait: bool = True) -> bool:
-        """Take the lock unless it is held already. Returns False where another process has it and not `wait`. Raises
-        UserError.
+        """Take the lock unless it is held already.
+        Returns False where another process has it and not `wait`. Raises UserError.
         """
         if self._file is not None:
             return True

@@ -143,8 +143,8 @@ def refusal(words: list[str], options, registries: dict, searches: bool = False)
 
 
 def _shipped_files(general: str, values: list[str]) -> str:
-    """What the shipped config files among the values are here, after the `general` answer unless all of them are
-    known.
+    """What the shipped config files among the values are here,
+    after the `general` answer unless all of them are known.
     """
     names = dict.fromkeys(re.findall(r"[\w.]+", " ".join(values)))
     texts = {name: answer(name.removesuffix(".yaml")) for name in names}

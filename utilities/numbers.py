@@ -116,8 +116,8 @@ def number(least=None, most=None, *, above=None, below=None, special=None, inf: 
 
 
 class OneOrTwo(argparse.Action):
-    """A flag with `nargs="+"` of one value, kept as it is, or of two, kept as a list: `--crop_size 224`, `--crop_size
-    256 128`.
+    """A flag with `nargs="+"` of one value, kept as it is, or of two, kept as a list:
+    `--crop_size 224`, `--crop_size 256 128`.
     """
 
     def __call__(self, parser, namespace, values, option_string=None):

@@ -10,8 +10,8 @@ def kernels(requested: int) -> int:
 
 
 class SingleProcess:
-    """One process on its own, even where there are others: what `engine.ranks.Ranks` does for several, without an
-    exchange.
+    """One process on its own, even where there are others:
+    what `engine.ranks.Ranks` does for several, without an exchange.
     """
 
     rank = 0
@@ -32,8 +32,8 @@ class SingleProcess:
         return slice(*((rank * total // self.size) for rank in (self.rank, self.rank + 1)))
 
     def portions(self, total: int, unit: int = 1) -> list[slice]:
-        """Every process's rows of `total`: consecutive, in whole units of `unit` rows; the last process also takes the
-        remainder.
+        """Every process's rows of `total`: consecutive, in whole units of `unit` rows;
+        the last process also takes the remainder.
         """
         units = max(total // unit, 1)
         bounds = [*(rank * units // self.size * unit for rank in range(self.size)), total]
@@ -55,8 +55,8 @@ class SingleProcess:
         return tensor
 
     def collect(self, rows, parts: list[slice]):
-        """On the first process `(N, …)` in main memory, where process r has the rows `parts[r]`; on the others their
-        own `rows`.
+        """On the first process `(N, …)` in main memory, where process r has the rows `parts[r]`;
+        on the others their own `rows`.
         """
         return rows
 

@@ -23,8 +23,8 @@ class Reference:
 
     @classmethod
     def build(cls, batch, labels, reference=None, reference_labels=None, own=None) -> "Reference":
-        """The reference given with `batch` `(B, D)` and `labels` `(B,)`; without one, the batch itself. ValueError for
-        wrong shapes.
+        """The reference given with `batch` `(B, D)` and `labels` `(B,)`;
+        without one, the batch itself. ValueError for wrong shapes.
         """
         if isinstance(reference, Reference):
             return reference

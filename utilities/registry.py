@@ -5,8 +5,8 @@ its optional table `FLAGS` holds its own flags (`utilities.plug_ins`), and its o
 value for those of them whose default depends on other flags. Constants in capitals say what it needs; one that the file
 leaves out has the default that the folder's `__init__.py` gives.
 
-A plug-in that cannot be imported, such as a user's unfinished file, is left out with a printed line, and stops only who
-names it.
+A plug-in that cannot be imported, such as a user's unfinished file,
+is left out with a printed line, and stops only who names it.
 """
 
 import argparse
@@ -163,8 +163,8 @@ class Registry:
         return set(vars(parser.parse_args([])))
 
     def derived(self, name: str, opt) -> dict:
-        """Flag -> value of the flags whose default depends on other flags: of the plug-in `name` and of the folder's
-        helpers.
+        """Flag -> value of the flags whose default depends on other flags:
+        of the plug-in `name` and of the folder's helpers.
         """
         modules = self._importable(self._helpers()).values()
         if name in self.names():

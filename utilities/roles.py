@@ -72,8 +72,8 @@ def weight_of(name: str) -> Role:
 
 
 class Roles(dict):
-    """Flag -> its role. A flag that is not declared here, such as that of another clone's plug-in, has the role
-    METHOD.
+    """Flag -> its role. A flag that is not declared here, such as that of another clone's plug-in,
+    has the role METHOD.
     """
 
     def __missing__(self, flag: str) -> Role:

@@ -1,7 +1,7 @@
 """Commands and error lines as logs and screens may show them: without the keys and passwords in them.
 
-A flag is secret by its role, `utilities.roles.SECRET`. Its value is replaced; of a URL the part that names no password
-stays.
+A flag is secret by its role, `utilities.roles.SECRET`. Its value is replaced;
+of a URL the part that names no password stays.
 """
 
 import argparse

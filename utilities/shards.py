@@ -14,12 +14,12 @@ from utilities.errors import UserError
 
 
 class Shard:
-    """Which of `n_classes` classes, with `per_class` vectors each, this process of `ranks` holds, and which of them a
-    step draws.
+    """Which of `n_classes` classes, with `per_class` vectors each, this process of `ranks` holds,
+    and which of them a step draws.
 
     Args:
-        share: of the held classes, in (0, 1]: each step takes the batch's classes and draws others, together this
-        share.
+        share: of the held classes, in
+        (0, 1]: each step takes the batch's classes and draws others, together this share.
 
     Attributes:
         start, size: the first class here, and their number. rows: slice of the rows of all vectors that are here.
@@ -53,9 +53,9 @@ class Shard:
     def draw(self, labels: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
         """The classes of a step, and where the batch's own are among them.
 
-        The batch's classes and, uniformly, others: `share` of the classes here, at least 1. Where the batch has more,
-        those alone, which is said once. All processes take one seed from torch's generator, so that it stays the same
-        on all.
+        The batch's classes and, uniformly, others: `share` of the classes here, at least 1. Where the batch has
+        more, those alone, which is said once. All processes take one seed from torch's generator, so that it stays
+        the same on all.
 
         Args:
             labels: `(B,)`, of all processes' classes.
@@ -103,15 +103,15 @@ class Shard:
         """The sum over the processes, whose backward is that of the sum over the processes of the loss, which all
         compute from it.
 
-        So all that is equal in every process, such as embeddings, gets N times its part by the vectors here: the mean
-        over N processes is its whole gradient, as for the part of a loss that every process computes
-        (`engine.ranks.Ranks`).
+        So all that is equal in every process, such as embeddings, gets N times its part by the vectors
+        here: the mean over N processes is its whole gradient, as for the part of a loss that every
+        process computes (`engine.ranks.Ranks`).
         """
         return _Exchanged.apply(tensor, self.ranks.total, self.ranks.size) if self.divided else tensor
 
     def whole(self, tensor: torch.Tensor) -> torch.Tensor:
-        """On the first process the rows of all, in class order, in main memory; elsewhere the rows here. All processes
-        call it.
+        """On the first process the rows of all, in class order, in main memory;
+        elsewhere the rows here. All processes call it.
         """
         return self.ranks.collect(tensor.detach(), self.parts) if self.divided else tensor
 
@@ -151,8 +151,8 @@ def norms(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def share_overflow(parameters: list[torch.Tensor]) -> None:
-    """Make a gradient that is not finite in one process so in all: a scaler of half precision then skips the step
-    everywhere.
+    """Make a gradient that is not finite in one process so in all:
+    a scaler of half precision then skips the step everywhere.
     """
     for parameter in filter(divided, parameters):
         parameter.grad.add_(parameter.shard.ranks.total(0 * parameter.grad.sum()))
@@ -169,11 +169,11 @@ def _state(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict:
 
 @contextlib.contextmanager
 def undrawn_at_rest(optimizer: torch.optim.Optimizer):
-    """Inside, an optimiser's step sees only the vectors that were drawn since the last one, with their part of its
-    state.
+    """Inside, an optimiser's step sees only the vectors that were drawn since the last one,
+    with their part of its state.
 
-    No momentum, moment or decay moves the others. Adam's count of steps, by which it corrects young moments, is one for
-    all vectors.
+    No momentum, moment or decay moves the others. Adam's count of steps,
+    by which it corrects young moments, is one for all vectors.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     resting = []

@@ -1,5 +1,5 @@
-"""The parts of a step as spans of time, for `--profile_steps`; without it a span has a negligible cost. And the time of
-whole steps.
+"""The parts of a step as spans of time, for `--profile_steps`; without it a span has a negligible cost.
+And the time of whole steps.
 """
 
 import contextlib

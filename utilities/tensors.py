@@ -13,8 +13,8 @@ def raise_half(x: torch.Tensor) -> torch.Tensor:
 
 
 class Products:
-    """Context, to be entered any number of times, in which matrices of float32 are multiplied at a precision, see
-    `multiply_at`.
+    """Context, to be entered any number of times, in which matrices
+    of float32 are multiplied at a precision, see `multiply_at`.
     """
 
     def __init__(self, precision: str | None):
@@ -30,8 +30,8 @@ class Products:
 
 
 def precision_of_products() -> str | None:
-    """As torch names it; None where parts of that state were set apart, as by `torch.backends`, and torch refuses to
-    say.
+    """As torch names it; None where parts of that state were set apart,
+    as by `torch.backends`, and torch refuses to say.
     """
     try:
         return torch.get_float32_matmul_precision()
@@ -53,8 +53,8 @@ def multiply_at(precision: str | None) -> None:
 
 
 def normalize(x: torch.Tensor) -> torch.Tensor:
-    """Rows of `x` `(..., D)` at unit length; a zero row stays zero, and so does its gradient, which would be 1 /
-    FLOOR.
+    """Rows of `x` `(..., D)` at unit length; a zero row stays zero,
+    and so does its gradient, which would be 1 / FLOOR.
     """
     has_length = (x.detach().norm(dim=-1, keepdim=True) > FLOOR).to(x.dtype)
     return torch.nn.functional.normalize(x, dim=-1, eps=FLOOR) * has_length
@@ -142,8 +142,8 @@ def pair_distances(
 ) -> torch.Tensor:
     """Distances `(T,)` between rows `x[rows]` and `y[columns]` (default of `y`: `x`).
 
-    Few pairs (up to 4 B) are taken by their differences, exact for near points; many are looked up in the matrix. NaN
-    stays NaN.
+    Few pairs (up to 4 B) are taken by their differences, exact for near points;
+    many are looked up in the matrix. NaN stays NaN.
     """
     y = x if y is None else y
     if len(rows) <= 4 * len(x):
@@ -155,8 +155,8 @@ def pair_distances(
 
 
 def masked_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Mean of `values` where `mask`, without a host synchronisation; where the mask is empty, a zero that keeps the
-    graph.
+    """Mean of `values` where `mask`, without a host synchronisation;
+    where the mask is empty, a zero that keeps the graph.
     """
     return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)
 

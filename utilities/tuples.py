@@ -21,8 +21,8 @@ class Triplets(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Positive pairs (anchors_p[i], positives[i]), each `(P,)`; negative pairs (anchors_n[j], negatives[j]), each
-    `(N,)`.
+    """Positive pairs (anchors_p[i], positives[i]), each `(P,)`;
+    negative pairs (anchors_n[j], negatives[j]), each `(N,)`.
     """
 
     anchors_p: torch.Tensor
@@ -44,8 +44,8 @@ def positive_mask(labels: torch.Tensor) -> torch.Tensor:
 
 
 def from_user(tuples, device) -> "Triplets | Pairs":
-    """A miner's result, which may be a list of `(a, p, n)`, as `Triplets` or `Pairs`. Raises TypeError for anything
-    else.
+    """A miner's result, which may be a list of `(a, p, n)`, as `Triplets` or `Pairs`.
+    Raises TypeError for anything else.
     """
     if isinstance(tuples, (Triplets, Pairs)):
         return tuples
@@ -120,8 +120,8 @@ def _not_sets(tuples) -> None:
 
 
 def as_pairs(tuples: "Triplets | Pairs") -> Pairs:
-    """Every triplet becomes one positive and one negative pair. Raises UserError for the sets of a set miner, as
-    `as_triplets` does.
+    """Every triplet becomes one positive and one negative pair.
+    Raises UserError for the sets of a set miner, as `as_triplets` does.
     """
     _not_sets(tuples)
     if isinstance(tuples, Pairs):
@@ -159,8 +159,8 @@ def pair_masks(
 
 
 class Sets(NamedTuple):
-    """What a set miner gives for anchors `(A,)` long: `positives` `(A,)` long or boolean `(A, M)`, `negatives` boolean
-    `(A, M)`.
+    """What a set miner gives for anchors `(A,)` long: `positives` `(A,)` long or boolean `(A, M)`,
+    `negatives` boolean `(A, M)`.
     """
 
     anchors: torch.Tensor
@@ -169,8 +169,8 @@ class Sets(NamedTuple):
 
 
 def spread(counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """`(owners, numbers)`, each `(sum of counts,)`: owner i occurs `counts[i]` times, numbered from 0. Waits for the
-    device.
+    """`(owners, numbers)`, each `(sum of counts,)`: owner i occurs `counts[i]` times, numbered from 0.
+    Waits for the device.
     """
     owners = torch.repeat_interleave(
         torch.arange(len(counts), device=counts.device), counts, output_size=int(counts.sum())
@@ -242,14 +242,14 @@ class Classes:
         return self.complete.nonzero().squeeze(1)
 
     def positives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-        """The `numbers`-th positive (0 to `n_positives` - 1) of each of `anchors` `(T,)`; arbitrary where there is
-        none.
+        """The `numbers`-th positive (0 to `n_positives` - 1) of each of `anchors` `(T,)`;
+        arbitrary where there is none.
         """
         return self._at(self.starts[anchors] + (self.after_own[anchors] + numbers) % self.counts[anchors].clamp(min=1))
 
     def negatives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-        """The `numbers`-th negative (0 to `n_negatives` - 1) of each of `anchors` `(T,)`; arbitrary where there is
-        none.
+        """The `numbers`-th negative (0 to `n_negatives` - 1) of each of `anchors` `(T,)`;
+        arbitrary where there is none.
         """
         block = self.starts[anchors], self.counts[anchors]
         if self.reference is None:
@@ -284,8 +284,8 @@ class Classes:
 
 
 def _past(places: torch.Tensor, starts: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """Places among all, of `places` that are counted without a block: the `counts` places from `starts` on. Each
-    `(T,)`.
+    """Places among all, of `places` that are counted without a block:
+    the `counts` places from `starts` on. Each `(T,)`.
     """
     return places + torch.where(places < starts, 0, counts)
 

@@ -9,8 +9,8 @@ _WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
 def parse_kwargs(words: list[str] | None) -> dict:
-    """`["m=0.4", "name=x"]` -> `{"m": 0.4, "name": "x"}`: literals or texts. Raises UserError for a word that is no
-    `key=value`.
+    """`["m=0.4", "name=x"]` -> `{"m": 0.4, "name": "x"}`: literals or texts.
+    Raises UserError for a word that is no `key=value`.
     """
     parsed = {}
     for word in words or ():

@@ -21,8 +21,8 @@ DIGITS = 12  # decimals of a final distance, from 0 to 1: smaller differences ar
 
 @dataclass(frozen=True)
 class AlphaExpansion:
-    """Alpha query expansion (Radenovic et al., Fine-tuning CNN Image Retrieval with No Human Annotation, TPAMI 2018,
-    arXiv 1711.02512).
+    """Alpha query expansion
+    (Radenovic et al., Fine-tuning CNN Image Retrieval with No Human Annotation, TPAMI 2018, arXiv 1711.02512).
 
     A query becomes the mean of itself, with weight 1, and of its n nearest samples with the weights max(cosine,
     0)^alpha; the reference stays.
@@ -53,8 +53,8 @@ class AlphaExpansion:
 
 @dataclass(frozen=True)
 class KReciprocal:
-    """k-reciprocal re-ranking (Zhong et al., Re-ranking Person Re-identification with k-reciprocal Encoding, CVPR 2017,
-    arXiv 1701.08398).
+    """k-reciprocal re-ranking
+    (Zhong et al., Re-ranking Person Re-identification with k-reciprocal Encoding, CVPR 2017, arXiv 1701.08398).
 
     The final distance is (1 - weight) Jaccard distance of the encodings + weight d^2 / (largest d^2 of the query). All
     samples, queries and reference, are nodes, each once; a node comes first among its own k1 + 1 and k2 nearest, even
@@ -67,8 +67,8 @@ class KReciprocal:
     weight: float = 0.3
 
     def search(self, space: EmbeddingSpace, progress: bool = False) -> "Reranked":
-        """The search over re-ranked lists, with the sparse encodings of all nodes; lists are made when they are asked
-        for.
+        """The search over re-ranked lists, with the sparse encodings of all nodes;
+        lists are made when they are asked for.
         """
         nodes, of_queries = _nodes(space)
         farthest = _farthest(nodes, progress)
@@ -103,8 +103,8 @@ class KReciprocal:
 
 
 def _nodes(space: EmbeddingSpace) -> tuple[EmbeddingSpace, np.ndarray]:
-    """The space of all samples, the reference first, then the queries that are not in it; and the node `(N,)` that each
-    query is.
+    """The space of all samples, the reference first, then the queries that are not in it;
+    and the node `(N,)` that each query is.
     """
     outside = np.flatnonzero(space.exclude < 0)
     of_queries = space.exclude.copy()
@@ -151,8 +151,8 @@ def _squared_distances(space: EmbeddingSpace, rows: np.ndarray) -> np.ndarray:
 
 
 def _step(width: int) -> int:
-    """Rows of a matrix of `width` columns with at most `NUMBERS` numbers. Products round by which rows are computed
-    together.
+    """Rows of a matrix of `width` columns with at most `NUMBERS` numbers.
+    Products round by which rows are computed together.
     """
     return max(NUMBERS // max(width, 1), 1)
 
@@ -192,8 +192,8 @@ class Reranked:
         self.by_member = encodings[: space.reference_size].tocsc()  # of each node, whose encodings it is in
 
     def run(self, needs: list[Need], progress: bool = False, rows: slice | None = None):
-        """Yield `Neighbours` in blocks, in which each query comes once; see `Search.run`. `rows` begin at a multiple of
-        `unit`.
+        """Yield `Neighbours` in blocks, in which each query comes once;
+        see `Search.run`. `rows` begin at a multiple of `unit`.
         """
         space = self.space
         requested = rows or slice(0, self.space.size)
@@ -225,8 +225,8 @@ class Reranked:
         return np.argsort(final, kind="stable")[:depth]
 
     def _jaccard(self, query: int) -> np.ndarray:
-        """Jaccard distances `(M,)` of a query's encoding and those of the reference: 1 - sum of minima / sum of
-        maxima.
+        """Jaccard distances `(M,)` of a query's encoding and those of the reference:
+        1 - sum of minima / sum of maxima.
         """
         bounds = self.encodings.indptr[query : query + 2]
         members = self.encodings.indices[slice(*bounds)]

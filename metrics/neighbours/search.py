@@ -52,8 +52,8 @@ class Work:
 
 
 class Need(NamedTuple):
-    """Depth `(N,)` to which each query's neighbours matter, and which of them: the "first" hit, "all" hits, or "every"
-    neighbour.
+    """Depth `(N,)` to which each query's neighbours matter, and which of them:
+    the "first" hit, "all" hits, or "every" neighbour.
 
     column: of labels of several levels, by which they are hits; None: the last, which has the most.
     """
@@ -78,8 +78,8 @@ class Neighbours(NamedTuple):
 
 
 def _product(queries: torch.Tensor, reference: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Scores `(B, W)` of queries `(B, D + 2)` with references `(W, D + 2)` in full float32, no TF32, as the rounding
-    bound assumes.
+    """Scores `(B, W)` of queries `(B, D + 2)` with references `(W, D + 2)` in full float32,
+    no TF32, as the rounding bound assumes.
     """
     with Products("highest"):
         return torch.mm(queries, reference.T, out=out)
@@ -216,8 +216,8 @@ class Search:
         return _product(queries, reference, out=scores)
 
     def hidden(self, scores: torch.Tensor, rows: np.ndarray, columns) -> torch.Tensor:
-        """The scores `(B, W)` of queries `rows` with reference samples `columns`, in place -inf where both are of one
-        sequence.
+        """The scores `(B, W)` of queries `rows` with reference samples `columns`,
+        in place -inf where both are of one sequence.
         """
         if self.sequences is None:
             return scores
@@ -255,8 +255,8 @@ class Search:
         return block.sampled
 
     def _scores_at(self, block: "Block", need: Need, hits: np.ndarray, attempt: int) -> np.ndarray:
-        """Estimated score `(B,)` at the need's depth, erring low, lower each `attempt`; `LOWEST` where the cuts `hits`
-        are higher.
+        """Estimated score `(B,)` at the need's depth, erring low, lower each `attempt`;
+        `LOWEST` where the cuts `hits` are higher.
         """
         scores = np.full(len(block.rows), LOWEST, dtype=np.float32)
         m = self.space.reference_size
@@ -277,8 +277,8 @@ class Search:
         return scores
 
     def _relevant_scores(self, block: "Block", truth):
-        """Scores `(B,)` of the nearest and of the farthest relevant sample; lower bounds in a large class, inf without
-        any.
+        """Scores `(B,)` of the nearest and of the farthest relevant sample;
+        lower bounds in a large class, inf without any.
         """
         space = self.space
         rows = block.rows
@@ -371,8 +371,8 @@ class Search:
         return Candidates(keys, np.cumsum(counts) - counts, counts, surely)
 
     def _sorted(self, block, candidates, done, depths, is_full_order):
-        """Yield `Neighbours` of the done queries, to the depths `(N,)` and a little beyond, grouped by similar
-        candidate counts.
+        """Yield `Neighbours` of the done queries, to the depths `(N,)` and a little beyond,
+        grouped by similar candidate counts.
         """
         chosen = np.flatnonzero(done)
         chosen = chosen[np.argsort(candidates.counts[chosen], kind="stable")]

@@ -4,12 +4,12 @@ import numpy as np
 
 
 class Ties:
-    """The second, exact pass of a search. Equal distances are ordered by the index in the reference, the lower one
-    first.
+    """The second, exact pass of a search. Equal distances are ordered by the index in the reference,
+    the lower one first.
 
-    In a collapsed space most samples are equal, and each query ties with all of them. So once many neighbours have been
-    reordered, equal samples are identified: in the order of their index they need no sorting, and their distance is
-    computed once.
+    In a collapsed space most samples are equal, and each query ties with all of them. So once many neighbours have
+    been reordered, equal samples are identified: in the order of their index they need no sorting, and their distance
+    is computed once.
     """
 
     def __init__(self, space, limits, work):
@@ -21,8 +21,8 @@ class Ties:
         """Order near ties in place.
 
         Args:
-            rows: `(Q,)` the queries. columns, relevant: `(Q, W)` as in `Neighbours`. scores: `(Q, W)` descending, NaN
-            where empty.
+            rows: `(Q,)` the queries. columns, relevant: `(Q, W)` as in `Neighbours`.
+            scores: `(Q, W)` descending, NaN where empty.
             noise: `(Q,)` difference up to which two scores may be in the wrong order.
             is_full_order: order all near ties, not only those of a relevant and another sample.
         """
@@ -69,8 +69,8 @@ class Ties:
         relevant[position] = relevant[position][order]
 
     def _shared_distances(self, queries, row, column) -> np.ndarray:
-        """Squared distances `(P,)` from `queries[row]` to `column`; computed once for equal samples, where that is less
-        work.
+        """Squared distances `(P,)` from `queries[row]` to `column`;
+        computed once for equal samples, where that is less work.
         """
         place = self.space.places[column]
         is_first = np.zeros(self.space.reference_size, dtype=bool)

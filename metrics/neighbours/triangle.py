@@ -61,8 +61,8 @@ class Triangle:
         return min(expected / 4, deepest) <= self.limits.waiting
 
     def _candidates(self, block):
-        """The block's candidates; None where the candidates, found or waiting, are too many (ties, which no depth
-        bounds).
+        """The block's candidates; None where the candidates, found or waiting,
+        are too many (ties, which no depth bounds).
         """
         search = self.search
         first = int(block.rows[0])
@@ -86,8 +86,8 @@ class Triangle:
         return search.assembled(block, parts)
 
     def _leave(self, scores: torch.Tensor, first: int, start: int) -> None:
-        """Let candidates among the scores `(B, W)` of the queries from `first` on wait for the queries from `start`
-        on.
+        """Let candidates among the scores `(B, W)` of the queries
+        from `first` on wait for the queries from `start` on.
         """
         stop = start + scores.shape[1]
         rows = self.limits.rows
@@ -112,8 +112,8 @@ class Triangle:
         self.n_waiting = sum(len(keys) for parts in self.waiting.values() for _, keys in parts)
 
     def _pruned(self, block, parts: list) -> tuple[np.ndarray, np.ndarray]:
-        """The block's (rows `(P,)`, keys `(P,)`) at or above its cuts, raised to the score at the needed depth among
-        them.
+        """The block's (rows `(P,)`, keys `(P,)`) at or above its cuts,
+        raised to the score at the needed depth among them.
 
         The score at a depth among some references is a lower bound of that among all.
         """

@@ -22,8 +22,8 @@ def cross_validation(dataset_groups: list[Group], table_columns: list[Column]) -
 
     None if no group is a cross-validation.
 
-    Separated: each fold's embeddings are measured by themselves, and the results averaged. Concatenated: measured as
-    one embedding.
+    Separated: each fold's embeddings are measured by themselves, and the results averaged.
+    Concatenated: measured as one embedding.
     """
     fold_groups = [group for group in dataset_groups if group.folds]
     if not fold_groups:

@@ -79,9 +79,9 @@ def _close_within(opt) -> float:
 class Background:
     """Runs another sink, made by `open_sink`, on a thread of its own: training does not wait for the service.
 
-    The constructor waits up to `open_within` seconds until the service is open. `close` gives up a service that is not
-    open `given_up_after` seconds after the start; an open one gets `close_within` seconds for calls that are still
-    waiting.
+    The constructor waits up to `open_within` seconds until the service is open. `close` gives up a service that
+    is not open `given_up_after` seconds after the start; an open one gets `close_within` seconds for calls that
+    are still waiting.
     """
 
     def __init__(
@@ -210,9 +210,9 @@ def _configuration(opt, folder: Path) -> dict:
 class Wandb(_Service):
     """A W&B run in `<run>/wandb`, offline where there are no credentials; the same run is continued on resume.
 
-    W&B takes rows only in the order of its step, and drops rows that come again after a resume. Our step is the number
-    of batches trained so far plus that of epochs, so that epochs and batches share one order and a resumed run goes on
-    in it.
+    W&B takes rows only in the order of its step, and drops rows that come again after a resume. Our step is the
+    number of batches trained so far plus that of epochs, so that epochs and batches share one order and a resumed run
+    goes on in it.
 
     The x axis of curves is the epoch, of `batch/` the batch; the two counters make no panels. With `--online_names
     both` the ICML pipeline's names make none either: the plain ones do, a section a split. A picture is sent once, as

@@ -38,9 +38,9 @@ def _quoted(name: str) -> str:
 class Database(Sink):
     """Tables named after the groups, with columns epoch, split, metric, value.
 
-    SQLite ignores case in names. Of groups whose names differ in case alone, the first one written gets the plain name
-    (within one epoch capitals come first), and the next ones are numbered: `discriminative_mAP`, `discriminative_map
-    (2)`.
+    SQLite ignores case in names. Of groups whose names differ in case alone, the first one written gets
+    the plain name (within one epoch capitals come first), and the next ones are numbered:
+    `discriminative_mAP`, `discriminative_map (2)`.
     """
 
     def __init__(self, folder: Path):
