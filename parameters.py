@@ -169,9 +169,8 @@ def basic_training_parameters(parser) -> None:
         choices=["step", "cosine", "flat_cosine", "onecycle", "plateau", "none"],
         type=_schedule,
         help="learning-rate schedule: step multiplies by --gamma at the epochs --tau, cosine falls to --min_lr over "
-        "--n_epochs, flat_cosine does so after --flat_share, "
-        "onecycle rises from a 25th in --onecycle_rise of the steps and then falls to --min_lr, plateau multiplies by "
-        "--gamma when the selection metric rests",
+        "--n_epochs, flat_cosine does so after --flat_share, onecycle rises from a 25th in --onecycle_rise of the "
+        "steps and then falls to --min_lr, plateau multiplies by --gamma when the selection metric rests",
     )
     group.add_argument(
         "--min_lr",
@@ -277,16 +276,16 @@ def step_parameters(parser) -> None:
         default=0,
         metavar="C",
         help="images that go through the network at once: memory grows with C, not with --bs, and each step equals "
-        "that of the whole batch, but "
-        "for BatchNorm's batch statistics and dropout; 0, or --bs times --views and more: the whole batch at once",
+        "that of the whole batch, but for BatchNorm's batch statistics and dropout; 0, or --bs times --views and more: "
+        "the whole batch at once",
     )
     group.add_argument(
         "--ema_decay",
         type=number(0, below=1),
         metavar="DECAY",
         help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay per step, "
-        "such as .999: the average is "
-        "evaluated and selected, and checkpoints hold it as the network, beside the trained one (unset: none)",
+        "such as .999: the average is evaluated and selected, and checkpoints hold it as the network, beside the "
+        "trained one (unset: none)",
     )
     group.add_argument(
         "--warmup_epochs",
@@ -393,8 +392,8 @@ def evaluation_parameters(parser) -> None:
         type=whole(1, 1000),
         metavar="N",
         help="nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 in every run: their "
-        "deviation over --seed then does "
-        "not include the randomness of the clustering (unset: one start, seeded with --seed, as published)",
+        "deviation over --seed then does not include the randomness of the clustering (unset: one start, seeded with "
+        "--seed, as published)",
     )
     group.add_argument(
         "--eval_bs", type=whole(1, 10**6), help="images per batch in evaluation (unset: --bs)"
@@ -484,9 +483,8 @@ def evaluation_parameters(parser) -> None:
         metavar="FILE",
         type=_file_of_code,
         help="Python file with relevance(query_rows, gallery_rows) -> (q, g) from 0 to 1, of rows of a split: what is "
-        "above 0 is to be found, in place of the "
-        "images of the query's class. It is executed only where the command line names it; none: not that of the saved "
-        "run",
+        "above 0 is to be found, in place of the images of the query's class. It is executed only where the command "
+        "line names it; none: not that of the saved run",
     ).role = roles.CODE
     whitening.add_arguments(group)
     metrics.add_arguments(group)
@@ -505,36 +503,31 @@ def _beside_the_values(group) -> None:
     group.add_argument(
         "--dump_embeddings",
         action="store_true",
-        help="write features as they are measured, labels and paths of the best epoch to embeddings_<split>.npz in "
-        "the run folder; with "
-        "--evaluate, where it has them already, beside that evaluation's pictures; with --n_epochs 0 those of the "
-        "untrained network",
+        help="write features as they are measured, labels and paths of the best epoch to embeddings_<split>.npz in the "
+        "run folder; with --evaluate, where it has them already, beside that evaluation's pictures; with --n_epochs 0 "
+        "those of the untrained network",
     ).role = roles.RECORDS
     group.add_argument(
         "--dump_query_results",
         action="store_true",
-        help="write of each query whether its nearest neighbour is of its class (hit), its average precision among "
-        "the R nearest (ap_at_r, its "
-        "term of map_r), the rank of its first hit, label and path, of the best epoch, to query_results_<split>.npz in "
-        "the run folder: a few MB, "
-        "by which Result_Evaluations.py compares runs query by query; otherwise as --dump_embeddings, and with "
-        "--final_test of test too",
+        help="write of each query whether its nearest neighbour is of its class (hit), its average precision among the "
+        "R nearest (ap_at_r, its term of map_r), the rank of its first hit, label and path, of the best epoch, to "
+        "query_results_<split>.npz in the run folder: a few MB, by which Result_Evaluations.py compares runs query by "
+        "query; otherwise as --dump_embeddings, and with --final_test of test too",
     ).role = roles.RECORDS
     group.add_argument(
         "--evaluate",
         action="store_true",
         help="do not train: measure the best checkpoint of the run of this --savename (or --group and --seed, or "
-        "--resume_from) on --splits_to_eval; "
-        "with --resume_from on other data too, by --dataset and its flags, split as the flags of the split say, or "
-        "whole by --evaluate_all",
+        "--resume_from) on --splits_to_eval; with --resume_from on other data too, by --dataset and its flags, split "
+        "as the flags of the split say, or whole by --evaluate_all",
     ).role = roles.CONTROL
     group.add_argument(
         "--evaluate_only",
         action="store_true",
         help="do not train: measure the network of --arch as it starts, with pretrained weights or those of --weights, "
-        "and its bare backbone, with _normalize at "
-        "unit length too, on --splits_to_eval, or by --evaluate_all on all classes; --embed_dim 0 leaves out the "
-        "embedding layer, which is random",
+        "and its bare backbone, with _normalize at unit length too, on --splits_to_eval, or by --evaluate_all on all "
+        "classes; --embed_dim 0 leaves out the embedding layer, which is random",
     ).role = roles.CONTROL
     group.add_argument(
         "--evaluate_ensemble",
@@ -577,19 +570,15 @@ def logging_parameters(parser) -> None:
         default="both",
         choices=["both", "icml", "plain"],
         help="names of values at the online service; icml: `Test: discriminative_e_recall: e_recall@1`, as the ICML "
-        "2020 pipeline and the "
-        "files of groups; plain: `test/e_recall@1`, the names that TensorBoard and metrics.csv always have: W&B and "
-        "Comet then show one section "
-        "a split, and batch/ and pictures/; both: W&B keeps each value under the two, draws panels of the plain names "
-        "alone; Comet, which hides "
-        "nothing, takes icml",
+        "2020 pipeline and the files of groups; plain: `test/e_recall@1`, the names that TensorBoard and metrics.csv "
+        "always have: W&B and Comet then show one section a split, and batch/ and pictures/; both: W&B keeps each "
+        "value under the two, draws panels of the plain names alone; Comet, which hides nothing, takes icml",
     ).needs = "log_online"
     group.add_argument(
         "--log_artifacts",
         action="store_true",
-        help="with --log_online: at the end of the run its selected checkpoint goes to the service too, as an "
-        "artifact of type `model` from "
-        "which `load_run` reads (W&B) or as the model `selected` (Comet)",
+        help="with --log_online: at the end of the run its selected checkpoint goes to the service too, as an artifact "
+        "of type `model` from which `load_run` reads (W&B) or as the model `selected` (Comet)",
     ).needs = "log_online"
     group.add_argument(
         "--wandb_key", help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better"
@@ -620,9 +609,8 @@ def logging_parameters(parser) -> None:
         "--no_records",
         action="store_true",
         help="write only metrics.csv, checkpoints, summary.json and what describes the run (parameters.yaml, "
-        "Parameter_Info.txt, "
-        "environment.yaml): no pictures, no curves, no other records; --log_online, --log_every and --plot_every do "
-        "nothing",
+        "Parameter_Info.txt, environment.yaml): no pictures, no curves, no other records; --log_online, --log_every "
+        "and --plot_every do nothing",
     )
 
 
@@ -689,8 +677,8 @@ def run_parameters(parser) -> None:
         default=0,
         metavar="N",
         help="time N steps, then run as many (20 at most) in torch's profiler, print the time by part with the flag "
-        "that would help first, write the trace beside "
-        "the run's folder (<savename>_trace.json, for chrome://tracing or ui.perfetto.dev), and stop",
+        "that would help first, write the trace beside the run's folder (<savename>_trace.json, for chrome://tracing "
+        "or ui.perfetto.dev), and stop",
     )
     group.add_argument(
         "--check_data",

@@ -59,8 +59,7 @@ class BatchMiner(Miner):
         if "semihard" in (self.pos, self.neg) and (self.pos == self.neg or "all" in (self.pos, self.neg)):
             raise UserError(
                 f"--miner_easy_hard_pos {self.pos} with --miner_easy_hard_neg {self.neg}: semihard is relative to one "
-                "easy or hard pair, "
-                "make the other easy or hard"
+                "easy or hard pair, make the other easy or hard"
             )
         for kind, limits in (("pos", self.pos_range), ("neg", self.neg_range)):
             if limits is not None and limits[0] > limits[1]:

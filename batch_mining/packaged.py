@@ -35,8 +35,7 @@ class BatchMiner(Miner):
         ):
             raise UserError(
                 f"--batch_mining packaged: a batch of {size} images is not made of triplets, two of one class and one "
-                "of another: "
-                "use --data_sampler fixed_triplets or hard_triplets"
+                "of another: use --data_sampler fixed_triplets or hard_triplets"
             )
         if reference.plain:
             return Triplets(anchors, positives, negatives)

@@ -42,9 +42,8 @@ class BatchMiner(Miner):
         self.limits = max(lowest, low), min(highest, high)
         if self.limits[0] >= self.limits[1]:
             raise UserError(
-                f"--miner_parametric_mode {self.mode}: no distance of --miner_parametric_support_lim "
-                f"{low:g} {high:g} is within "
-                f"its {lowest:g} to {highest:g}"
+                f"--miner_parametric_mode {self.mode}: no distance of --miner_parametric_support_lim {low:g} {high:g} "
+                f"is within its {lowest:g} to {highest:g}"
             )
 
     def set_distribution(self, p) -> None:

@@ -66,9 +66,8 @@ def measure(name: str, vectors: int, dimensions: int, threads: int) -> None:
     size = vectors * index.bytes_a_vector / 1e6
     print(
         f"{name:>8}  {size:8.1f} MB of codes  peak {built:8.1f} MB above the program to build, {peak() - before:8.1f} "
-        "MB to search  "
-        f"learns {learned:7.1f} s, adds {added:6.1f} s  {rates[0]:8.1f} and {rates[1]:8.1f} queries/s one and 1,000 "
-        "at a time",
+        f"MB to search  learns {learned:7.1f} s, adds {added:6.1f} s  {rates[0]:8.1f} and {rates[1]:8.1f} queries/s "
+        "one and 1,000 at a time",
         flush=True,
     )
 

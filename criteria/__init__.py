@@ -154,9 +154,8 @@ def check_separate(opt, inner) -> None:
         or "label_smoothing" in " ".join(opt.classifier_kwargs or ())
     ):
         raise UserError(
-            "--separate_classifiers: classes of other domains get no probability, which only the cross-entropy of "
-            "a linear layer without smoothing supports: leave --classifier_loss, --classifier_layer and smoothing "
-            "out"
+            "--separate_classifiers: classes of other domains get no probability, which only the cross-entropy of a "
+            "linear layer without smoothing supports: leave --classifier_loss, --classifier_layer and smoothing out"
         )
 
 

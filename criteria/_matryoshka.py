@@ -26,8 +26,7 @@ def add_arguments(group) -> None:
         default=None,
         metavar="D",
         help="train the loss also on the first D dimensions of the embedding, for each D; ascending, the last is "
-        "--embed_dim. The metrics of the run are "
-        "measured on each, named e_recall@1@d64",
+        "--embed_dim. The metrics of the run are measured on each, named e_recall@1@d64",
     )
     group.add_argument(
         "--matryoshka_weights",

@@ -97,9 +97,8 @@ class BatchSampler(torch.utils.data.Sampler):
         if len(self.classes) < self.classes_per_batch:
             raise UserError(
                 f"--bs {self.batch_size} with --samples_per_class {self.samples_per_class} takes "
-                f"{self.classes_per_batch} "
-                f"distinct classes, the training data hold {len(self.classes)}: lower --bs, raise --samples_per_class "
-                "or use --data_sampler class_random."
+                f"{self.classes_per_batch} distinct classes, the training data hold {len(self.classes)}: lower --bs, "
+                "raise --samples_per_class or use --data_sampler class_random."
             )
 
     def images_of(self, classes: torch.Tensor, places: torch.Tensor) -> torch.Tensor:

@@ -40,8 +40,7 @@ class DomainSampler(BatchSampler):
         if missing := [name for name in self.classes if (super_labels or {}).get(name) is None]:
             raise UserError(
                 f"--data_sampler takes batches of one domain, and {len(missing)} of {len(self.classes)} classes have "
-                "none: --dataset union and uned have "
-                "domains; those of other data sets are their super-classes"
+                "none: --dataset union and uned have domains; those of other data sets are their super-classes"
             )
         numbers = {
             name: number for number, name in enumerate(dict.fromkeys(super_labels[name] for name in self.classes))

@@ -38,8 +38,7 @@ class TripletSampler(BatchSampler):
         if len(self.classes) < 2 or not len(self.able):
             raise UserError(
                 f"the training data hold no triplet: of their {len(self.classes)} classes {len(self.able)} have two "
-                "images: "
-                "use a --data_sampler of single images."
+                "images: use a --data_sampler of single images."
             )
         self.n_triplets = opt.data_fixed_triplets_n
 

@@ -43,8 +43,7 @@ class Sampler(BatchSampler):
         if missing:
             raise UserError(
                 f"--data_sampler hierarchical needs super labels, {len(missing)} of {len(self.classes)} classes have "
-                "none: "
-                "use a data set that has them (online_products, glyphs) or another sampler."
+                "none: use a data set that has them (online_products, glyphs) or another sampler."
             )
         numbers = {
             name: number for number, name in enumerate(dict.fromkeys(super_labels[name] for name in self.classes))

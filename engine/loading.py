@@ -166,8 +166,7 @@ def _repeats(batches: list, name: str) -> str | None:
     return (
         f"batches of {name}: {affected:,} of {len(batches):,} hold an image several times, {sum(repeats) / images:.1%} "
         "of the images are such repeats, positives that show the image of their anchor. --data_sampler class_balanced "
-        "repeats only images of "
-        "classes with fewer than --samples_per_class"
+        "repeats only images of classes with fewer than --samples_per_class"
     )
 
 

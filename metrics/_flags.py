@@ -20,8 +20,7 @@ def add_arguments(group) -> None:
         default="euclidean",
         choices=["euclidean", HYPERBOLIC],
         help="distances by which neighbours are found; hyperbolic: embeddings are clipped and mapped into the Poincare "
-        "ball. Clusterings, spectrum, dists "
-        "and c_ metrics stay Euclidean, of the embeddings before the map",
+        "ball. Clusterings, spectrum, dists and c_ metrics stay Euclidean, of the embeddings before the map",
     )
     group.add_argument(
         "--eval_space_c",
@@ -59,8 +58,7 @@ def add_arguments(group) -> None:
         default=None,
         choices=["k_reciprocal", "alpha_qe"],
         help="re-rank what queries find before ranking metrics are computed: by k-reciprocal encodings, or by queries "
-        "expanded with what they find "
-        "(unset: not)",
+        "expanded with what they find (unset: not)",
     )
     group.add_argument(
         "--rerank_k1",

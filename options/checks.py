@@ -269,9 +269,8 @@ def _numbers(opt):
     if len(opt.gpu) > 1:
         yield (
             f"--gpu {text_of(opt.gpu)}: a process trains on one GPU. One run on all of them: "
-            f"CUDA_VISIBLE_DEVICES={','.join(map(str, opt.gpu))} "
-            f"torchrun --nproc_per_node {len(opt.gpu)} main.py …; a run on each: python -m launch … --gpus "
-            f"{text_of(opt.gpu)}"
+            f"CUDA_VISIBLE_DEVICES={','.join(map(str, opt.gpu))} torchrun --nproc_per_node {len(opt.gpu)} main.py …; a "
+            f"run on each: python -m launch … --gpus {text_of(opt.gpu)}"
         )
     if opt.savename in ("", ".") or ".." in Path(opt.savename).parts or Path(opt.savename).is_absolute():
         yield (

@@ -60,11 +60,10 @@ BOLD = 1.16
 
 # a character, and its command in math
 SYMBOLS = (
-    "α alpha β beta γ gamma δ delta ε epsilon ζ zeta η eta θ theta ι iota κ kappa λ lambda μ mu ν nu ξ xi π pi ρ rho "
-    "ς varsigma σ sigma τ tau υ upsilon φ phi χ chi ψ psi ω omega Γ Gamma Δ Delta Θ Theta Λ Lambda Ξ Xi Π Pi Σ Sigma "
-    "Υ Upsilon Φ Phi Ψ Psi Ω Omega ← leftarrow → to ↔ leftrightarrow ⇐ Leftarrow ⇒ Rightarrow ⇔ Leftrightarrow ↑ "
-    "uparrow ↓ downarrow × times · cdot ± pm … dots ≤ le ≥ ge ≠ ne ≈ approx "
-    "∼ sim ∈ in ∞ infty √ surd µ mu"
+    "α alpha β beta γ gamma δ delta ε epsilon ζ zeta η eta θ theta ι iota κ kappa λ lambda μ mu ν nu ξ xi π pi ρ rho ς "
+    "varsigma σ sigma τ tau υ upsilon φ phi χ chi ψ psi ω omega Γ Gamma Δ Delta Θ Theta Λ Lambda Ξ Xi Π Pi Σ Sigma Υ "
+    "Upsilon Φ Phi Ψ Psi Ω Omega ← leftarrow → to ↔ leftrightarrow ⇐ Leftarrow ⇒ Rightarrow ⇔ Leftrightarrow ↑ uparrow "
+    "↓ downarrow × times · cdot ± pm … dots ≤ le ≥ ge ≠ ne ≈ approx ∼ sim ∈ in ∞ infty √ surd µ mu"
 )
 ESCAPES = {
     "\\": r"\textbackslash{}",

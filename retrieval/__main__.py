@@ -56,8 +56,7 @@ def _index_flags(add) -> None:
     add("--out", required=True, metavar="FOLDER", help="where the index is written")
     help_kind = (
         "exact, or for millions hnsw (a graph: fast, more memory) or ivfpq (a byte for four dimensions); their recall "
-        "against exact is measured "
-        "and printed (default: exact, with --add that of the index)"
+        "against exact is measured and printed (default: exact, with --add that of the index)"
     )
     add("--index", choices=["exact", "hnsw", "ivfpq"], default=None, help=help_kind)
     help_prefix = (

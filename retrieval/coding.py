@@ -55,9 +55,8 @@ def write(index: Codes, folder: Path) -> dict:
     elif index.name == codes.BINARY:
         how = (
             "a bit is 1 where x > 0, the first dimension is the highest bit of the first byte, the last byte is padded "
-            "with 0; candidates are found by "
-            "Hamming distance, several times as many as are needed, and ordered by the product of the float query and "
-            "+-1"
+            "with 0; candidates are found by Hamming distance, several times as many as are needed, and ordered by the "
+            "product of the float query and +-1"
         )
     else:
         how = f"numbers of type {index.name}"

@@ -77,8 +77,8 @@ def parser() -> argparse.ArgumentParser:
     unheeded = ", ".join(f"--{name}" for name in UNHEEDED)
     rules = (
         "Queries search among the test images alone, in their gallery where they have one, by classes, all domains "
-        "together, and in all dimensions of the embedding: "
-        f"a run's --eval_space and --rerank are applied, {unheeded} are not."
+        f"together, and in all dimensions of the embedding: a run's --eval_space and --rerank are applied, {unheeded} "
+        "are not."
     )
     parser = new_parser(PROGRAM, f"{__doc__.partition(':')[0]}. {rules}")
     add = parser.add_argument

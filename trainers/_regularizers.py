@@ -45,10 +45,9 @@ def add_arguments(group) -> None:
         choices=["anticollapse", "center_invariant", "regular_face", "sparse_centers"],
         default=None,
         help=(
-            "add to the loss, of the class vectors w: mean_c (|w_c|^2 - their mean)^2 / 4 (center_invariant), the "
-            "mean over classes of the cosine to the nearest other class (regular_face), the distances between the "
-            "centres of a class (sparse_centers), exp(-coding rate) of the vectors of the batch's classes "
-            "(anticollapse)"
+            "add to the loss, of the class vectors w: mean_c (|w_c|^2 - their mean)^2 / 4 (center_invariant), the mean "
+            "over classes of the cosine to the nearest other class (regular_face), the distances between the centres "
+            "of a class (sparse_centers), exp(-coding rate) of the vectors of the batch's classes (anticollapse)"
         ),
     )
     group.add_argument("--weight_regularizer_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(

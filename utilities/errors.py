@@ -110,8 +110,7 @@ def too_large(error: Exception) -> str | None:
     if needs_memory(error):
         return (
             "there is not enough memory for these sizes. Lower --bs, --embed_dim, --embed_hidden, --eval_bs, "
-            "--crop_size or a count of the "
-            f"loss, miner or sampler ({text[:160] or 'MemoryError'})"
+            f"--crop_size or a count of the loss, miner or sampler ({text[:160] or 'MemoryError'})"
         )
     if isinstance(error, OverflowError) or "value cannot be converted to type" in text:
         return (
@@ -133,8 +132,7 @@ def lost_worker(error: Exception) -> UserError | KeyboardInterrupt | None:
     how = f" ({killed[1].strip(' .')})" if killed[1] else ""
     return UserError(
         f"a worker process that loads images was ended by the system{how}, mostly because memory, or the shared memory "
-        "in /dev/shm, ran out: "
-        "lower --kernels and --eval_kernels, or --bs. --resume goes on from the last whole epoch"
+        "in /dev/shm, ran out: lower --kernels and --eval_kernels, or --bs. --resume goes on from the last whole epoch"
     )
 
 

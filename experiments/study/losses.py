@@ -105,8 +105,8 @@ def methods_differ(all_groups: list[Group], data: Data, draws: int) -> str:
         remaining_names = names[:furthest] + names[furthest + 1 :]
         remaining_values = np.delete(values, furthest, axis=0)
         sentences.append(
-            f"{column.title}: {_spread(names, values, draws)}. "
-            f"Without {names[furthest]}: {_spread(remaining_names, remaining_values, draws)}."
+            f"{column.title}: {_spread(names, values, draws)}. Without {names[furthest]}: "
+            f"{_spread(remaining_names, remaining_values, draws)}."
         )
     return f"Do the {len(plain)} losses differ? By analysis of variance, {draws:,} shuffles. {' '.join(sentences)}"
 

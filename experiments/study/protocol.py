@@ -95,9 +95,8 @@ RECENT = (
     Method(
         "Contextual",
         "--loss contextual --loss_contextual_context_weight 0.95 --loss_contextual_contrastive_weight 0.05 "
-        "--loss_contextual_mean_weight 0.1 --loss_contextual_mean 0.3 "
-        "--loss_contextual_k 4 --loss_contextual_eps 0.04 --loss_contextual_projection 2048 "
-        "--loss_contextual_projection_lrmulti 2",
+        "--loss_contextual_mean_weight 0.1 --loss_contextual_mean 0.3 --loss_contextual_k 4 --loss_contextual_eps 0.04 "
+        "--loss_contextual_projection 2048 --loss_contextual_projection_lrmulti 2",
     ),
     Method(
         "MeanField",

@@ -8,9 +8,8 @@ SMALL_IMAGES = "--not_pretrained --allow_partial_dataset --resize_size 36 --crop
 
 # The shortest training that selects an epoch: two batches each.
 SHORT_RUN = (
-    "--arch conv4_normalize --embed_dim 8 --bs 8 --kernels 0 --lr 0.001 --iterations_per_epoch 2 "
-    "--resize_size 18 --crop_size 16 --evaluation_metrics e_recall@1 map_r --storage_metrics map_r "
-    "--no_records --plot_every 0"
+    "--arch conv4_normalize --embed_dim 8 --bs 8 --kernels 0 --lr 0.001 --iterations_per_epoch 2 --resize_size 18 "
+    "--crop_size 16 --evaluation_metrics e_recall@1 map_r --storage_metrics map_r --no_records --plot_every 0"
 ).split()
 
 
