@@ -90,6 +90,11 @@ def _split(group) -> None:
         "and test; a published test set, or one given by folders, stays (unset: blocks of the order, which in most "
         "data sets is that of the names)",
     )
+    _folds(group)
+
+
+def _folds(group) -> None:
+    """Declare the flags of the schemes with folds."""
     group.add_argument(
         "--split_test_size",
         type=number(above=0, below=1),
@@ -189,6 +194,11 @@ def _images(group) -> None:
         "never enlarged; what is cut from a box gets the scale of its whole image; 0: the test transform (unset: 0; "
         "Oxford and Paris: 1024)",
     ).role = EVALUATION
+    _crops(group)
+
+
+def _crops(group) -> None:
+    """Declare the flags of the crops and of other fixed steps of the training transform."""
     group.add_argument(
         "--crop_scale",
         type=number(above=0, most=1),
@@ -250,6 +260,11 @@ def _added(group) -> None:
         metavar=("N", "M"),
         help="RandAugment: N operations of magnitude M, of 30",
     ).role = METHOD
+    _erasing(group)
+
+
+def _erasing(group) -> None:
+    """Declare the flags of Random Erasing."""
     group.add_argument(
         "--random_erasing",
         type=number(0, 1),

@@ -29,8 +29,8 @@ class Preparation:
         self.read = _cache.Reader(decode, opt.image_cache_side)
         self.transform = _transforms.build(opt, input_size, image_size, interpolation)[1]
         if self.grey and not self.transform.steps:  # the data set's images have this size; others are resized to it
-            by = v2.InterpolationMode(interpolation or "bilinear")
-            self.transform = _transforms.Steps([v2.Resize((image_size, image_size), interpolation=by)], image_size)
+            mode = v2.InterpolationMode(interpolation or "bilinear")
+            self.transform = _transforms.Steps([v2.Resize((image_size, image_size), interpolation=mode)], image_size)
         self.steps = self.transform.steps
         self.size = tuple(self(np.zeros((256, 256, 3), np.uint8)).shape[1:])
 

@@ -181,9 +181,9 @@ def build(
     from torchvision.transforms import v2
 
     check(opt, shown_whole=image_size is not None)
-    by = {"interpolation": v2.InterpolationMode(interpolation or "bilinear")}
+    resizing = {"interpolation": v2.InterpolationMode(interpolation or "bilinear")}
     if image_size is not None:
-        return _shown_whole(opt, input_size, image_size, by)
+        return _shown_whole(opt, input_size, image_size, resizing)
 
     preset = PRESETS[opt.augmentation or "base"]
     size, resize = sizes(opt, input_size)
@@ -194,7 +194,7 @@ def build(
                 f"a crop of {words_of(size)} reaches over the border of images resized to {side}: raise --{flag} or "
                 "lower --crop_size"
             )
-    test = Steps([*_resized(test_resize, by), v2.CenterCrop(size)], size)
+    test = Steps([*_resized(test_resize, resizing), v2.CenterCrop(size)], size)
     own_shape = None
     if opt.eval_long_side:
         own_shape = Steps([], opt.eval_long_side, limit=Limit(opt.eval_long_side))
@@ -202,8 +202,8 @@ def build(
         return test, own_shape or test
     steps = []
     if preset.resize_first or opt.resize_size or opt.resize_mode or preset.crop == "shift":
-        steps += _resized(resize, by)
-    steps.append(_training_crop(opt, preset, size, by))
+        steps += _resized(resize, resizing)
+    steps.append(_training_crop(opt, preset, size, resizing))
     if preset.jitter:
         steps.append(v2.RandomGrayscale(p=0.2))
         if not opt.color_jitter:
@@ -215,12 +215,12 @@ def build(
     return kind(steps, size, _erasing(opt, size)), own_shape or test
 
 
-def _shown_whole(opt, input_size: int | None, image_size: int, by: dict) -> tuple[Steps, Steps]:
+def _shown_whole(opt, input_size: int | None, image_size: int, resizing: dict) -> tuple[Steps, Steps]:
     """The training and the test transform of small images that are neither cropped nor mirrored."""
     from torchvision.transforms import v2
 
     size = _short(opt.crop_size) or input_size or image_size
-    test = [] if size == image_size else [v2.Resize(pair(size), **by)]
+    test = [] if size == image_size else [v2.Resize(pair(size), **resizing)]
     training = list(test)
     if SHOWN_WHOLE[opt.augmentation or "base"] == "shift":
         training.insert(0, ShiftedCrop(image_size))
@@ -234,27 +234,27 @@ def _reaches_over(crop, resized) -> bool:
     return height > image_height or width > image_width
 
 
-def _training_crop(opt, preset: Preset, size, by: dict):
+def _training_crop(opt, preset: Preset, size, resizing: dict):
     from torchvision.transforms import v2
 
     if preset.crop == "random_resized":
         scale = tuple(opt.crop_scale or preset.scale)
         ratio = tuple(opt.crop_ratio or preset.ratio)
-        return v2.RandomResizedCrop(size, scale=scale, ratio=ratio, **by)
+        return v2.RandomResizedCrop(size, scale=scale, ratio=ratio, **resizing)
     if preset.crop == "random":  # black where an image is smaller, as in the centre crop
         return v2.RandomCrop(size, padding=opt.pad_crop or None, pad_if_needed=opt.resize_mode in ("long", "none"))
     return ShiftedCrop(size)
 
 
-def _resized(size, by: dict) -> list:
-    """The step that resizes to a size of `sizes`; none for None. `by`: the interpolation."""
+def _resized(size, resizing: dict) -> list:
+    """The step that resizes to a size of `sizes`; none for None. resizing: keywords of `v2.Resize`."""
     from torchvision.transforms import v2
 
     if size is None:
         return []
     if isinstance(size, LongSide):
-        return [v2.Resize(None, max_size=int(size), **by)]
-    return [v2.Resize(size, **by)]
+        return [v2.Resize(None, max_size=int(size), **resizing)]
+    return [v2.Resize(size, **resizing)]
 
 
 def _added(opt) -> list:

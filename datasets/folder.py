@@ -270,16 +270,16 @@ def _parts(top: Tree) -> list[str]:
 
 def _refuse_misspelt(root: Path, parts: list[str], like_parts: list[str]) -> None:
     """Raise UserError if a folder's name means a part in another spelling, beside another part."""
-    meant = {}
+    part_of_name = {}
     for name in like_parts:
         part = None if name in PARTS else _part_meant(name)
         if part is not None:
-            meant[name] = part
-    if meant and len(meant) + len(parts) > 1:
-        name, part = next(iter(meant.items()))
+            part_of_name[name] = part
+    if part_of_name and len(part_of_name) + len(parts) > 1:
+        name, part = next(iter(part_of_name.items()))
         raise UserError(
-            f"{root} holds {' and '.join([*parts, *meant])}: is {name} the part {part}? Then rename it; parts are "
-            f"{', '.join(PARTS)}"
+            f"{root} holds {' and '.join([*parts, *part_of_name])}: is {name} the part {part}? Then rename it; parts "
+            f"are {', '.join(PARTS)}"
         )
 
 

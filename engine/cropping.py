@@ -135,8 +135,8 @@ def grey(images: torch.Tensor) -> torch.Tensor:
     return (RED * red + GREEN * green + BLUE * blue).floor_()
 
 
-def _hue(images: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    """Hues turned by a share `by (B, 1, 1, 1)` of the circle; value and saturation stay.
+def _hue(images: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+    """Hues turned by a share `turn (B, 1, 1, 1)` of the circle; value and saturation stay.
 
     Images `(B, 3, h, w)` from 0 to 255.
     """
@@ -149,7 +149,7 @@ def _hue(images: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
         (green - blue) / spread,
         torch.where(largest == green, 2 + (blue - red) / spread, 4 + (red - green) / spread),
     )
-    sixths = torch.where(spread > 0, sixths, 0) + 6 * by
+    sixths = torch.where(spread > 0, sixths, 0) + 6 * turn
     hues_of_channels = torch.arange(5.0, 0, -2, device=images.device).view(3, 1, 1)  # 5, 3, 1
     hue_distances = (sixths + hues_of_channels) % 6  # of each channel from its hue
     turned = largest - spread * torch.minimum(hue_distances, 4 - hue_distances).clamp(0, 1)

@@ -53,6 +53,11 @@ def add_arguments(group) -> None:
         "as 0 for e_recall and mAP, and the others leave them out (unset: 1 for data sets of re-identification, ilias, "
         "and those with lists of positives, which leave them out in any case; else 0)",
     )
+    _rerank(group)
+
+
+def _rerank(group) -> None:
+    """Declare the flags of re-ranking."""
     group.add_argument(
         "--rerank",
         default=None,

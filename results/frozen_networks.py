@@ -217,8 +217,8 @@ def _data_notes(comparability: dict) -> list[str]:
     """A line on the images of each split: how many, of how many classes, by which flags of the split."""
     parts = comparability["parts"]
     flags = [f"--split_scheme {parts['split_scheme']}"] + (["--use_tv_split"] if parts["use_tv_split"] else [])
-    by = "--evaluate_all" if parts["evaluate_all"] else " ".join(flags)
+    split_flags = "--evaluate_all" if parts["evaluate_all"] else " ".join(flags)
     return [
-        f"Part {split}: {data['images']:,} images of {data['classes']:,} classes ({by})."
+        f"Part {split}: {data['images']:,} images of {data['classes']:,} classes ({split_flags})."
         for split, data in comparability["data"].items()
     ]

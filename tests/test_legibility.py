@@ -11,10 +11,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Words that do not say what a value is.
 VAGUE = frozenset(
-    "about apart asked both drawn found given here kept known left made of one other others own said shown such there "
-    "told those alone again away behind beside beyond every few further many more most none nothing now once only ones "
-    "rest same several so some something taken them then these they thing things this that too used wanted was were "
-    "what when where whether which who whole whom whose why without yet".split()
+    (
+        "about apart asked both by drawn found given here kept known left made meant of one other others own said "
+        "shown such there told those alone again away behind beside beyond every few further many more most none "
+        "nothing now once only ones rest same several so some something taken them then these they thing things "
+        "this that too used wanted was were what when where whether which who whole whom whose why without yet "
+    ).split()
 )
 COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 # Names by which users' files, other rooms and the documentation call; options that a caller's `opt` may lack.

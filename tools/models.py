@@ -421,10 +421,10 @@ def _row(model: Model, embedded: dict, runtime) -> Row:
 
 
 def _projected(name: str, row: Row, embedded: dict, dims: int, whitens: bool, opt, runtime) -> Row:
-    by = whitening.pca(embedded["train"].features[evaluation.MAIN_EVALTYPE], dims, whitens)
+    project = whitening.pca(embedded["train"].features[evaluation.MAIN_EVALTYPE], dims, whitens)
     projected = {}
     for split, images in embedded.items():
-        features = by(images.features[evaluation.MAIN_EVALTYPE])
+        features = project(images.features[evaluation.MAIN_EVALTYPE])
         projected[split] = images._replace(features={evaluation.MAIN_EVALTYPE: features})
     return row._replace(name=name, width=dims, scores=scored(name, projected, opt, runtime))
 
