@@ -5,11 +5,11 @@ options/checks.py refuses flags that cannot work.
 
 Where a flag is declared:
   here                    flags of the run as a whole: schedule, optimiser, evaluation, records, resume
-  utilities/flags.py      flags that plug-ins of several folders read: --bs, --lr, --embed_dim, --loss, --batch_mining …
+  options/flags/shared.py flags that plug-ins of several folders read: --bs, --lr, --embed_dim, --loss, --batch_mining …
   <folder>/_<helper>.py   flags that several plug-ins of one folder read: image sizes, weights of networks, storages
   <folder>/<plug-in>.py   a plug-in's own, with its name in front: --loss_<name>_…, --miner_<name>_…, --<trainer>_…
 
-Beside a declaration stand its role (utilities/roles.py) and with which other flags it acts (utilities/rules.py).
+Beside a declaration stand its role (options/flags/roles.py) and with which other flags it acts (rules.py there).
 All end up in one flat namespace, `opt`; docs/flags.md lists them. A default of None is derived in `read`; the help
 says from what.
 """
@@ -33,8 +33,8 @@ from evaluation import whitening
 from options import composition
 from options import help as help_pages
 from options.derived import DEFAULT_METRICS
-from utilities import flags as shared_flags
-from utilities import migration, roles
+from options.flags import migration, roles
+from options.flags import shared as shared_flags
 from utilities.errors import OneLineParser, UserError
 from utilities.evaltypes import MAIN
 from utilities.numbers import number, whole
@@ -749,7 +749,7 @@ def declared_roles() -> roles.Roles:
 
 
 def read(argv: list[str] | None = None) -> argparse.Namespace:
-    """The checked options, an `options.Options`. Without side effects: no folder, no device, no seeding.
+    """The checked options, an `options.options.Options`. Without side effects: no folder, no device, no seeding.
 
     Later ones win: defaults, --config files, the saved run on resume or reproduction, the command line. A mistake: exit
     2, one line.

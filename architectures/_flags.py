@@ -5,8 +5,8 @@ blocks, LoRA, prompts, biases), `_pool.py` the pooling; `_network.py` builds the
 """
 
 from architectures import _pool
+from options.flags.roles import PLACE
 from utilities.numbers import WIDEST, number, whole
-from utilities.roles import PLACE
 
 
 def add_arguments(group) -> None:

@@ -1,6 +1,6 @@
 """Tuple miners: one file a miner, the file name is the value of `--batch_mining`.
 
-A file is a docstring, constants where it differs from `CONSTANTS` below, its flags (`FLAGS`, see `utilities.plug_ins`),
+A file is a docstring, constants where it differs from `CONSTANTS` below, its flags (`FLAGS`, see `options.flags`),
 and a class `BatchMiner(opt)`; `miner(batch, labels)` gives `Triplets`, `Pairs` or sets.
 """
 

@@ -7,7 +7,7 @@ import inspect
 
 import torch
 
-from utilities import plug_ins
+from options.flags import plug_ins
 from utilities.reference import Reference
 from utilities.tensors import first_equal_rows, pairwise_distances, raise_half
 from utilities.tuples import check_reference

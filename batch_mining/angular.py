@@ -7,8 +7,8 @@ import math
 import torch
 
 from batch_mining._miner import Miner
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import normalize, pairwise_distances
 from utilities.tuples import Triplets

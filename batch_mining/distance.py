@@ -5,8 +5,8 @@ it; here there is no cutoff by default, and one that is given is applied.
 """
 
 from batch_mining._distance import DistanceMiner
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 
 FLAGS = {
     "lower_cutoff": Flag(number(0, below=2), 0.5, "nearer negatives count as this far"),

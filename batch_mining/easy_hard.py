@@ -5,9 +5,9 @@
 import torch
 
 from batch_mining._miner import Miner, comparable_distances
+from options.flags import Flag
 from utilities.errors import UserError
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tuples import Pairs, pairs_of_masks
 

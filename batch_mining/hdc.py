@@ -5,8 +5,8 @@
 import torch
 
 from batch_mining._miner import Miner, comparable_distances
+from options.flags import Flag
 from utilities.numbers import number, share_of
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tuples import Pairs
 

@@ -3,9 +3,9 @@
 import torch
 
 from batch_mining._miner import Miner, draw_columns, hard_share
+from options.flags import Flag
 from utilities.errors import UserError
 from utilities.numbers import number, whole
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
 from utilities.tuples import Classes, Triplets

@@ -3,8 +3,8 @@
 import torch
 
 from batch_mining._miner import Miner
+from options.flags import Flag
 from utilities import pml, tuples
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 
 FLAGS = {

@@ -9,8 +9,8 @@ import torch
 
 from batch_mining._distance import DistanceMiner
 from batch_mining._miner import hard_share
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tuples import Triplets
 

@@ -5,8 +5,8 @@
 import torch
 
 from batch_mining._miner import Miner
+from options.flags import Flag
 from utilities.numbers import whole
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
 from utilities.tuples import Pairs, below, pairs_of_masks

@@ -1,6 +1,6 @@
 """Losses: one file a criterion, the file name is the value of `--loss`.
 
-A file is a docstring, constants where it differs from `CONSTANTS` below, its flags (`FLAGS`, see `utilities.plug_ins`),
+A file is a docstring, constants where it differs from `CONSTANTS` below, its flags (`FLAGS`, see `options.flags`),
 and a class: `Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a miner. `INNER_LOSS` is the flag that
 names a loss inside it.
 """

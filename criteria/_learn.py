@@ -7,7 +7,7 @@ import math
 import torch
 from torch.nn.utils import parametrize
 
-from utilities import plug_ins
+from options.flags import plug_ins
 from utilities.errors import UserError
 from utilities.numbers import Range, number
 

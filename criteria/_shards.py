@@ -8,7 +8,7 @@ import torch
 
 from criteria._pairs import few_at_a_time
 from criteria._proxies import ProxyCriterion
-from utilities import roles
+from options.flags import roles
 from utilities.domains import OwnDomain
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole

@@ -18,9 +18,9 @@ from criteria._sets import (
     warn_of_normalized,
 )
 from criteria._tuples import mean_term
+from options.flags import Flag
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import normalize
 from utilities.tuples import Triplets

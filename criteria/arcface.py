@@ -10,8 +10,8 @@ import torch
 
 from criteria import _angular_margin
 from criteria._shards import SoftmaxCriterion
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone

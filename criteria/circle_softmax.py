@@ -5,8 +5,8 @@ as FastReID's CircleSoftmax has it.
 import torch
 
 from criteria._shards import SoftmaxCriterion
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone

@@ -8,9 +8,9 @@ gamma the contrastive one. Here each weight is a flag of its own.
 
 import torch
 
+from options.flags import Flag
 from utilities.criterion import MetricCriterion
 from utilities.numbers import WIDEST, number, whole
-from utilities.plug_ins import Flag
 from utilities.tensors import masked_mean, normalize
 from utilities.tuples import same_class
 

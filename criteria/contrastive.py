@@ -5,8 +5,8 @@ import torch
 from criteria._pairs import PairCriterion
 from criteria._reductions import Reduction
 from criteria._tuples import active_share, tuple_distances
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 
 REQUIRES_BATCHMINER = True

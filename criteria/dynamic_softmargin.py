@@ -10,9 +10,9 @@ momentum; and the last node is missing.
 import torch
 
 from criteria._tuples import tuple_distances
+from options.flags import Flag
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number, whole
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import normalize
 

@@ -3,8 +3,8 @@
 import torch
 
 from criteria._pairs import PairCriterion, soft_counts
+from options.flags import Flag
 from utilities.numbers import whole
-from utilities.plug_ins import Flag
 from utilities.tensors import FLOOR, masked_mean
 
 MINES_PAIRS = True

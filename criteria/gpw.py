@@ -9,8 +9,8 @@ pytorch-metric-learning has only an abstract base, GenericPairLoss.
 import torch
 
 from criteria._pairs import PairCriterion, as_weights, log_sum_exp, softplus
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 
 # they enter the weights only, which are constants for the gradient
 FIXED = (

@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 import criteria
 from criteria._pairs import PairCriterion, positive_pairs
 from criteria._ranking import CHUNK, sums_per_anchor
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import masked_mean
 

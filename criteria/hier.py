@@ -13,11 +13,11 @@ import torch
 
 import criteria
 from criteria._sets import warn_of_normalized
+from options.flags import Flag
 from utilities.criterion import MetricCriterion
 from utilities.errors import UserError
 from utilities.hyperbolic import Ball
 from utilities.numbers import number, whole
-from utilities.plug_ins import Flag
 
 REQUIRES_OPTIM = True
 INNER_LOSS = "loss_hier_base"

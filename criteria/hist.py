@@ -11,9 +11,9 @@ import torch
 from torch.nn.functional import cross_entropy, leaky_relu, linear, relu6
 
 from criteria._proxies import ProxyCriterion
+from options.flags import Flag
 from utilities.batchnorm import WholeBatchNorm
 from utilities.numbers import WIDEST, number, whole
-from utilities.plug_ins import Flag
 from utilities.tensors import normalize
 from utilities.tuples import same_class
 

@@ -6,8 +6,8 @@ A pair's two nodes are found by rounding down, not by comparing floats, so that 
 import torch
 
 from criteria._pairs import PairCriterion, soft_counts
+from options.flags import Flag
 from utilities.numbers import whole
-from utilities.plug_ins import Flag
 
 FLAGS = {
     "nbins": Flag(whole(2, 10**5), 65, "nodes of the histograms from -1 to 1, both included"),

@@ -11,9 +11,9 @@ import torch
 
 from criteria._pairs import PairCriterion, anchors_of, own_columns, positive_pairs, softplus
 from criteria._sets import warn_of_normalized
+from options.flags import Flag
 from utilities.hyperbolic import Ball
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import take_pairs
 

@@ -9,8 +9,8 @@ it takes the row at the label's rank as the class.
 import torch
 
 from criteria._proxies import ProxyCriterion
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone

@@ -8,8 +8,8 @@ import torch
 
 from criteria._pairs import PairCriterion, chosen_mean
 from criteria._reductions import Reduction
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 
 MINES_PAIRS = True

@@ -5,8 +5,8 @@ import torch
 from criteria._pairs import PairCriterion, log_sum_exp
 from criteria._sets import mean_norm, warn_of_normalized
 from criteria._tuples import active_share, mean_term
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 
 REQUIRES_BATCHMINER = True

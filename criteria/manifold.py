@@ -9,8 +9,8 @@ are grouped anew at every call.
 import torch
 
 from criteria._proxies import ProxyCriterion
+from options.flags import Flag
 from utilities.numbers import number, whole
-from utilities.plug_ins import Flag
 from utilities.tensors import normalize
 
 REQUIRES_OPTIM = True

@@ -8,10 +8,10 @@ import torch
 
 from criteria._reductions import Reduction
 from criteria._tuples import active_share, tuple_distances
+from options.flags import Flag
 from utilities.criterion import MetricCriterion
 from utilities.errors import UserError
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 
 REQUIRES_BATCHMINER = True

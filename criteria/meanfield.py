@@ -6,8 +6,8 @@ import torch
 
 from criteria._pairs import softplus
 from criteria._proxies import ProxyCriterion
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.tuples import same_class
 
 REQUIRES_OPTIM = True

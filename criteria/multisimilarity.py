@@ -9,8 +9,8 @@ import math
 import torch
 
 from criteria._pairs import PairCriterion, as_weights, easiest, hardest, log_sum_exp, softplus
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 
 PER_CLASS = ("pos_weight", "neg_weight", "margin", "thresh")
 MINES_PAIRS = True

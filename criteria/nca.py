@@ -3,8 +3,8 @@
 import torch
 
 from criteria._pairs import PairCriterion, log_sum_exp
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import masked_mean
 

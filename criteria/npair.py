@@ -7,9 +7,9 @@ import torch
 
 from criteria._sets import mean_norm, npair_excesses, npair_terms, outweighed_share, triplet_terms, warn_of_normalized
 from criteria._tuples import mean_term
+from options.flags import Flag
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tuples import Triplets
 

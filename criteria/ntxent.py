@@ -4,8 +4,8 @@ import torch
 
 from criteria._pairs import PairCriterion, log_sum_exp, positive_pairs, softplus
 from criteria._tuples import mean_term
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.tensors import take_pairs
 
 PER_CLASS = ("temperature",)

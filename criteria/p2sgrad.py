@@ -9,8 +9,8 @@ direction matters, and their length may drift.
 import torch
 
 from criteria._proxies import ProxyCriterion, in_columns
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone

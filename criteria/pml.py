@@ -4,11 +4,11 @@ import copy
 
 import torch
 
+from options.flags import Flag
 from utilities import pml
 from utilities.criterion import MetricCriterion
 from utilities.errors import UserError
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tuples import pairs_of_masks
 

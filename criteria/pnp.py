@@ -8,8 +8,8 @@ from torch.utils.checkpoint import checkpoint
 
 from criteria._pairs import PairCriterion, positive_pairs
 from criteria._ranking import sums_per_anchor
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.tensors import masked_mean
 
 CHUNK = 1 << 21  # sigmoids computed at once: positive pairs of a chunk times the samples of the reference

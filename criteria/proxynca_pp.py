@@ -5,8 +5,8 @@ import functools
 import torch
 
 from criteria._proxies import ProxyCriterion
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone

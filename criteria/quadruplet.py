@@ -8,9 +8,9 @@ import torch
 
 from criteria._reductions import Reduction
 from criteria._tuples import active_share, tuple_distances
+from options.flags import Flag
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import masked_mean, pair_distances, safe_sqrt
 from utilities.tuples import Classes, Triplets

@@ -8,8 +8,8 @@ omits negatives at distance 0.
 import torch
 
 from criteria._pairs import PairCriterion, as_weights
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 
 MINES_PAIRS = True
 

@@ -8,9 +8,9 @@ import torch
 
 from criteria import _ranking
 from criteria._pairs import PairCriterion, positive_pairs
+from options.flags import Flag
 from utilities.errors import UserError
 from utilities.numbers import number, whole
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import masked_mean
 

@@ -8,8 +8,8 @@ import torch
 
 from criteria import _ranking
 from criteria._pairs import PairCriterion, positive_pairs
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.tensors import masked_mean
 
 FLAGS = {

@@ -6,10 +6,10 @@ import torch
 
 from criteria._reductions import Reduction
 from criteria._tuples import active_share, mean_term
+from options.flags import Flag
 from utilities.console import say
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import FLOOR, pair_distances
 

@@ -4,8 +4,8 @@ import torch
 
 from criteria._pairs import PairCriterion
 from criteria._reductions import Reduction
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import FLOOR, squared_distances
 

@@ -10,8 +10,8 @@ import math
 import torch
 
 from criteria._proxies import ProxyCriterion, in_columns, spread_of_centres
+from options.flags import Flag
 from utilities.numbers import number, whole
-from utilities.plug_ins import Flag
 
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone

@@ -7,8 +7,8 @@ import torch
 from criteria._multiplicative_margin import margin_logits
 from criteria._sets import warn_of_normalized
 from criteria._shards import SoftmaxCriterion
+from options.flags import Flag
 from utilities.numbers import number, whole
-from utilities.plug_ins import Flag
 from utilities.tensors import safe_sqrt
 
 REQUIRES_OPTIM = True

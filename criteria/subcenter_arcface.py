@@ -4,8 +4,8 @@ import torch
 
 from criteria import _angular_margin
 from criteria._shards import SoftmaxCriterion
+from options.flags import Flag
 from utilities.numbers import number, whole
-from utilities.plug_ins import Flag
 from utilities.tensors import normalize
 
 REQUIRES_OPTIM = True

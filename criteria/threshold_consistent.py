@@ -7,8 +7,8 @@ The paper adds it to another loss; alone it is a contrastive loss on cosines.
 import torch
 
 from criteria._pairs import PairCriterion, as_weights
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 
 MINES_PAIRS = True
 

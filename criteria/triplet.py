@@ -6,10 +6,10 @@ import batch_mining
 from criteria._pairs import softplus
 from criteria._reductions import Reduction
 from criteria._tuples import active_share, tuple_distances
+from options.flags import Flag
 from utilities.criterion import MetricCriterion
 from utilities.errors import UserError
 from utilities.numbers import number, whole
-from utilities.plug_ins import Flag
 from utilities.reference import Reference
 from utilities.tensors import pair_distances, pairwise_distances
 

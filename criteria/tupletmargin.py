@@ -9,8 +9,8 @@ import torch
 from criteria._angular_margin import LIMIT
 from criteria._pairs import PairCriterion, anchors_of, log_sum_exp, positive_pairs, softplus
 from criteria._reductions import Reduction
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.tensors import take_pairs
 
 MINES_PAIRS = True

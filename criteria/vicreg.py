@@ -8,9 +8,9 @@ over the two views; the paper's formulas have sums.
 import torch
 
 from criteria._sets import warn_of_normalized
+from options.flags import Flag
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 
 FLAGS = {
     "invariance": Flag(number(0), 25, "weight of the distance between views (lambda)"),

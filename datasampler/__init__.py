@@ -1,6 +1,6 @@
 """Batch samplers: one file a sampler, the file name is the value of `--data_sampler`.
 
-A file is a docstring, constants where it differs from `CONSTANTS` below, its flags (`FLAGS`, see `utilities.plug_ins`),
+A file is a docstring, constants where it differs from `CONSTANTS` below, its flags (`FLAGS`, see `options.flags`),
 and a class `Sampler(opt, image_dict, image_list)`, a `torch.utils.data.Sampler`: `__iter__` yields lists of `opt.bs`
 indices, `__len__` is the number of batches an epoch.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from utilities import plug_ins
+from options.flags import plug_ins
 from utilities.console import say
 from utilities.errors import UserError
 from utilities.tuples import spread

@@ -5,8 +5,8 @@
 import torch
 
 from datasampler._base import BatchSampler
+from options.flags import Flag
 from utilities.errors import UserError
-from utilities.plug_ins import Flag
 
 USES_SAMPLES_PER_CLASS = True
 

@@ -5,8 +5,8 @@
 import torch
 
 from datasampler._memory import CoresetSampler
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.tensors import FLOOR
 
 USES_SAMPLES_PER_CLASS = True

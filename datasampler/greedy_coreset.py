@@ -7,8 +7,8 @@ import math
 import torch
 
 from datasampler._memory import CoresetSampler
+from options.flags import Flag
 from utilities.numbers import number
-from utilities.plug_ins import Flag
 from utilities.tensors import chosen_uniformly
 
 USES_SAMPLES_PER_CLASS = True

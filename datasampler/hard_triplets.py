@@ -7,8 +7,8 @@ import torch
 from datasampler._base import CHUNK
 from datasampler._memory import StoringSampler
 from datasampler._triplets import TripletSampler
+from options.flags import Flag
 from utilities.numbers import number, share_of
-from utilities.plug_ins import Flag
 
 GIVES_TRIPLETS = True
 

@@ -5,9 +5,9 @@
 import torch
 
 from datasampler._base import CHUNK, BatchSampler
+from options.flags import Flag
 from utilities.errors import UserError
 from utilities.numbers import whole
-from utilities.plug_ins import Flag
 
 USES_SAMPLES_PER_CLASS = True
 

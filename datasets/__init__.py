@@ -41,7 +41,7 @@ from datasets._images import suffixes as suffixes
 from datasets._layout import below as below
 from datasets._layout import spellings as spellings
 from datasets._layout import unread_files as unread_files
-from utilities import roles
+from options.flags import roles
 from utilities.registry import Registry
 
 REGISTRY = Registry("datasets", "dataset", roles.DATA)
@@ -186,7 +186,7 @@ def select(
         flags["source_path"] = source_path
     opt = REGISTRY.options(opt, **flags)
     if fold is None:
-        # A property of `options.Options`, no flag in `vars(opt)`; the namespace of other programs may lack it.
+        # A property of `options.options.Options`, no flag in `vars(opt)`; the namespace of other programs may lack it.
         fold = getattr(opt, "fold", None) or 0
     return _splits.build(name, module, opt, _reading.source_of(module, opt), input_size, fold, interpolation)
 

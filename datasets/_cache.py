@@ -14,10 +14,10 @@ import torch
 
 from datasets import _images
 from datasets._cache_files import Cache
+from options.flags.roles import DATA, METHOD, PLACE
 from utilities.errors import UserError
 from utilities.files import expanded
 from utilities.numbers import whole
-from utilities.roles import DATA, METHOD, PLACE
 
 VERSION = 1  # of the cache's files: raise it when a change alters them
 

@@ -4,8 +4,8 @@
 the images. The flags of one data set are in its own module.
 """
 
+from options.flags.roles import DATA, EVALUATION, METHOD, PLACE
 from utilities.numbers import OneOrTwo, number, whole
-from utilities.roles import DATA, EVALUATION, METHOD, PLACE
 
 FOLDS = {"split_scheme": ["class_disjoint", "mlrc", "closed_set", "index"]}  # the schemes that cut folds
 

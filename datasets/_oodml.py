@@ -10,13 +10,13 @@ from collections import Counter
 from pathlib import Path
 
 from datasets._images import Image
+from options.flags.roles import DATA
 from utilities import pickles
 from utilities.errors import UserError
 from utilities.files import expanded, replacing
 from utilities.numbers import whole
 from utilities.reading import Unreadable
 from utilities.registry import did_you_mean
-from utilities.roles import DATA
 
 SCHEME = "oodml"
 PARTS = ("train", "test")  # lists of a split

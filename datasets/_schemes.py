@@ -14,8 +14,8 @@ import numpy as np
 
 from datasets import _oodml
 from datasets._images import Image
+from options.flags.shared import has_folds
 from utilities.errors import UserError
-from utilities.flags import has_folds
 from utilities.reading import Unreadable, read_json
 from utilities.registry import did_you_mean
 from utilities.splits import SPLITS

@@ -16,8 +16,8 @@ from datasets._image_set import ImageSet, Origin
 from datasets._images import Image
 from datasets._reading import Contents, images_of
 from datasets._schemes import Classes, share
+from options.flags.shared import has_folds
 from utilities.errors import UserError
-from utilities.flags import has_folds
 
 KEEP_ROLES = ("half", "predefined")  # schemes whose test set is the data set's own
 

@@ -27,11 +27,11 @@ from datasets import _layout, _lists
 from datasets._images import Image, uncollected
 from datasets._labels import means_nobody
 from datasets._layout import Reading
+from options.flags.roles import DATA
 from utilities.errors import UserError
 from utilities.files import expanded
 from utilities.labels import present
 from utilities.reading import Unreadable, parsing, read_csv
-from utilities.roles import DATA
 
 NEEDED = ("label", "path", "split")
 ROLES = ("is_query", "is_gallery")

@@ -21,9 +21,9 @@ from pathlib import Path
 from datasets import _layout
 from datasets._images import Image, suffixes
 from datasets._layout import Reading
+from options.flags.roles import DATA
 from utilities.errors import UserError
 from utilities.files import expanded
-from utilities.roles import DATA
 
 PARTS = ("train", "val", "test", "query", "gallery")
 # names of parts elsewhere -> the part's name here

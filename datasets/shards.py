@@ -18,11 +18,11 @@ from pathlib import Path
 from datasets import _content, _layout
 from datasets._images import Image, suffixes, uncollected
 from datasets._layout import Reading
+from options.flags.roles import DATA
 from utilities.errors import UserError
 from utilities.files import write_json
 from utilities.labels import present
 from utilities.reading import Unreadable, parsing, read_json
-from utilities.roles import DATA
 
 VERSION = 2  # of the index: raise it when a change below alters it
 BLOCK = 512  # bytes of a tar file's block

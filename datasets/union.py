@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from datasets import _domains, _reading
 from datasets._layout import Reading
+from options.flags.roles import DATA
 from utilities.errors import UserError
 from utilities.registry import Registry
-from utilities.roles import DATA
 from utilities.splits import SPLITS, WORDS
 
 PATHS = {"folder": "dataset_folder_path", "csv": "dataset_csv"}  # data sets at a path -> the flag that names it

@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import parameters
 from options import help as help_pages
-from utilities import rules
+from options.flags import rules
 from utilities.markdown import prose
 
 TARGET = Path(__file__).with_name("flags.md")

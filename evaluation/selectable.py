@@ -7,9 +7,9 @@ import numpy as np
 import metrics
 from evaluation import from_splits, galleries
 from evaluation.task import Rows, Task
+from options.flags.shared import has_folds
 from utilities.counts import count_of
 from utilities.errors import UserError
-from utilities.flags import has_folds
 
 
 def check(datasets: dict, opt) -> None:

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from options.flags.roles import EVALUATION
 from utilities.errors import NotFinite, UserError
 from utilities.numbers import whole
 from utilities.reading import Unreadable, parsing, read_arrays
-from utilities.roles import EVALUATION
 
 PROGRAM = "python -m evaluation whiten"
 # value of the flag -> learned

@@ -1,7 +1,3 @@
-"""Composes the options of a run from defaults, files, a saved run and the command line,
-and refuses those that cannot work.
+"""Everything about flags: flags/ declares them; options.py, composition.py and their neighbours compose the options of
+a run from defaults, files, a saved run and the command line, and refuse those that cannot work.
 """
-
-from options.options import Options
-
-__all__ = ["Options"]

@@ -1,7 +1,7 @@
 """The options of a run from defaults, --config files, a saved run and the command line, later ones winning.
 
 `Layers` holds these sources and makes options of them: with the run that goes on (options/resume.py), with a value for
-flags that are unset (options/derived.py), and checked (utilities/rules.py, options/checks.py). A run may consist of
+flags that are unset (options/derived.py), and checked (options/flags/rules.py, options/checks.py). A run may consist of
 stages with different flags (options/reproduction.py). A mistake raises UserError.
 """
 
@@ -13,9 +13,9 @@ import criteria
 import datasets
 from options import checks, files, reproduction, resume
 from options.derived import defaults_of, derived
+from options.flags import configs, roles, rules
 from options.options import Options
 from runs.folder import PARAMETERS, run_folder
-from utilities import configs, roles, rules
 from utilities.errors import UserError
 
 # Flags that only a run's parameters.yaml names together: it names every flag.

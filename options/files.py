@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from utilities import configs, migration, roles
+from options.flags import configs, migration, roles
 from utilities.errors import UserError
 from utilities.numbers import OneOrTwo
 from utilities.registry import did_you_mean

@@ -5,7 +5,7 @@ import difflib
 import itertools
 import textwrap
 
-from utilities import migration, rules
+from options.flags import migration, rules
 from utilities.errors import UserError
 
 WIDTH = 120

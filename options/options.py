@@ -3,17 +3,17 @@
 import copy
 from argparse import Namespace
 
+from options.flags.roles import Roles
+from options.flags.shared import has_folds
 from utilities import provenance
 from utilities.files import expanded
-from utilities.flags import has_folds
-from utilities.roles import Roles
 
 
 class Options(Namespace):
     """Every flag with its resolved value, as `opt.<flag>`.
 
     Attributes:
-        roles: flag -> `utilities.roles.Role`, of every flag there is.
+        roles: flag -> `options.flags.roles.Role`, of every flag there is.
         fold: the number, from 0, of the fold that these options are for; None outside a cross-validation.
         until: the epochs, one number a fold, at which this stage of a reproduction ends; None: all of --n_epochs.
         later: the options of the stages after this one.

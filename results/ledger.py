@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import datasets
+from options.flags.shared import has_folds
 from results import columns, roles, settings
 from results.columns import Column
 from results.groups import Group
 from results.recorded import RecordedRun
 from results.roles import FlagRoles
 from results.settings import UNKNOWN, flag_text
-from utilities.flags import has_folds
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "published" / "ledger.csv"
 NOT_STATED = "not stated"

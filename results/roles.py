@@ -1,7 +1,7 @@
 """How the tables treat a flag: compared in a group, setting or method, fixed by a publication, printed.
 
-`FlagRoles` is made once, from the roles that parameters.py and the plug-ins declare (utilities/roles.py), and handed to
-what reads runs; each run carries it. `PRINTED` lists the settings that stand below every table.
+`FlagRoles` is made once, from the roles that parameters.py and the plug-ins declare (options/flags/roles.py), and
+handed to what reads runs; each run carries it. `PRINTED` lists the settings that stand below every table.
 """
 
 import functools
@@ -9,8 +9,8 @@ import re
 from argparse import Namespace
 
 import datasets
-from utilities.flags import has_folds
-from utilities.roles import DATA, EVALUATION, METHOD, SELECTION, Roles
+from options.flags.roles import DATA, EVALUATION, METHOD, SELECTION, Roles
+from options.flags.shared import has_folds
 
 # a group's method, not a setting
 OF_METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")

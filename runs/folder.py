@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import architectures
 import trainers
+from options.flags.shared import has_folds
 from runs import checkpoint, damage
 from runs.records.local import LongFile, read_metrics
 from utilities import reading
 from utilities.errors import UserError
 from utilities.files import alternatives, expanded, write_file, write_yaml
-from utilities.flags import has_folds
 
 PARAMETERS = "parameters.yaml"
 SUMMARY = "summary.json"

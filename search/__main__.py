@@ -26,12 +26,13 @@ import main
 import metrics
 import parameters
 from engine import ranks
+from options.flags import roles
 from search import report, settings, space
 from search import study as studies
 from search.plan import FULL, REPRODUCTIONS, Plan
 from search.together import Together
 from search.trials import TrialLoop
-from utilities import roles, secrets
+from utilities import secrets
 from utilities.counts import count_of
 from utilities.errors import OneLineParser, UserError
 from utilities.locks import Lock

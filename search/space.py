@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import yaml
 
-from utilities import configs, roles
+from options.flags import configs, roles
 from utilities.errors import OneLineParser, UserError
 from utilities.numbers import OneOrTwo
 

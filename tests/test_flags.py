@@ -14,11 +14,11 @@ import batch_mining
 import criteria
 import datasampler
 import datasets
-import options
 import parameters
 import trainers
-from utilities import flags as shared_flags
-from utilities import plug_ins
+from options.flags import plug_ins
+from options.flags import shared as shared_flags
+from options.options import Options
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = [
@@ -42,7 +42,7 @@ SOURCES = [
 ]
 DECLARED = set(vars(parameters.get_parser().parse_args([])))
 # what the namespace knows beside the flags
-HANDED_AROUND = {name for name in dir(options.Options) if not name.startswith("_")}
+HANDED_AROUND = {name for name in dir(Options) if not name.startswith("_")}
 
 
 def flags_read(path: Path) -> set[str]:

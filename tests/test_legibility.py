@@ -36,7 +36,7 @@ CONTRACT = {
     "utilities/numbers.py": {"name whole", "name most"},
     "utilities/parameter_groups.py": {"getattr(opt, name, default)"},
     "utilities/reference.py": {"name own"},
-    "utilities/rules.py": {"getattr(opt, name, default)"},
+    "options/flags/rules.py": {"getattr(opt, name, default)"},
     "utilities/shards.py": {"name own", "name whole"},
 }
 

@@ -9,10 +9,10 @@ import pytest
 import metrics
 import parameters
 from options import help as help_pages
+from options.flags import migration
 from search import __main__ as searcher
 from tests.kit.refusals import refused
 from tests.test_migration import BLOCKS
-from utilities import migration
 from utilities.errors import UserError
 
 OLD = [

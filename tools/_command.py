@@ -7,7 +7,7 @@ import sys
 
 import datasets
 from engine.ranks import Ranks
-from utilities import flags
+from options.flags import shared as shared_flags
 from utilities.errors import OneLineParser, UserError
 from utilities.numbers import whole
 
@@ -36,7 +36,7 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
     add("--eval_bs", type=whole(1, 10**6), default=64, help="images per batch (default: 64)")
     add("--eval_kernels", type=whole(0), default=4, help="worker processes that load images (default: 4)")
     add("--gpu", type=whole(0), nargs=1, default=[0], help="which GPU, where there is one (default: 0)")
-    flags.add_arguments(parser)
+    shared_flags.add_arguments(parser)
     datasets.REGISTRY.add_arguments(parser)
     parser.set_defaults(precision="float32", clip_grad_norm=None, fold=None)
 

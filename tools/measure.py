@@ -46,9 +46,9 @@ from evaluation.averages import divided
 from evaluation.file_arrays import NAMES, read, read_gallery, read_queries, written_flags
 from evaluation.judgements import has_lists
 from evaluation.task import Task, take_rows
+from options.flags import rules
 from tools import COMMANDS, outliers
 from tools._command import new_parser, words_of
-from utilities import rules
 from utilities.console import propose, say
 from utilities.counts import count_of
 from utilities.errors import UserError

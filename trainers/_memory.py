@@ -5,9 +5,9 @@ import argparse
 import torch
 
 import criteria
+from options.flags import roles
 from trainers._added_losses import AddedLoss
 from trainers._averaging import MovingAverage
-from utilities import roles
 from utilities.criterion import check_memory
 from utilities.errors import UserError
 from utilities.numbers import number, whole

@@ -11,8 +11,8 @@ import argparse
 import torch
 
 from criteria._proxies import ProxyCriterion, spread_of_centres
+from options.flags import roles
 from trainers._added_losses import AddedLoss
-from utilities import roles
 from utilities.errors import UserError
 from utilities.numbers import number
 from utilities.tensors import normalize, safe_sqrt

@@ -1,4 +1,4 @@
-"""What every folder may use: registry, errors, files, flags, tensors, tuples, the criteria's base.
+"""What every folder may use: registry, errors, files, numbers, tensors, tuples, the criteria's base.
 Imports no other folder.
 """
 

@@ -9,7 +9,8 @@ import inspect
 import torch
 from torch.nn.utils import parametrize
 
-from utilities import plug_ins, tuples
+from options.flags import plug_ins
+from utilities import tuples
 from utilities.errors import UserError
 from utilities.reference import Reference
 from utilities.tensors import raise_half

@@ -1,7 +1,7 @@
 """One registry class for every plug-in folder: the file name is the name on the command line.
 
 A plug-in is a file of the folder whose name does not start with `_`. Its docstring's first paragraph is its caption,
-its optional table `FLAGS` holds its own flags (`utilities.plug_ins`), and its optional `derived(opt)` returns flag ->
+its optional table `FLAGS` holds its own flags (`options.flags`), and its optional `derived(opt)` returns flag ->
 value for those of them whose default depends on other flags. Constants in capitals say what it needs; one that the file
 leaves out has the default that the folder's `__init__.py` gives.
 
@@ -22,8 +22,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from utilities import flags as shared_flags
-from utilities import migration, plug_ins, roles, rules
+from options.flags import migration, plug_ins, roles, rules
+from options.flags import shared as shared_flags
 from utilities.errors import UnknownName, UserError
 from utilities.numbers import OutOfRange, Range
 
@@ -183,7 +183,7 @@ class Registry:
 
         Another program, which has no command line, can thus say `select("triplet", loss_triplet_margin=.1)`. The
         options of `parameters.read` are complete. Raises UserError for an undeclared flag, for a value that is not
-        among its flag's choices or out of its range, and for `flags` that break a rule of `utilities.rules`.
+        among its flag's choices or out of its range, and for `flags` that break a rule of `options.flags.rules`.
         """
         if hasattr(opt, "roles") and not flags:
             return opt

@@ -1,6 +1,6 @@
 """Commands and error lines as logs and screens may show them: without the keys and passwords in them.
 
-A flag is secret by its role, `utilities.roles.SECRET`. Its value is replaced;
+A flag is secret by its role, `options.flags.roles.SECRET`. Its value is replaced;
 of a URL the part that names no password stays.
 """
 
@@ -8,7 +8,7 @@ import argparse
 import re
 from collections.abc import Container, Iterable
 
-from utilities import roles
+from options.flags import roles
 
 MASK = "***"
 _URL_WITH_LOGIN = re.compile(r"([A-Za-z][\w+.-]*://)[^\s/'\"]*@")  # greedy: a password may hold an @

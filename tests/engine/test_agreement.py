@@ -15,11 +15,11 @@ import pytest
 import datasets
 import parameters
 from engine import agreement
+from options.flags.roles import SECRET, Roles
 from tests.kit.data_sets import make_folder
 from tests.kit.processes import spawned
 from utilities import provenance
 from utilities.errors import UserError
-from utilities.roles import SECRET, Roles
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BASE = ["--arch", "conv4_normalize", "--dataset", "glyphs", "--loss", "margin"]

@@ -7,8 +7,8 @@ import argparse
 import pytest
 
 import parameters
-from utilities import roles
-from utilities.roles import CONTROL, DATA, METHOD, PLACE, SELECTION, Roles
+from options.flags import roles
+from options.flags.roles import CONTROL, DATA, METHOD, PLACE, SELECTION, Roles
 
 PARSER = parameters.get_parser()
 DECLARED = roles.declared(PARSER)

@@ -5,8 +5,8 @@ import argparse
 import pytest
 
 import criteria
+from options.flags import rules
 from tests.kit.refusals import refused
-from utilities import rules
 from utilities.numbers import number, whole
 
 

@@ -8,10 +8,11 @@ import parameters
 from launch import __main__ as launcher
 from launch.lines import Line, SearchLine, read_lines
 from launch.runner import Job
+from options.flags import roles
 from search import __main__ as searcher
 from search import study as studies
 from tests.kit.refusals import refused
-from utilities import roles, secrets
+from utilities import secrets
 from utilities.errors import UserError, one_line_errors
 
 LOGINS = {  # the value of a flag -> how it is shown

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import yaml
 
-from options import Options
+from options.flags.roles import CONTROL, METHOD, Roles
+from options.options import Options
 from runs.records import Sink, online
 from runs.records.tensorboard import EventFiles
 from tests.runs.records._made import BATCHES, batch_rows, rows
 from tests.runs.records._wandb import read_back
-from utilities.roles import CONTROL, METHOD, Roles
 
 
 def test_a_failing_service_is_reported_once_and_stops_nothing(capsys):

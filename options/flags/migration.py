@@ -8,7 +8,7 @@ import functools
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "migration.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "migration.md"
 ENDINGS = ("loss", "miner", "sampler")  # of the names of classes, which the names of plug-ins lack
 _ROW = re.compile(r"^\| (.+?) \| (.+?) \|$", re.MULTILINE)
 _CODE = re.compile(r"`([^`]+)`")

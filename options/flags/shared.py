@@ -1,6 +1,6 @@
 """The flags that plug-ins of several folders read. `select`, called from another program, needs their defaults too."""
 
-from utilities import roles
+from options.flags import roles
 from utilities.numbers import WIDEST, number, whole
 
 # Names in the namespace that are no flags: of the data, the machine, the cross-validation, the data that an evaluation

@@ -9,7 +9,7 @@ import yaml
 from utilities.errors import UserError
 from utilities.reading import Unreadable, read_yaml_nodes
 
-PRESETS = Path(__file__).parent.parent / "configs"
+PRESETS = Path(__file__).parents[2] / "configs"
 
 
 def find(name: str) -> Path:

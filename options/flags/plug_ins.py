@@ -1,0 +1,90 @@
+"""The flags of a plug-in as data: a table in its file, which declares them and sets them on its object.
+
+In criteria/mine.py,
+
+    FLAGS = {"margin": Flag(number(least=0), 0.2, "cosine between positives and negatives")}
+
+declares `--loss_mine_margin 0.2` (`declare`), and the base class of the criteria sets `self.margin` from it
+(`set_flags`). A file may declare flags by a function `add_arguments(group)` too, with `group.add_argument("--…")` as of
+argparse: those that it shares with other files, or whose names begin otherwise. It then reads them from `opt`.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+
+from options.flags.roles import Role
+
+PREFIXES = {  # package -> how the flags of a plug-in in it begin; {} is the plug-in's name
+    "criteria": "loss_{}_",
+    "batch_mining": "miner_{}_",
+    "datasampler": "data_",
+    "architectures": "arch_",
+    "datasets": "dataset_{}_",
+    "trainers": "{}_",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """A flag of a plug-in.
+
+    Attributes:
+        type: `number(...)` or `whole(...)` with its range, `str`, or `bool` for a flag without a value.
+        default: its value where it is not given.
+        help: what it does, in a line.
+        choices, nargs, metavar: as of `argparse`.
+        aliases: further names, written out: `("--simix",)`.
+        attribute: the attribute that holds its value, where that is not called as the flag.
+        role: another role than that of all flags of the folder (`options.flags.roles`).
+        rules: with which other flags it acts, such as `{"needs": "lora_rank"}` (`options.flags.rules`).
+    """
+
+    type: Callable
+    default: object
+    help: str
+    choices: Sequence | None = None
+    nargs: str | int | None = None
+    metavar: str | tuple[str, ...] | None = None
+    aliases: tuple[str, ...] = ()
+    attribute: str | None = None
+    role: Role | None = None
+    rules: dict = dataclasses.field(default_factory=dict)
+
+    def add_to(self, group, name: str) -> None:
+        """Declare the flag as `--name` in an argument group."""
+        if self.type is bool:
+            words = {"action": "store_true"}
+        else:
+            words = {"default": self.default, "choices": self.choices, "nargs": self.nargs, "metavar": self.metavar}
+        if self.type not in (bool, str):
+            words["type"] = self.type
+        action = group.add_argument(f"--{name}", *self.aliases, help=self.help, **words)
+        if self.role is not None:
+            action.role = self.role
+        for rule, value in self.rules.items():
+            setattr(action, rule, value)
+
+
+def flag_name(module_name: str, name: str) -> str:
+    """The flag `name` of the plug-in `module_name` in full: `loss_margin_beta` for `criteria.margin` and `beta`."""
+    package, _, plug_in = module_name.rpartition(".")
+    return PREFIXES.get(package, "{}_").format(plug_in) + name
+
+
+def declare(module, group) -> None:
+    """Declare the flags of a plug-in: those of its table `FLAGS`, then those of its `add_arguments`."""
+    for name, flag in getattr(module, "FLAGS", {}).items():
+        flag.add_to(group, flag_name(module.__name__, name))
+    if hasattr(module, "add_arguments"):
+        module.add_arguments(group)
+
+
+def set_flags(instance, opt) -> None:
+    """Set the values of its plug-in's `FLAGS` on an object, `self.margin` from `opt.loss_mine_margin`.
+
+    A class derived from that of another plug-in gets the flags of both, its own last.
+    """
+    for kind in reversed(type(instance).__mro__):
+        for name, flag in getattr(sys.modules.get(kind.__module__), "FLAGS", {}).items():
+            setattr(instance, flag.attribute or name, getattr(opt, flag_name(kind.__module__, name)))
