@@ -9,12 +9,15 @@ import re
 import tokenize
 from pathlib import Path
 
+import torch
+
 import architectures
 import batch_mining
 import criteria
 import datasampler
 import datasets
 import trainers
+from engine.ranks import local_rank
 
 FLAG_OF = {  # package of plug-ins -> flag that names one
     "datasets": "dataset",
@@ -34,7 +37,13 @@ _SELECTED = re.compile(r"(?:(\w+)\.)?\bselect\(\s*[\"'](\w+)[\"']")
 def idle(opt) -> list[str]:
     """What to say of flags that were given and have no effect."""
     flags = asked_for(opt) - opt.without_effect.keys()
-    return [*opt.without_effect.values(), *overruled(opt), *of_schedule(opt, flags), *of_plug_ins(opt, flags)]
+    return [
+        *opt.without_effect.values(),
+        *overruled(opt),
+        *of_device(opt, flags),
+        *of_schedule(opt, flags),
+        *of_plug_ins(opt, flags),
+    ]
 
 
 def asked_for(opt) -> set[str]:
@@ -51,6 +60,18 @@ def overruled(opt) -> list[str]:
         f"{file}: {', '.join(names)} not as there, but as the run has it: the command line alone changes a run"
         for file, names in files.items()
     ]
+
+
+def of_device(opt, flags: set[str]) -> list[str]:
+    """What to say of --gpu where it chooses no device."""
+    if "gpu" not in flags:
+        return []
+    gpus = " ".join(map(str, opt.gpu))
+    if not torch.cuda.is_available():
+        return [f"--gpu {gpus} has no effect: this machine has no CUDA device, the run is on the CPU"]
+    if local_rank() is not None:
+        return [f"--gpu {gpus} has no effect: torchrun gives each process its own GPU"]
+    return []
 
 
 def of_schedule(opt, flags: set[str]) -> list[str]:

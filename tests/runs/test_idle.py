@@ -80,6 +80,18 @@ def test_what_is_read_is_not_said(words):
     assert not notes(*words.split())
 
 
+@pytest.mark.parametrize(
+    ("has_gpu", "rank", "reason"), [(False, None, "this machine has no CUDA"), (True, 1, "torchrun"), (True, None, "")]
+)
+def test_a_choice_of_device_that_chooses_none_is_noted(monkeypatch, has_gpu, rank, reason):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
+    monkeypatch.setattr(idle, "local_rank", lambda: rank)
+    lines = idle.of_device(SimpleNamespace(gpu=[1]), {"gpu"})
+    assert len(lines) == bool(reason) and all(line.startswith("--gpu 1 has no effect") for line in lines)
+    assert all(reason in line for line in lines)
+    assert not idle.of_device(SimpleNamespace(gpu=[0]), set())
+
+
 def test_a_file_of_the_users_may_read_any_flag(monkeypatch, tmp_path):
     """A loss that selects another by name, and one that reads another's flag."""
     source = idle._source
