@@ -29,7 +29,7 @@ def add_arguments(group) -> None:
         metavar="D",
         help="the backbone's rate falls with depth: --lr times D^k in the k-th block from the end, and once more "
         "before the first; ViTs, ResNets and other networks of blocks",
-    ).only_with = {"freeze_backbone": [False]}
+    ).idle_with = {"freeze_backbone": [True]}
     group.add_argument(
         "--grad_checkpointing",
         action="store_true",
@@ -111,7 +111,7 @@ def _partial_training(group) -> None:
         default=8.0,
         metavar="A",
         help="the updates of --lora_rank are multiplied by A / R",
-    ).noted_without = "lora_rank"
+    ).needs = "lora_rank"
     group.add_argument(
         "--prompts",
         type=whole(0, WIDEST),
@@ -128,14 +128,14 @@ def _partial_training(group) -> None:
         default=None,
         metavar="D",
         help="--prompts in the first D blocks (unset: in all)",
-    ).noted_without = "prompts"
+    ).needs = "prompts"
     group.add_argument(
         "--prompt_step",
         type=whole(0, WIDEST),
         default=0,
         metavar="S",
         help="block b, counted from 0, has S b fewer --prompts",
-    ).noted_without = "prompts"
+    ).needs = "prompts"
     group.add_argument(
         "--train_biases",
         action="store_true",

@@ -26,12 +26,12 @@ def add_arguments(group) -> None:
     )
     group.add_argument(
         "--loss_learn_lr", type=number(0), default=0.0005, help="their learning rate; they have no weight decay"
-    ).noted_without = "loss_learn"
+    ).needs = "loss_learn"
     group.add_argument(
         "--loss_learn_per_class",
         action="store_true",
         help="learn one value per class; that of the anchor's class is used",
-    ).noted_without = "loss_learn"
+    ).needs = "loss_learn"
 
 
 class Positive(torch.nn.Module):

@@ -65,13 +65,13 @@ def _split(group) -> None:
         "--tv_split_by_samples",
         action="store_true",
         help="cut validation from each class's images, not from the classes",
-    ).noted_without = "use_tv_split"
+    ).needs = "use_tv_split"
     group.add_argument(
         "--tv_split_perc",
         type=number(above=0, below=1),
         default=0.8,
         help="share of the training classes (or of each class's images) that stays in training",
-    ).noted_without = "use_tv_split"
+    ).needs = "use_tv_split"
     group.add_argument(
         "--split_scheme",
         default="half",
@@ -100,19 +100,19 @@ def _folds(group) -> None:
         type=number(above=0, below=1),
         default=0.5,
         help="share of the classes (or images) in test, the same in every fold",
-    ).noted_without = FOLDS
+    ).only_with = FOLDS
     group.add_argument(
         "--split_test_start",
         type=number(0, below=1),
         default=0.5,
         help="position in the order of the classes at which test begins, as a share; it wraps around the end",
-    ).noted_without = FOLDS
+    ).only_with = FOLDS
     group.add_argument(
         "--split_partitions",
         type=whole(2, 1000),
         default=4,
         help="parts into which the data outside test are split: one validates while the others train",
-    ).noted_without = FOLDS
+    ).only_with = FOLDS
     group.add_argument(
         "--split_sets",
         type=whole(1, 1000),
@@ -121,7 +121,7 @@ def _folds(group) -> None:
             "number of folds: how many of the parts serve as validation, one in each fold (unset: all of "
             "--split_partitions)"
         ),
-    ).noted_without = FOLDS
+    ).only_with = FOLDS
     group.add_argument(
         "--split_file",
         default=None,

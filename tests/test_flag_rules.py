@@ -1,4 +1,7 @@
-"""No flag is silent: set alone, each is refused, noted at the start of the run, or read by it."""
+"""No flag is silent: set alone, each is refused, noted at the start of the run, or read by it.
+
+Noted are flags of plug-ins that the run does not use.
+"""
 
 import argparse
 import sys
@@ -113,10 +116,10 @@ def test_every_flag_alone_acts_or_is_refused_or_noted(read_flags):
 def test_rules_name_flags_and_values_that_there_are():
     for flag, action in ACTIONS.items():
         assert {*rules._needs(action), *rules._excludes(action)} <= ACTIONS.keys() - {flag}, flag
-        for other, values in rules._only_with(action).items():
+        for other, values in [*rules._only_with(action).items(), *rules._idle_with(action).items()]:
             choices = datasets.REGISTRY.names() if other == "dataset" else ACTIONS[other].choices
-            assert values == [False] if choices is None else set(values) <= set(choices), flag
-        if any(hasattr(action, rule) for rule in ("needs", "only_with", "excludes", "noted_without")):
+            assert values == [True] if ACTIONS[other].nargs == 0 else set(values) <= set(choices), flag
+        if any(hasattr(action, rule) for rule in ("needs", "only_with", "idle_with", "excludes")):
             assert " with --" in rules.help_of(action), flag
 
 
@@ -142,9 +145,26 @@ def test_what_was_typed_and_has_no_effect_is_refused(words, message):
         resolved(*words.split())
 
 
-def test_what_is_only_noted_is_not_refused():
-    words = "--split_sets 2 --lora_alpha 4 --memory_start 5 --tv_split_perc 0.5"
-    assert set(resolved(*words.split()).without_effect) == {"split_sets", "lora_alpha", "memory_start", "tv_split_perc"}
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--split_sets 2", "--split_sets 2 has no effect with --split_scheme half: take --split_scheme class_disjoint"),
+        ("--split_test_start .1", "has no effect with --split_scheme half"),
+        ("--tv_split_perc .5", "--tv_split_perc 0.5 has no effect without --use_tv_split: add it, or leave"),
+        ("--lora_alpha 4", "--lora_alpha 4 has no effect without --lora_rank"),
+        ("--prompt_step 4", "--prompt_step 4 has no effect without --prompts"),
+        ("--memory_start 5", "--memory_start 5 has no effect without --memory_size"),
+        ("--metrix_level feature", "--metrix_level feature has no effect without --metrix"),
+        ("--language_T 2", "--language_T 2 has no effect without --language_vectors"),
+        ("--embed_regularizer zero_mean --embed_regularizer_p 3", "no effect with --embed_regularizer zero_mean: take"),
+        ("--subset_trials 9", "--subset_trials 9 has no effect without --subset_mining maximum_loss: add it"),
+        ("--s2sd_features_after 9", "--s2sd_features_after 9 has no effect without --s2sd_features"),
+        ("--loss_learn_lr .1", "--loss_learn_lr 0.1 has no effect without --loss_learn"),
+    ],
+)
+def test_a_flag_without_its_switch_is_refused(words, message):
+    with refused(message):
+        resolved(*words.split())
 
 
 def test_a_files_value_without_effect_is_noted_and_so_is_a_typed_default(tmp_path):

@@ -58,7 +58,16 @@ def readers(flag):
     others = {
         "momentum": ["--optim", "sgd"],
         "tv_split_perc": ["--use_tv_split"],
-        "split_sets": ["--split_scheme", "class_disjoint"],
+        "memory_start": ["--memory_size", "8"],
+        "memory_ema": ["--memory_size", "8"],
+        "loss_learn_lr": ["--loss_learn", "margin"],
+        "subset_trials": ["--subset_mining", "maximum_loss", "--subset_size", "4"],
+        "s2sd_features_after": ["--trainer", "s2sd", "--s2sd_features"],
+        **dict.fromkeys(("embed_regularizer_p", "embed_regularizer_power"), ["--embed_regularizer", "lp"]),
+        **dict.fromkeys(
+            ("split_test_size", "split_test_start", "split_partitions", "split_sets"),
+            ["--split_scheme", "class_disjoint"],
+        ),
     }
     return others.get(flag, [])
 

@@ -38,20 +38,20 @@ def add_arguments(group) -> None:
             "of the divergence KL(p || q): backward: p of the images, q of the vectors, as published; forward: the "
             "other way round"
         ),
-    ).noted_without = "language_vectors"
+    ).needs = "language_vectors"
     group.add_argument(
         "--language_shift",
         type=number(),
         default=1,
         help="added to the cosines of the vectors; pairs of a class have 1 + this on both sides",
-    ).noted_without = "language_vectors"
+    ).needs = "language_vectors"
     group.add_argument(
         "--language_T", type=number(1e-6), default=1, help="temperature of both similarities"
-    ).noted_without = "language_vectors"
+    ).needs = "language_vectors"
     help_delay = "language_loss begins with step N, counted from 1, as in the authors' code (0 and 1: with the first)"
     group.add_argument(
         "--language_delay", type=whole(0), default=0, metavar="N", help=help_delay
-    ).noted_without = "language_vectors"
+    ).needs = "language_vectors"
 
 
 class Language(AddedLoss):

@@ -30,7 +30,7 @@ def add_arguments(group) -> None:
         type=whole(0),
         default=1000,
         help="step, counted from 0, from which the memory is filled and used",
-    ).noted_without = "memory_size"
+    ).needs = "memory_size"
     group.add_argument("--memory_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(NAME)
     group.add_argument(
         "--memory_ema",
@@ -41,7 +41,7 @@ def add_arguments(group) -> None:
             "fill the memory with embeddings of a moving average of the network with this decay, such as .999 (unset: "
             "with the network's own)"
         ),
-    ).noted_without = "memory_size"
+    ).needs = "memory_size"
 
 
 class Queue:

@@ -44,7 +44,7 @@ def add_arguments(group) -> None:
             "what is mixed: unit embeddings, or the network's last maps, which are then pooled and embedded (the "
             "published figures of --metrix are of feature)"
         ),
-    ).noted_without = "metrix"
+    ).needs = "metrix"
 
 
 class Metrix(AddedLoss):

@@ -34,12 +34,12 @@ def add_arguments(group) -> None:
     group.add_argument("--embed_regularizer_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(
         EMBEDDINGS
     )
-    group.add_argument("--embed_regularizer_p", type=number(1), default=2.0, help="norm of lp").noted_without = {
+    group.add_argument("--embed_regularizer_p", type=number(1), default=2.0, help="norm of lp").only_with = {
         "embed_regularizer": ["lp"]
     }
     group.add_argument(
         "--embed_regularizer_power", type=number(above=0), default=1.0, help="power of the norm in lp"
-    ).noted_without = {"embed_regularizer": ["lp"]}
+    ).only_with = {"embed_regularizer": ["lp"]}
     group.add_argument(
         "--weight_regularizer",
         choices=["anticollapse", "center_invariant", "regular_face", "sparse_centers"],

@@ -25,7 +25,7 @@ def add_arguments(group) -> None:
     ).only_with = {"subset_mining": ["maximum_loss"]}
     group.add_argument(
         "--subset_trials", type=whole(1, 1000), default=5, metavar="N", help="random subsets compared for each batch"
-    ).noted_without = {"subset_mining": ["maximum_loss"]}
+    ).only_with = {"subset_mining": ["maximum_loss"]}
 
 
 class MaximumLoss:

@@ -58,7 +58,7 @@ def add_arguments(group) -> None:
     )
     group.add_argument(
         "--s2sd_features_after", type=whole(0), default=1000, help="steps after which feature_loss begins"
-    ).noted_without = "s2sd_features"
+    ).needs = "s2sd_features"
 
 
 def derived(opt) -> dict:

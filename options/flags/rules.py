@@ -2,15 +2,14 @@
 
     group.add_argument("--warmup_start", …).needs = "warmup_epochs", "warmup_steps"   one of these is set
     group.add_argument("--gamma", …).only_with = {"scheduler": ["step", "plateau"]}   this flag has one of these values
+    group.add_argument("--layer_decay", …).idle_with = {"freeze_backbone": [True]}    this flag has none of these values
     group.add_argument("--clip_grad_norm", …).excludes = "clip_grad_value"            none of these is set
-    group.add_argument("--lora_alpha", …).noted_without = "lora_rank"                 as `needs` or `only_with`: below
 
 A flag is set if its value differs from its default and is not off (None, False, 0, an empty list).
 
 A flag without what it needs has no effect. It is refused where the user typed it. Where a --config file or a saved run
 gives its value, and the command line perhaps the other flag, the start of the run says so in a line (`runs/idle.py`).
-It does so always for `noted_without`: older command lines have such flags. Flags that exclude each other are refused
-wherever they come from.
+Flags that exclude each other are refused wherever they come from.
 """
 
 import argparse
@@ -29,8 +28,7 @@ def refuse(actions: Collection[argparse.Action], opt, typed: Collection[str], se
         searched: flags that have further values; a flag that depends on one of them is not refused.
     """
     for action in actions:
-        is_only_noted = hasattr(action, "noted_without") or not depends_on(action).isdisjoint(searched)
-        if action.dest not in typed or is_only_noted:
+        if action.dest not in typed or not depends_on(action).isdisjoint(searched):
             continue
         line = without_effect(actions, action, opt)
         if line is not None:
@@ -55,16 +53,17 @@ def without_effect(actions: Collection[argparse.Action], action: argparse.Action
         allowed = f"--{flag} {_alternatives(values)}"
         if getattr(opt, flag) is None:
             return f"{written(action, opt)} has no effect without {allowed}: add it, or leave {_name(action)} out"
-        if list(values) == [False]:
-            return f"{written(action, opt)} has no effect with --{flag}: leave one out"
         present = f"--{flag} {_text(getattr(opt, flag))}"
         return f"{written(action, opt)} has no effect with {present}: take {allowed}, or leave {_name(action)} out"
+    for flag, values in _idle_with(action).items():
+        if hasattr(opt, flag) and getattr(opt, flag) in values:
+            return f"{written(action, opt)} has no effect with {_with_value(flag, getattr(opt, flag))}: leave one out"
     return None
 
 
 def depends_on(action: argparse.Action) -> set[str]:
     """The flags without which a flag may have no effect."""
-    return {*_needs(action), *_only_with(action)}
+    return {*_needs(action), *_only_with(action), *_idle_with(action)}
 
 
 def conflicts(actions: Collection[argparse.Action], opt) -> Iterator[str]:
@@ -100,8 +99,7 @@ def help_of(action: argparse.Action) -> str:
 
 def written(action: argparse.Action, opt) -> str:
     """A flag with its value, as the command line has it."""
-    value = getattr(opt, action.dest)
-    return _name(action) if value is True else f"{_name(action)} {_text(value)}"
+    return _with_value(action.dest, getattr(opt, action.dest))
 
 
 def _texts(action: argparse.Action) -> Iterator[str]:
@@ -111,10 +109,9 @@ def _texts(action: argparse.Action) -> Iterator[str]:
         names = [f"--{flag}" for flag in needed]
         yield f"only with {_alternatives(names)}"
     for flag, values in _only_with(action).items():
-        if list(values) == [False]:
-            yield f"not with --{flag}"
-            continue
         yield f"only with --{flag} {_alternatives(values)}"
+    for flag, values in _idle_with(action).items():
+        yield f"not with {_alternatives([_with_value(flag, value) for value in values])}"
     excluded = _excludes(action)
     if excluded:
         names = [f"--{flag}" for flag in excluded]
@@ -128,18 +125,17 @@ def _needed(actions: Collection[argparse.Action], action: argparse.Action) -> li
 
 def _needs(action: argparse.Action) -> tuple[str, ...]:
     """The flags of which one must be set."""
-    noted = getattr(action, "noted_without", ())
-    if isinstance(noted, dict):
-        noted = ()
-    return _names(getattr(action, "needs", noted))
+    return _names(getattr(action, "needs", ()))
 
 
 def _only_with(action: argparse.Action) -> dict:
     """Flag -> the values of which it must have one."""
-    noted = getattr(action, "noted_without", {})
-    if not isinstance(noted, dict):
-        noted = {}
-    return getattr(action, "only_with", noted)
+    return getattr(action, "only_with", {})
+
+
+def _idle_with(action: argparse.Action) -> dict:
+    """Flag -> the values of which it must have none."""
+    return getattr(action, "idle_with", {})
 
 
 def _excludes(action: argparse.Action) -> tuple[str, ...]:
@@ -158,6 +154,10 @@ def _alternatives(values: Collection) -> str:
 
 def _name(action: argparse.Action) -> str:
     return f"--{action.dest}"
+
+
+def _with_value(flag: str, value) -> str:
+    return f"--{flag}" if value is True else f"--{flag} {_text(value)}"
 
 
 def _text(value) -> str:

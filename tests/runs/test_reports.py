@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 
 import main
 import parameters
@@ -179,50 +180,30 @@ def test_interrupts_that_python_drops_or_a_worker_tells():
             raise RuntimeError(message)
 
 
-def test_flags_without_effect_are_told_once():
-    words = [
-        "--dataset",
-        "cars196",
-        "--lora_alpha",
-        "4",
-        "--prompt_depth",
-        "2",
-        "--image_cache_side",
-        "64",
-        "--cub_boxes",
-    ]
-    assert [line.split(" ")[0] for line in idle.idle(parameters.read(words))] == [
-        "--lora_alpha",
-        "--prompt_depth",
-        "--cub_boxes",
-    ]
-    words = [
-        "--metrix_level",
-        "feature",
-        "--loss_learn_per_class",
-        "--embed_regularizer_p",
-        "1",
-        "--tv_split_perc",
-        "0.5",
-        "--split_partitions",
-        "3",
-    ]
-    assert {line.split(" ")[0] for line in idle.idle(parameters.read(words))} == {
-        word for word in words if word.startswith("--")
+def test_flags_of_files_without_effect_are_reported_once(tmp_path):
+    flags = {
+        "dataset": "cars196",
+        "lora_alpha": 4,
+        "prompt_depth": 2,
+        "image_cache_side": 64,
+        "cub_boxes": True,
+        "metrix_level": "feature",
+        "loss_learn_per_class": True,
+        "embed_regularizer_p": 1.0,
+        "tv_split_perc": 0.5,
+        "split_partitions": 3,
+        "language_T": 2,
+        "language_direction": "forward",
+        "language_delay": 3,
+        "s2sd_features_after": 7,
     }
+    file = tmp_path / "flags.yaml"
+    file.write_text(yaml.safe_dump(flags))
+    lines = idle.idle(parameters.read(["--config", str(file)]))
+    acting = {"dataset", "image_cache_side"}
+    assert sorted(line.split(" ")[0] for line in lines) == sorted(f"--{flag}" for flag in flags.keys() - acting)
     assert not idle.idle(parameters.read(["--split_partitions", "3", "--split_scheme", "class_disjoint"]))
     assert not idle.idle(parameters.read(["--dataset", "union", "--union", "cub200", "folder:birds", "--cub_boxes"]))
-    words = [
-        "--language_T",
-        "2",
-        "--language_direction",
-        "forward",
-        "--language_delay",
-        "3",
-        "--s2sd_features_after",
-        "7",
-    ]
-    assert len(idle.idle(parameters.read(words))) == 4
     assert not idle.idle(
         parameters.read(["--lora_alpha", "4", "--lora_rank", "2", "--arch", "timm:vit_small_patch16_224"])
     )

@@ -21,9 +21,10 @@ def declared():
     parser.add_argument("--k", type=whole(), default=20, help="neighbours").only_with = {"rerank": ["one", "two"]}
     parser.add_argument("--start", type=number(), default=0.0, help="a start").needs = "warm_up"
     parser.add_argument("--either", action="store_true", help="a switch").needs = "warm_up", "fixed"
-    parser.add_argument("--decay", type=number(), default=1.0, help="a decay").only_with = {"fixed": [False]}
-    parser.add_argument("--slack", type=number(), default=1.0, help="a slack").noted_without = "fixed"
-    parser.add_argument("--share", type=number(), default=1.0, help="a share").noted_without = {"schedule": ["none"]}
+    parser.add_argument("--decay", type=number(), default=1.0, help="a decay").idle_with = {"fixed": [True]}
+    parser.add_argument("--share", type=number(), default=1.0, help="a share").idle_with = {
+        "schedule": ["step", "none"]
+    }
     parser.add_argument("--limit", type=number(), help="a limit (unset: none)").excludes = "warm_up", "fixed"
     return parser
 
@@ -50,6 +51,7 @@ def hold(words, typed=None):
         ("--start .1 --warm_up 0", "has no effect without --warm_up"),
         ("--either", "--either has no effect without --warm_up or --fixed: add it, or leave --either out"),
         ("--decay .5 --fixed", "--decay 0.5 has no effect with --fixed: leave one out"),
+        ("--share .5", "--share 0.5 has no effect with --schedule step: leave one out"),
         ("--limit 1 --fixed", "--limit 1 excludes --fixed: leave one out"),
         ("--limit 1 --warm_up 3", "--limit 1 excludes --warm_up 3: leave one out"),
     ],
@@ -69,7 +71,7 @@ def test_what_breaks_a_rule_is_refused_in_one_line(words, message):
         "--either --fixed",
         "--decay .5",
         "--limit 1 --warm_up 0",
-        "--slack .5 --share .5",
+        "--share .5 --schedule cosine",
     ],
 )
 def test_what_keeps_the_rules_passes(words):
@@ -89,8 +91,7 @@ def test_the_help_says_the_rule():
     assert texts["either"] == "a switch (only with --warm_up or --fixed)"
     assert texts["decay"] == "a decay (not with --fixed)"
     assert texts["limit"] == "a limit (unset: none; not with --warm_up or --fixed)"
-    assert texts["slack"] == "a slack (only with --fixed)"
-    assert texts["share"] == "a share (only with --schedule none)"
+    assert texts["share"] == "a share (not with --schedule step or --schedule none)"
     assert texts["warm_up"] == "epochs (at least 0)"
 
 
