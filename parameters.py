@@ -35,6 +35,7 @@ from options import help as help_pages
 from options.derived import DEFAULT_METRICS
 from options.flags import migration, roles
 from options.flags import shared as shared_flags
+from utilities import plug_in_folders
 from utilities.errors import OneLineParser, UserError
 from utilities.evaltypes import MAIN
 from utilities.numbers import number, whole
@@ -627,6 +628,14 @@ def run_parameters(parser) -> None:
             "command line over all; a bare name is looked up in configs/"
         ),
     )
+    group.add_argument(
+        "--plugins",
+        nargs="+",
+        default=[],
+        metavar="FOLDER",
+        help="folders with plug-ins of yours: FOLDER/criteria/mine.py is --loss mine. They are code, which only the "
+        "command line names",
+    )
     group.add_argument("--print_config", action="store_true", help="print the resolved flags as such a file and exit")
     group.add_argument(
         "--resume",
@@ -755,6 +764,7 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     2, one line.
     """
     try:
+        plug_in_folders.use(sys.argv[1:] if argv is None else argv)
         return resolve(argv)
     except UserError as error:
         get_parser().error(str(error))

@@ -10,6 +10,7 @@ from architectures import _network, _pool
 from architectures._torchvision import CLASSES, current_key, cut_classifier
 from architectures._weights import Pretrained
 from utilities.errors import UserError
+from utilities.extras import way_out
 
 RENAMED = {  # the package loads torchvision's files and renames the layers afterwards
     "alexnet": {"features.": "_features.", "classifier.1.": "linear0.", "classifier.4.": "linear1."},
@@ -61,7 +62,7 @@ class Network(_network.Network):
             pretrainedmodels = package()
         except ImportError as error:
             raise UserError(
-                f"{name.full} needs a package that is not there ({error}): pip install pretrainedmodels six"
+                f"{name.full} needs a package that is not there ({error}): {way_out(error.name or 'pretrainedmodels')}"
             ) from None
         weights_name = weights_of(name.constructor)
         settings = pretrainedmodels.pretrained_settings[name.constructor][weights_name]

@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from architectures import _adaptation, _blocks, _checkpoints, _network, _pool, _weights
 from architectures._weights import Pretrained
 from utilities.errors import UnknownName, UserError
+from utilities.extras import way_out
 
 FIND = "python -c \"import timm; print(*timm.list_models('vit*', pretrained=True))\""
 # what environment.yaml records of the data config
@@ -60,7 +61,7 @@ def package():
     try:
         import timm
     except ImportError as error:
-        raise UserError(f"--arch timm:… needs a package that is not there ({error}): pip install timm") from None
+        raise UserError(f"--arch timm:… needs a package that is not there ({error}): {way_out('timm')}") from None
     return timm
 
 

@@ -10,13 +10,14 @@ import sys
 
 from engine.ranks import one_run
 from tools import COMMANDS
+from utilities.programs import module_name
 
 PROGRAM = "python -m evaluation"
 
 
 def program(name: str):
     """The module of a program of tools/; imported where it is needed, as some take a second."""
-    return importlib.import_module(f"tools.{name}")
+    return importlib.import_module(module_name(f"tools.{name}"))
 
 
 def main(argv: list[str] | None = None):

@@ -17,7 +17,7 @@ import metrics
 from engine.random_state import random_states, set_random_states
 from evaluation import from_splits, galleries, queries
 from evaluation.task import Task, take_rows
-from pictures import curves, space
+from pictures import can_draw, curves, space
 from pictures.neighbours import Rankings, recoveries
 from pictures.text import TITLE_SIZE, fitted
 from runs import checkpoint, reports
@@ -66,7 +66,7 @@ def draw_curves(run) -> None:
     and not where nothing was measured.
     """
     measured = run.epoch or run.state["untrained"]
-    if not (run.writes and measured) or run.opt.no_records:
+    if not (run.writes and measured) or run.opt.no_records or not can_draw():
         return
     try:
         curves.draw_curves(run.folder)
@@ -86,8 +86,10 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
     The t-SNE takes longer, and so does the CMC curve of queries and a gallery, for which all queries search once more.
 
     `embedded`: split -> `evaluation.Embedded`; `split`: whose queries are shown;
-    `title`: run and epoch. Returns the paths.
+    `title`: run and epoch. Returns the paths, none without matplotlib.
     """
+    if not can_draw():
+        return []
     tasks = from_splits.tasks(embedded, opt, opt.evaltypes[0])
     ball = metrics.ball(opt)
     paths = _draw_queries(folder, embedded, split, tasks[split], opt, title)

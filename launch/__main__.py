@@ -35,9 +35,9 @@ from utilities.counts import count_of
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.locks import Lock
 from utilities.numbers import whole
+from utilities.programs import program_words
 from utilities.secrets import mask_urls
 
-ROOT = Path(__file__).resolve().parent.parent
 LOGS = "run_script"  # the folder of logs and locks, beside the run folders
 
 
@@ -78,7 +78,7 @@ class Task:
     def __init__(self, line: Line):
         self.line = line
         self.progress = ""
-        self.program = [str(ROOT / name) if name.endswith(".py") else name for name in line.program]
+        self.program = program_words(line.program)
         self.opt, self.folder, self.folds = self._resolve()
         name = self.folder.name
         if self.folds is not None:
@@ -239,7 +239,7 @@ def listing(tasks: list[Task]) -> str:
 # --------------------------------------------------------------------------------------------------- command line
 def job_command(task: Task, options) -> list[str]:
     """The command by which this program runs one task: what a job of --slurm executes."""
-    command = [sys.executable, "-m", "launch", options.script]
+    command = [sys.executable, *program_words(("-m", "launch")), options.script]
     command += f"--lines {task.line.number} --seeds {task.opt.seed}".split()
     if options.datapath is not None:
         command += ["--datapath", options.datapath]

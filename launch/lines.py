@@ -1,9 +1,9 @@
 """The file of runs: plain shell with `name=value` lines, comments, and one run or search a line.
 
-A run is `python main.py …`, a search `python -m search …`. Words are read as `sh` reads them: '…', "…", backslashes, a
-backslash at the end of a line, ~/, and $name, ${name}, ${name:-default}, whose values are split at blanks unless they
-are quoted. Variables are replaced here, the rest is `shlex`. What `export` names is given to the runs. All other shell
-syntax (pipes, several commands a line, $(…)) is refused.
+A run is `python main.py …` or `dmlkit …`, a search `python -m search …` or `dmlkit-search …`. Words are read as `sh`
+reads them: '…', "…", backslashes, a backslash at the end of a line, ~/, and $name, ${name}, ${name:-default}, whose
+values are split at blanks unless they are quoted. Variables are replaced here, the rest is `shlex`. What `export` names
+is given to the runs. All other shell syntax (pipes, several commands a line, $(…)) is refused.
 """
 
 import dataclasses
@@ -39,7 +39,9 @@ class Line(NamedTuple):
 
     number: int
     argv: list[str]
-    program = ("main.py",)  # no field: the same for all lines of a kind
+    # no fields: the same for all lines of a kind
+    program = ("main.py",)
+    installed = "dmlkit"
 
     @property
     def command(self) -> str:
@@ -51,6 +53,7 @@ class SearchLine(Line):
     """One search of a file."""
 
     program = ("-m", "search")
+    installed = "dmlkit-search"
 
 
 KINDS = (Line, SearchLine)
@@ -177,7 +180,11 @@ def _not_understood(character: str) -> ValueError:
 
 def _line(number: int, words: list[str]) -> Line:
     """The run of a command. Raises ValueError for another command."""
-    if re.fullmatch(r"python[\d.]*", Path(words[0]).name):
+    called = Path(words[0]).name
+    for kind in KINDS:
+        if called == kind.installed:
+            return kind(number, words[1:])
+    if re.fullmatch(r"python[\d.]*", called):
         for kind in KINDS:
             *options, name = kind.program
             count = len(kind.program)

@@ -89,10 +89,25 @@ def in_range(features: np.ndarray | Converted) -> np.ndarray | Converted:
 
 def start(size: int, seed: int) -> np.ndarray:
     """The order `(N,)` in which samples become the first centroids: that of faiss for this seed."""
-    import faiss
-
+    try:
+        import faiss
+    except ModuleNotFoundError:
+        return shuffled(size, seed + 1)
     order = np.empty(size, dtype=np.int32)
     faiss.rand_perm(faiss.swig_ptr(order), size, seed + 1)
+    return order
+
+
+def shuffled(size: int, seed: int) -> np.ndarray:
+    """faiss's permutation `(N,)` without faiss: each place in turn is swapped with one behind it, drawn by the
+    Mersenne Twister.
+    """
+    order = np.arange(size, dtype=np.int32)
+    twister = np.random.RandomState(seed)
+    numbers = twister.randint(0, 2**32, max(size - 1, 0), dtype=np.uint32)
+    for place, number in enumerate(numbers.tolist()):
+        drawn = place + number % (size - place)
+        order[[place, drawn]] = order[[drawn, place]]
     return order
 
 
@@ -180,8 +195,10 @@ def searcher(device: str):
 
     And `step(K)`: how many rows are compared with K centroids at once.
     """
-    import faiss
-
+    try:
+        import faiss
+    except ModuleNotFoundError:
+        return on_torch(device), tile_rows
     if torch.device(device).type == "cpu":
         search = faiss.knn
     elif getattr(faiss, "get_num_gpus", int)() > 0:

@@ -7,6 +7,7 @@ import textwrap
 
 from options.flags import migration, rules
 from utilities.errors import UserError
+from utilities.programs import as_typed
 
 WIDTH = 120
 EVERYDAY = (  # in the order of the first screen
@@ -71,7 +72,7 @@ class Help(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None):
         """Print and exit; an unknown word is one line and status 2."""
         try:
-            print(page(parser, parser.plug_ins, values))
+            print(as_typed(page(parser, parser.plug_ins, values)))
         except UserError as error:
             parser.error(str(error))
         parser.exit()

@@ -30,6 +30,7 @@ from runs.icml_names import is_misnamed, value_name
 from runs.names import split_name
 from utilities.errors import UserError
 from utilities.evaltypes import MAIN
+from utilities.extras import way_out
 
 PLAIN_KEY = re.compile(r"(train|val|test)/(.+)$")  # `test/e_recall@1`, unless --online_names icml
 
@@ -41,7 +42,9 @@ def wandb_api():
 
         return wandb.Api()
     except ImportError as error:
-        raise UserError("--project needs the package: pip install wandb. Local run folders (--runs) do not") from error
+        raise UserError(
+            f"--project needs the package: {way_out('wandb')}. Local run folders (--runs) do not"
+        ) from error
     except Exception as error:
         raise UserError(
             f"--project: W&B does not answer ({in_one_line(error)}). Use --runs for local folders"

@@ -19,11 +19,12 @@ from retrieval.folders import check_new, replacing_folder
 from runs import Embedder
 from utilities.console import propose, say
 from utilities.errors import UserError
+from utilities.programs import IS_PACKAGE
 
 IMAGES = 8  # on which an export is compared with the run
 COSINE = 0.9999  # the least that is allowed
 LARGEST_ONNX = 1_800_000_000  # bytes of weights within an .onnx file, whose format ends at 2 GiB
-ONNX_PACKAGES = "pip install onnx onnxscript onnxruntime"
+ONNX_PACKAGES = "pip install 'dmlkit[export]'" if IS_PACKAGE else "pip install onnx onnxscript onnxruntime"
 OTHERWISE = "take another --format"
 
 

@@ -194,14 +194,13 @@ def _without_miner(opt) -> str:
 @functools.cache
 def _source(package: str, name: str) -> str:
     """The text of a plug-in's file and of the helpers of its folder that it and they name; empty for no such file."""
-    folder = REGISTRIES[package].folder
-    helpers = {path.stem for path in folder.glob("_[a-z]*.py")}
+    files = REGISTRIES[package].files
+    helpers = {stem for stem in files if stem.startswith("_") and not stem.startswith("__")}
     texts = {}
     waiting = [name]
     while waiting:
         stem = waiting.pop()
-        path = folder / f"{stem}.py"
-        texts[stem] = _without_flags(_read(path)) if path.exists() else ""
+        texts[stem] = _without_flags(_read(files[stem])) if stem in files else ""
         unread = helpers - texts.keys() - set(waiting)
         waiting += [helper for helper in sorted(unread) if _names(helper, texts[stem])]
     return "\n".join(texts.values())

@@ -133,7 +133,7 @@ def propose_next(opt, result) -> None:
 
 def _code_words(opt) -> list[str]:
     """The flags of files of code, with their values: a run that goes on executes only what its command line names."""
-    words = []
+    words = ["--plugins", *opt.plugins] if opt.plugins else []
     for name in sorted(opt.roles.having(code=True)):
         if getattr(opt, name) is not None:
             words += [f"--{name}", getattr(opt, name)]

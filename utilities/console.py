@@ -12,6 +12,8 @@ import textwrap
 from collections.abc import Container
 from pathlib import Path
 
+from utilities.programs import as_typed
+
 LEAST_WIDTH = 40  # columns: no text is broken into narrower lines
 
 
@@ -24,6 +26,7 @@ def width() -> int | None:
 
 def wrapped(text: str, indent: int = 0) -> str:
     """The text with lines that are too long for the terminal broken between words; further lines are indented."""
+    text = as_typed(text)
     columns = width()
     if columns is None:
         return text
@@ -65,7 +68,7 @@ def warn(text: str) -> None:
 
 def propose(*words, file=None) -> None:
     """Print the command to type next, the words of its line, which stays whole so that it can be copied."""
-    print(f"next: {shlex.join(map(str, words))}", file=file or sys.stdout, flush=True)
+    print(as_typed(f"next: {shlex.join(map(str, words))}"), file=file or sys.stdout, flush=True)
 
 
 def propose_view(path: Path, file=None) -> None:

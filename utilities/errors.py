@@ -9,7 +9,9 @@ import signal
 import sys
 import threading
 
+from utilities import extras
 from utilities.numbers import OutOfRange
+from utilities.programs import as_typed
 from utilities.secrets import mask_urls
 
 # torch's words
@@ -71,6 +73,10 @@ class OneLineParser(argparse.ArgumentParser):
 
     exits = True
 
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
+        self.prog = as_typed(self.prog)
+
     def _get_value(self, action, text):
         """Convert a value, also of a file or a saved run. Refuses text that is not UTF-8, and numbers out of range,
         with the rule.
@@ -94,7 +100,11 @@ class OneLineParser(argparse.ArgumentParser):
         message = mask_urls(message)
         if not self.exits:
             raise UserError(message)
-        self.exit(2, f"{self.prog}: error: {message}\n")
+        self.exit(2, as_typed(f"{self.prog}: error: {message}\n"))
+
+    def format_help(self):
+        """The help, its commands as this installation takes them."""
+        return as_typed(super().format_help())
 
 
 def needs_memory(error: BaseException) -> bool:
@@ -232,13 +242,13 @@ def one_line_errors(program: str = "main.py"):
     except BrokenPipeError:  # `main.py --list losses | head`: nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
-        print(f"\n{program}: interrupted", file=sys.stderr)
+        print(as_typed(f"\n{program}: interrupted"), file=sys.stderr)
         sys.exit(130)
-    except (OSError, RuntimeError, MemoryError, OverflowError, UserError) as error:
+    except (OSError, RuntimeError, MemoryError, OverflowError, ModuleNotFoundError, UserError) as error:
         line = _line_of(error)
         if line is None:
             raise
-        print(f"{program}: error: {line}", file=sys.stderr)
+        print(as_typed(f"{program}: error: {line}"), file=sys.stderr)
         sys.exit(2)
     finally:
         if signal.getsignal(signal.SIGINT) is interrupt:
@@ -251,8 +261,10 @@ def _line_of(error: Exception) -> str | None:
         if error.errno not in OF_THE_SYSTEM or error.filename is None:
             return None
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, ModuleNotFoundError):
+        return extras.missing(error)
     if isinstance(error, (RuntimeError, MemoryError, OverflowError)):
         return too_large(error)
     # A loader's worker process wraps its error in a traceback of its own; the last line is the message.
-    line = re.sub(r"^utilities\.errors\.\w+: ", "", str(error).strip().splitlines()[-1])
+    line = re.sub(r"^[\w.]*utilities\.errors\.\w+: ", "", str(error).strip().splitlines()[-1])
     return mask_urls(line)

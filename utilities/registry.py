@@ -17,15 +17,16 @@ import functools
 import importlib
 import importlib.util
 import itertools
-import pkgutil
 import sys
 import traceback
 from pathlib import Path
 
 from options.flags import migration, plug_ins, roles, rules
 from options.flags import shared as shared_flags
+from utilities import plug_in_folders
 from utilities.errors import UnknownName, UserError
 from utilities.numbers import OutOfRange, Range
+from utilities.programs import module_name
 
 
 def unknown(kind: str, name: str, available) -> UnknownName:
@@ -60,16 +61,24 @@ class Registry:
         self.kind = kind
         self.role = role
         self.constants = constants or {}
+        plug_in_folders.extend(package)
 
     @property
     def folder(self) -> Path:
-        """Where the plug-ins lie."""
-        return Path(importlib.import_module(self.package).__file__).parent
+        """Where the program's own plug-ins lie."""
+        return Path(importlib.import_module(module_name(self.package)).__file__).parent
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """Name -> file, of the plug-ins and of the helpers (`_*.py`) in the folder and in those of users."""
+        paths = {}
+        for folder in reversed(importlib.import_module(module_name(self.package)).__path__):
+            paths |= {path.stem: path for path in Path(folder).glob("*.py")}
+        return paths
 
     def names(self) -> list[str]:
         """The plug-ins' names, sorted."""
-        modules = pkgutil.iter_modules([str(self.folder)])  # a folder inside, as metrics/neighbours/, is no plug-in
-        return sorted(m.name for m in modules if not m.name.startswith("_") and not m.ispkg)
+        return sorted(name for name in self.files if not name.startswith("_"))
 
     def resolve(self, name: str) -> str:
         """The plug-in that `name` means: itself, a class (`ArcFaceLoss`), another case (`CUB200`); `name` for none."""
@@ -82,7 +91,7 @@ class Registry:
         Of a file that is no Python: that it cannot be imported.
         """
         try:
-            docstring = ast.get_docstring(ast.parse((self.folder / f"{name}.py").read_bytes()))
+            docstring = ast.get_docstring(ast.parse(self.files[name].read_bytes()))
         except (SyntaxError, ValueError):
             return "cannot be imported"
         return " ".join((docstring or "").partition("\n\n")[0].split())
@@ -121,7 +130,7 @@ class Registry:
 
         Raises UserError, of one line, where it cannot be imported; a file is tried once for each state.
         """
-        full_name = f"{self.package}.{name}"
+        full_name = module_name(f"{self.package}.{name}")
         if full_name not in sys.modules:
             path = Path(importlib.util.find_spec(full_name).origin)
             state = str(path), path.stat().st_mtime_ns
@@ -176,7 +185,7 @@ class Registry:
         return values
 
     def _helpers(self) -> list[str]:
-        return sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if m.name.startswith("_"))
+        return sorted(name for name in self.files if name.startswith("_") and not name.startswith("__"))
 
     def options(self, opt=None, plug_in: str | None = None, **flags) -> argparse.Namespace:
         """The namespace that the plug-in `plug_in` reads: declared defaults, over them `opt`, over them `flags`.

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from options.flags.roles import Role
+from utilities import programs
 
 PREFIXES = {  # package -> how the flags of a plug-in in it begin; {} is the plug-in's name
     "criteria": "loss_{}_",
@@ -68,8 +69,8 @@ class Flag:
 
 def flag_name(module_name: str, name: str) -> str:
     """The flag `name` of the plug-in `module_name` in full: `loss_margin_beta` for `criteria.margin` and `beta`."""
-    package, _, plug_in = module_name.rpartition(".")
-    return PREFIXES.get(package, "{}_").format(plug_in) + name
+    folder, _, plug_in = module_name.removeprefix(programs.PREFIX).rpartition(".")
+    return PREFIXES.get(folder, "{}_").format(plug_in) + name
 
 
 def declare(module, group) -> None:

@@ -120,6 +120,7 @@ def open_sinks(opt, folder) -> list[Sink]:
     from runs.records.online import online_sink
     from runs.records.sqlite import Database
     from runs.records.tensorboard import EventFiles
+    from utilities import extras
 
     if opt.no_records:
         return [LongFile(folder)]
@@ -129,6 +130,7 @@ def open_sinks(opt, folder) -> list[Sink]:
         GroupFiles(folder),
         ArrayFiles(folder),
         Database(folder),
-        EventFiles(folder),
     ]
+    if extras.is_installed("tensorboard", otherwise="no TensorBoard files are written"):
+        local.append(EventFiles(folder))
     return [*local, online_sink(opt, folder)]

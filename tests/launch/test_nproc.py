@@ -35,7 +35,7 @@ while len(list(Path(flags["--save_path"]).glob("?-?"))) < 4 and time.monotonic()
 def test_runs_of_two_processes_side_by_side(tmp_path, monkeypatch):
     """Each has its own port and GPUs; one process's error is the run's reason."""
     (tmp_path / "main.py").write_text(STAND_IN)
-    monkeypatch.setattr(launcher, "ROOT", tmp_path)
+    monkeypatch.setattr(programs, "ROOT", tmp_path)
     monkeypatch.setattr(launch.runner, "POLL", 0.02)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,6,5,4")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

@@ -1,0 +1,249 @@
+"""The package `dmlkit`: imports, commands, extras, plug-ins of users, and the wheel in an environment of its own."""
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import criteria
+import parameters
+from tests.kit.refusals import refused
+from utilities import extras, imports, plug_in_folders, programs
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+MODULE_OF = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn", "faiss-gpu": "faiss", "faiss-cpu": "faiss"}
+# Not in the package index of extras: their messages name them (utilities/pml.py, runs/records/online.py, …).
+NAMED_WHERE_USED = {"pytorch_metric_learning", "comet_ml", "triton", "sqlalchemy", "torchcodec"}
+LOSS = '''"""Mean distance of positives, and one minus that of negatives."""
+import torch
+
+import criteria
+from options.flags import Flag
+from utilities.criterion import MetricCriterion
+from utilities.numbers import number
+
+FLAGS = {"scale": Flag(number(least=0), 2.0, "factor of the positives")}
+
+
+class Criterion(MetricCriterion):
+    """All pairs."""
+
+    def forward(self, batch, labels, **kwargs):
+        assert criteria.__name__ in ("criteria", "dmlkit.criteria")
+        distances = torch.cdist(batch, batch)
+        same = labels[:, None] == labels[None]
+        return self.scale * distances[same].mean() + (1 - distances[~same]).clamp(min=0).mean()
+'''
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import criteria\n", "from dmlkit import criteria\n"),
+        ("import criteria as c\n", "from dmlkit import criteria as c\n"),
+        ("import metrics.neighbours\n", "import dmlkit.metrics.neighbours; from dmlkit import metrics\n"),
+        ("import metrics.neighbours as n\n", "import dmlkit.metrics.neighbours as n\n"),
+        ("import os, criteria\n", "import os; from dmlkit import criteria\n"),
+        ("from criteria import triplet as t, margin\n", "from dmlkit.criteria import triplet as t, margin\n"),
+        ("from options.flags import Flag  # why\n", "from dmlkit.options.flags import Flag  # why\n"),
+        ("from datasets import (\n    a,\n    b,\n)\nx = 1\n", "from dmlkit.datasets import a, b\n\n\n\nx = 1\n"),
+        ("if x: import main; y = 'é'\n", "if x: from dmlkit import main; y = 'é'\n"),
+        ("é = 1; import main\n", "é = 1; from dmlkit import main\n"),
+        ("from . import criteria\nfrom .metrics import x\n", "from . import criteria\nfrom .metrics import x\n"),
+        ("import torch\nfrom criteria_of_mine import x\n", "import torch\nfrom criteria_of_mine import x\n"),
+        ("text = 'import criteria'\n", "text = 'import criteria'\n"),
+    ],
+)
+def test_imports_of_the_program_become_those_of_the_package(source, expected):
+    assert imports.in_package(source, "file.py") == expected
+
+
+def test_a_file_that_is_no_python_is_named():
+    with pytest.raises(SyntaxError) as raised:
+        imports.in_package("def half(:\n", "/mine/criteria/half.py")
+    assert raised.value.filename == "/mine/criteria/half.py"
+
+
+def test_commands_in_messages(monkeypatch):
+    text = (
+        "main.py: error: type python main.py --resume, torchrun --nproc_per_node 2 main.py --bs 8, python -m search x, "
+        "python -m evaluation f.npz, python -m evaluation.overlap, python Result_Evaluations.py, /home/me/main.py"
+    )
+    assert programs.as_typed(text) == text
+    monkeypatch.setattr(programs, "IS_PACKAGE", True)
+    assert programs.as_typed(text) == (
+        "dmlkit: error: type dmlkit --resume, torchrun --nproc_per_node 2 -m dmlkit.main --bs 8, dmlkit-search x, "
+        "dmlkit-evaluate f.npz, python -m dmlkit.evaluation.overlap, dmlkit-results, /home/me/main.py"
+    )
+
+
+def test_the_staged_package_imports_itself_alone(tmp_path):
+    spec = importlib.util.spec_from_file_location("backend", ROOT / "packing" / "backend.py")
+    backend = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(backend)
+    backend.stage(tmp_path)
+    files = list((tmp_path / "dmlkit").rglob("*.py"))
+    assert len(files) > 300
+    for file in files:
+        source = file.read_text(encoding="utf-8")
+        compile(source, str(file), "exec")
+        assert imports.in_package(source, str(file)) == source, file
+    missing = [room for room in imports.NAMES if not list((tmp_path / "dmlkit").glob(f"{room}*"))]
+    assert not missing and (tmp_path / "dmlkit" / "configs" / "demo_glyphs.yaml").exists()
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"] == PROJECT and "backend-path" not in project["build-system"]
+
+
+def modules_of(requirements: list[str]) -> set[str]:
+    names = [re.match(r"[\w-]+", requirement)[0] for requirement in requirements]
+    return {MODULE_OF.get(name, name) for name in names} - {"dmlkit"}
+
+
+def test_every_package_that_is_imported_is_required_or_an_extra():
+    optional = PROJECT["optional-dependencies"]
+    known = modules_of(PROJECT["dependencies"]) | imports.NAMES | set(sys.stdlib_module_names) | NAMED_WHERE_USED
+    for extra, modules in extras.EXTRAS.items():
+        assert set(modules) <= modules_of(optional[extra]), extra
+        known |= set(modules)
+    assert set(optional["all"][0].partition("[")[2].rstrip("]").split(",")) == extras.EXTRAS.keys()
+    unknown = {}
+    for folder in imports.FOLDERS:
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                names = []
+                if isinstance(node, ast.Import):
+                    names = [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    names = [node.module]
+                for name in names:
+                    if name.partition(".")[0] not in known:
+                        unknown.setdefault(name, file.relative_to(ROOT).as_posix())
+    assert not unknown
+
+
+def test_a_missing_package_is_one_line(monkeypatch):
+    assert extras.way_out("sklearn.decomposition") == "pip install sklearn"
+    monkeypatch.setattr(programs, "IS_PACKAGE", True)
+    assert extras.way_out("sklearn.decomposition") == "pip install 'dmlkit[results]'"
+    error = ModuleNotFoundError("No module named 'optuna'", name="optuna")
+    assert extras.missing(error) == "this needs the package optuna, which is missing: pip install 'dmlkit[search]'"
+    assert extras.missing(ModuleNotFoundError(name="no_package_of_ours")) is None
+    assert extras.missing(ValueError("optuna")) is None
+
+
+@pytest.fixture
+def plugins(tmp_path, monkeypatch):
+    """A folder with the loss `of_mine`; the program forgets it after the test."""
+    folder = tmp_path / "plugins"
+    (folder / "criteria").mkdir(parents=True)
+    (folder / "criteria" / "of_mine.py").write_text(LOSS, encoding="utf-8")
+    monkeypatch.setattr(criteria, "__path__", list(criteria.__path__))
+    monkeypatch.setattr(plug_in_folders, "_folders", [])
+    yield folder
+    sys.modules.pop("criteria.of_mine", None)
+
+
+def test_plug_ins_of_a_folder(plugins, capsys):
+    with pytest.raises(SystemExit):
+        parameters.read(["--loss", "of_mine"])
+    assert "unknown loss 'of_mine'" in capsys.readouterr().err
+    opt = parameters.read(["--plugins", str(plugins), "--loss", "of_mine", "--loss_of_mine_scale", "3"])
+    assert opt.loss_of_mine_scale == 3 and criteria.select("of_mine", opt).scale == 3
+    assert "of_mine" in dict(parameters.listing("losses"))
+    with pytest.raises(SystemExit):
+        parameters.read(["--plugins", str(plugins), "--loss", "of_mine", "--loss_of_mine_scale", "-1"])
+    assert "--loss_of_mine_scale" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (None, "no such folder"),
+        ("losses/x.py", "holds none of the folders architectures, batch_mining, criteria"),
+        ("criteria/margin.py", "criteria/margin.py: the program has a file of this name"),
+        ("criteria/_pairs.py", "criteria/_pairs.py: the program has a file of this name"),
+    ],
+)
+def test_a_folder_that_cannot_be_taken_is_refused(tmp_path, monkeypatch, file, message):
+    monkeypatch.setattr(plug_in_folders, "_folders", [])
+    folder = tmp_path / "plugins"
+    if file is not None:
+        (folder / file).parent.mkdir(parents=True)
+        (folder / file).write_text("")
+    with refused(message):
+        plug_in_folders.use(["--loss", "margin", "--plugins", str(folder), "--bs", "8"])
+    with refused(message):
+        plug_in_folders.use([f"--plugins={folder}"])
+
+
+def test_a_plug_in_that_cannot_be_imported_stops_only_who_names_it(plugins, capsys):
+    (plugins / "criteria" / "half_done.py").write_text('"""Half done."""\nimport no_such_package\n')
+    opt = parameters.read(["--plugins", str(plugins), "--loss", "of_mine"])
+    assert opt.loss == "of_mine"
+    assert "criteria/half_done.py cannot be imported: line 2: ModuleNotFoundError" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """The folder of commands of an environment in which the built wheel is installed."""
+    folder = tmp_path_factory.mktemp("package")
+    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    subprocess.run([*build, str(ROOT)], check=True)
+    (wheel,) = folder.glob("dmlkit-*.whl")
+    assert wheel.stat().st_size < 1_500_000
+    names = zipfile.ZipFile(wheel).namelist()
+    assert all(name.startswith(("dmlkit/", "dmlkit-")) for name in names) and "dmlkit/py.typed" in names
+    environment = folder / "environment"
+    venv.create(environment, with_pip=True)
+    python = environment / "bin" / "python"
+    # the packages that it requires are those of this environment
+    (path,) = environment.glob("lib/python*/site-packages")
+    packages = [entry for entry in sys.path if entry.endswith("site-packages")]
+    (path / "required.pth").write_text("\n".join(packages))
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(wheel)], check=True)
+    return environment / "bin"
+
+
+@pytest.mark.long
+def test_the_wheel_in_an_environment_of_its_own(installed, tmp_path):
+    """From an empty folder: help, the demo shortened, a plug-in, a table; folders of other libraries' names beside."""
+
+    def run(command: str, *words, status: int = 0) -> str:
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        process = subprocess.run(
+            [installed / command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert process.returncode == status, process.stderr
+        return process.stdout + process.stderr
+
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "__init__.py").write_text("raise RuntimeError('another library')\n")
+    (tmp_path / "criteria").mkdir()
+    (tmp_path / "criteria" / "of_mine.py").write_text(LOSS, encoding="utf-8")
+    assert run("dmlkit", "--help").startswith("usage: dmlkit [flags]")
+    short = "--config demo_glyphs --n_epochs 1 --iterations_per_epoch 2 --no_train_metrics --kernels 0".split()
+    assert "next: dmlkit-results --runs" in run("dmlkit", *short)
+    run("dmlkit", *short, "--loss", "of_mine", "--loss_of_mine_scale", "3", "--group", "mine")
+    assert not list((tmp_path / "criteria").glob("__pycache__"))
+    run("dmlkit-results", "--runs", "Training_Results", "--out", "Tables")
+    assert "mine" in "".join(path.read_text() for path in (tmp_path / "Tables").glob("*.md"))
+    assert "dmlkit-results: error: --runs nowhere" in run("dmlkit-results", "--runs", "nowhere", status=2)
+    script = "dmlkit --config demo_glyphs --n_epochs 0 --no_records --group launched\n"
+    (tmp_path / "runs.sh").write_text(script)
+    assert "launched" in run("dmlkit-launch", "runs.sh", "--list")
+    program = (
+        "import datasets_of_others as datasets, torch, dmlkit\n"
+        "loss = dmlkit.criteria.select('multisimilarity', embed_dim=4)\n"
+        "print(float(loss(torch.eye(4), torch.tensor([0, 0, 1, 1]))) > 0, datasets.MINE)\n"
+    )
+    (tmp_path / "datasets_of_others.py").write_text("MINE = 1\n")
+    assert run("python", "-c", program).split() == ["True", "1"]

@@ -1,0 +1,47 @@
+"""How the program is called: `python main.py …` in a clone, `dmlkit …` where it is installed as a package.
+
+The package has the program's folders under its own name, so that `datasets` and `metrics` are no names of other
+libraries. Where code needs a module by name or a command, it asks here. All messages are written for a clone;
+`as_typed` turns their commands into those of the package.
+"""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PREFIX = __name__.removesuffix("utilities.programs")  # "dmlkit." as a package, "" in a clone
+IS_PACKAGE = bool(PREFIX)
+COMMANDS = {  # as in a clone, in a message -> as a package
+    r"torchrun ([^\n`]*?)(?<![\w/.])main\.py": r"torchrun \1-m dmlkit.main",
+    r"python main\.py": "dmlkit",
+    r"python Result_Evaluations\.py": "dmlkit-results",
+    r"python -m evaluation(?![\w.])": "dmlkit-evaluate",
+    r"python -m (launch|search|retrieval)\b": r"dmlkit-\1",
+    r"(torchrun [^\n`]*)-m (launch|search)\b": r"\1-m dmlkit.\2",
+    r"python -m evaluation\.": "python -m dmlkit.evaluation.",
+    r"(?<![\w/.-])main\.py\b": "dmlkit",
+    r"(?<![\w/.-])Result_Evaluations\.py\b": "dmlkit-results",
+}
+
+
+def module_name(name: str) -> str:
+    """The full name of one of the program's modules: `criteria.margin`, or `dmlkit.criteria.margin`."""
+    return PREFIX + name
+
+
+def as_typed(text: str) -> str:
+    """A message with its commands as this installation takes them."""
+    if not IS_PACKAGE:
+        return text
+    for pattern, command in COMMANDS.items():
+        text = re.sub(pattern, command, text)
+    return text
+
+
+def program_words(words: tuple[str, ...]) -> list[str]:
+    """What Python is called with to run a program, `("main.py",)` or `("-m", "search")`."""
+    if words[0] == "-m":
+        return ["-m", module_name(words[1])]
+    if IS_PACKAGE:
+        return ["-m", module_name(words[0].removesuffix(".py"))]
+    return [str(ROOT / words[0])]
