@@ -764,7 +764,9 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     2, one line.
     """
     try:
-        plug_in_folders.use(sys.argv[1:] if argv is None else argv)
+        if argv is None:
+            argv = sys.argv[1:]
+        plug_in_folders.use(argv)
         return resolve(argv)
     except UserError as error:
         get_parser().error(str(error))

@@ -106,8 +106,8 @@ def shuffled(size: int, seed: int) -> np.ndarray:
     twister = np.random.RandomState(seed)
     numbers = twister.randint(0, 2**32, max(size - 1, 0), dtype=np.uint32)
     for place, number in enumerate(numbers.tolist()):
-        drawn = place + number % (size - place)
-        order[[place, drawn]] = order[[drawn, place]]
+        partner = place + number % (size - place)
+        order[[place, partner]] = order[[partner, place]]
     return order
 
 

@@ -88,9 +88,8 @@ def test_what_is_imported_is_in_a_file():
     needed = [line for name in bringing for line in metadata.requires(name) if "extra" not in line]
     brought = {canonical(Requirement(line).name) for line in needed}
     distributions = provenance._distributions()  # importlib's take a second
-    project = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in sources()} | {
-        path.stem for path in (ROOT / "docs").glob("*.py")
-    }
+    project = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in sources()} | {"options.flags"}
+    project |= {path.stem for path in (ROOT / "docs").glob("*.py")}
     foreign = (
         {name for path in sources() for name in imported(path)}
         - project

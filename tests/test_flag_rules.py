@@ -25,7 +25,7 @@ PARSER = parameters.get_parser()
 PARSER.exits = False
 ACTIONS = {action.dest: action for action in PARSER._actions if action.dest != "help"}
 READ_BEFORE_A_RUN = {  # by options/ and `parameters.answer`
-    *("print_config", "explain", "find", "list", "check_data", "resume_or_start"),
+    *("print_config", "explain", "find", "list", "check_data", "resume_or_start", "plugins"),
     "eval_size_of_tsne",  # by the pictures, which tests leave out
     "no_train_metrics",  # it changes --splits_to_eval
     "resume_allow_changes",  # of a run that goes on; a search reads it too

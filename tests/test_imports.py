@@ -39,7 +39,7 @@ HOUSE = {*ALLOWED, "toy_experiments", "benchmarks", "tests"}
 EXCEPTIONS = {
     "utilities/registry.py": {"*"},
     "utilities/__init__.py": {"runs"},
-    "evaluation/__main__.py": {"tools"},
+    "evaluation/__main__.py": {"*", "tools"},
 }
 
 

@@ -48,15 +48,15 @@ def _import(node: ast.Import) -> str | None:
         return None
     statements = []
     for alias in node.names:
-        room, _, rest = alias.name.partition(".")
+        room, _, submodule = alias.name.partition(".")
         if room not in NAMES:
             statements.append(ast.unparse(ast.Import([alias])))
-        elif alias.asname and rest:
+        elif alias.asname and submodule:
             statements.append(f"import {PACKAGE}.{alias.name} as {alias.asname}")
         elif alias.asname:
             statements.append(f"from {PACKAGE} import {room} as {alias.asname}")
         else:
-            if rest:
+            if submodule:
                 statements.append(f"import {PACKAGE}.{alias.name}")
             statements.append(f"from {PACKAGE} import {room}")
     return "; ".join(statements)

@@ -41,13 +41,15 @@ def use(words: list[str]) -> None:
         if folder not in _folders:
             _folders.append(folder)
     for package in PACKAGES:
-        if programs.module_name(package) in sys.modules:
-            extend(package)
+        extend(package)
 
 
 def extend(package: str) -> None:
-    """Add users' folders of one kind to the package of that name, which is imported already."""
-    path = sys.modules[programs.module_name(package)].__path__
+    """Add users' folders of one kind to the package of that name, once it is imported."""
+    module = sys.modules.get(programs.module_name(package))
+    if module is None:
+        return
+    path = module.__path__
     for folder in _folders_of(package):
         if folder.is_dir() and str(folder) not in path:
             path.append(str(folder))

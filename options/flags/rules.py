@@ -111,7 +111,8 @@ def _texts(action: argparse.Action) -> Iterator[str]:
     for flag, values in _only_with(action).items():
         yield f"only with --{flag} {_alternatives(values)}"
     for flag, values in _idle_with(action).items():
-        yield f"not with {_alternatives([_with_value(flag, value) for value in values])}"
+        settings = [_with_value(flag, value) for value in values]
+        yield f"not with {_alternatives(settings)}"
     excluded = _excludes(action)
     if excluded:
         names = [f"--{flag}" for flag in excluded]

@@ -5,6 +5,7 @@ import pytest
 import launch.runner
 from launch import __main__ as launcher
 from tests.kit.runs import on_folder
+from utilities import programs
 
 STAND_IN = """
 import sys, time
@@ -32,7 +33,7 @@ def stand_in(tmp_path, monkeypatch):
     for name in ("main.py", "search/__main__.py"):
         (tmp_path / name).write_text(STAND_IN)
     monkeypatch.chdir(tmp_path)  # where `python -m search` looks
-    monkeypatch.setattr(launcher, "ROOT", tmp_path)
+    monkeypatch.setattr(programs, "ROOT", tmp_path)
     monkeypatch.setattr(launch.runner, "POLL", 0.02)
     return tmp_path
 

@@ -11,6 +11,7 @@ import launch.runner
 from launch import __main__ as launcher
 from launch import torchrun
 from tests.launch.test_runner import tasks
+from utilities import programs
 from utilities.errors import UserError
 
 STAND_IN = """

@@ -33,6 +33,7 @@ def test_what_is_never_saved():
         "wandb_key",
         "comet_api_key",
         "config",
+        "plugins",
         "print_config",
         "list",
         "find",
