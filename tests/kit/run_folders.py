@@ -10,7 +10,7 @@ import yaml
 
 import parameters
 import Result_Evaluations
-from results import collect, groups
+from results import collect, formats, groups
 from results.roles import FlagRoles
 
 METRICS = ("e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c")
@@ -79,6 +79,11 @@ def rows(quality, epochs, seed, splits=("train", "test"), metrics=METRICS + STRU
     for metric in training:
         records += [(int(e), "train", metric, v) for e, v in zip(steps, rng.random(epochs), strict=True)]
     return sorted(records, key=lambda row: row[0])
+
+
+def curve(*values, split="test", metric="e_recall@1", first=1):
+    """The rows of one metric, a value for each epoch from `first` on."""
+    return [(first + i, split, metric, value) for i, value in enumerate(values)]
 
 
 def write_metrics(path, records):
@@ -154,3 +159,15 @@ def lines(path):
     """The rows of a written table's .csv."""
     with open(path, newline="") as file:
         return list(csv.DictReader(file))
+
+
+def rows_of(table):
+    """The rows of a table as its .csv holds them."""
+    return list(csv.DictReader(formats.to_csv(table).splitlines()))
+
+
+def values_of(table_rows, *columns, key="group"):
+    """`key` -> the value of a column in the rows of a table; of several columns a tuple."""
+    if len(columns) == 1:
+        return {row[key]: row[columns[0]] for row in table_rows}
+    return {row[key]: tuple(row[column] for column in columns) for row in table_rows}

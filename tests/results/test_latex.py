@@ -8,7 +8,7 @@ import pytest
 
 from results import formats, latex
 from results.formats import Cell, Table
-from tests.kit.run_folders import ENVIRONMENT, evaluated, lines, make_run, make_runs, rows
+from tests.kit.run_folders import ENVIRONMENT, curve, evaluated, lines, make_run, make_runs, rows, values_of
 
 LONG_NAME = "A_group_with_a_name_that_is_longer_than_a_third_of_any_page_Margin_b12_Distance"
 PART = (
@@ -24,22 +24,13 @@ def number(value, mark="", deviation=0.25, interval=None):
 @pytest.fixture
 def wide():
     """A table of two parts with 14 columns of numbers, one of them of long texts."""
-    table = Table(
-        "wide",
-        "a wide table",
-        ["group", "seeds", *(f"metric {i} [%]" for i in range(14)), "why"],
-        wide={"why"},
-        noisy={"metric 3 [%]"},
-    )
+    heads = ["group", "seeds", *(f"metric {i} [%]" for i in range(14)), "why"]
+    table = Table("wide", "a wide table", heads, wide={"why"}, noisy={"metric 3 [%]"})
+    reason = Cell(text="because of /abs/place/weights.pth " * 4)
     for part in (PART, "selected on test"):
-        for name in ("A", LONG_NAME, "B_C"):
-            mark = "best" if name == "A" else "close"
+        for name, mark in (("A", "best"), (LONG_NAME, "close"), ("B_C", "close")):
             numbers = [number(10.5 * i, mark, interval=(-1.25, 0.5)) for i in range(14)]
-            table.add(
-                [Cell(text=name), Cell(text="3"), *numbers, Cell(text="because of /abs/place/weights.pth " * 4)],
-                ["left out: x", "/abs/y/z.pth"],
-                part,
-            )
+            table.add([Cell(text=name), Cell(text="3"), *numbers, reason], ["left out: x", "/abs/y/z.pth"], part)
     table.notes = ["Epochs: values.", f"{formats.SETTINGS_NOTE}x) of all groups: data: dataset x.", "a" * 300]
     return table
 
@@ -95,12 +86,8 @@ def test_latex_compiles_without_an_overfull_box(wide, options, tmp_path):
     body = "\n\\clearpage\n".join(formats.to_tex(wide, plain) for plain in (False, True))
     document = rf"\documentclass[{options}]{{article}}\usepackage{{booktabs}}\begin{{document}}{body}\end{{document}}"
     (tmp_path / "all.tex").write_text(document)
-    subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-    )
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     log = (tmp_path / "all.log").read_text(errors="replace")
     assert "Overfull" not in log and "Float too large" not in log
 
@@ -113,57 +100,49 @@ def test_plain_tables_of_runs_have_the_requested_columns_alone(tmp_path, capsys)
     out = evaluated(tmp_path, "--plain", "--metrics", "nmi", "e_recall@1")
     text = (out / "cub200_selected.tex").read_text()
     (head,) = re.findall(r"\\toprule\n(.*) \\\\\n", text)
-    assert head == r"group & NMI [\%] & R@1 [\%]"
-    assert "Epochs" not in text and r"\mathbf" in text
-    heads = (out / "cub200_selected.md").read_text().splitlines()[2]
-    assert heads == "| group | seeds | NMI [%] † | R@1 [%] | epoch |"
+    assert head == r"group & NMI [\%] & R@1 [\%]" and "Epochs" not in text and r"\mathbf" in text
+    markdown = (out / "cub200_selected.md").read_text()
+    assert markdown.splitlines()[2] == "| group | seeds | NMI [%] † | R@1 [%] | epoch |"
+    assert "In brackets" not in markdown, "two seeds have no intervals"
     printed = capsys.readouterr().out
     assert "5 runs in 2 groups; 1 run is excluded from the means" in printed
     (named,) = [line for line in printed.splitlines() if line.startswith("group ")]
     (of_a,) = [line for line in printed.splitlines() if line.startswith("A ")]
     assert re.fullmatch(r"group +seeds +NMI \[%\] † +R@1 \[%\] +epoch", named) and len(named) == len(of_a)
     assert "|" not in named and "**" not in printed and "* best" in printed
-    assert "In brackets" not in (out / "cub200_selected.md").read_text(), "two seeds have no intervals"
+
+
+RECALLS = curve(0.5, 0.5, 0.5)
 
 
 def test_recorded_weights_and_derived_flags_are_no_differences(tmp_path):
     environment = {**ENVIRONMENT, "weights": "random"}
     for group, lr in {"A": 1e-5, "B": 1e-5, "C": 1e-4}.items():
-        for seed in range(2):
-            records = rows(0.5, 3, seed, metrics=("e_recall@1",), training=())
-            flags = {"lr": lr, "fc_lr": lr, "classifier_lr": lr, "trainer": "classifier", "weights": None}
-            make_run(tmp_path / "runs", group, seed, epochs=3, records=records, environment=environment, **flags)
+        flags = {"lr": lr, "fc_lr": lr, "classifier_lr": lr, "trainer": "classifier", "weights": None}
+        make_runs(tmp_path / "runs", [group], epochs=3, records=RECALLS, environment=environment, **flags)
     out = evaluated(tmp_path)
-    unlike = {line["group"]: (line["unlike others"], line["remarks"]) for line in lines(out / "cub200_selected.csv")}
-    assert unlike == {"A": ("", ""), "B": ("", ""), "C": ("lr 0.0001", "unlike the others: lr 0.0001 (others: 1e-05)")}
-    differing = {line["setting"]: line["groups that differ"] for line in lines(out / "cub200_settings.csv")}
-    assert (
-        differing["lr"] == "0.0001: C"
-        and differing["weights"] == differing["fc_lr"] == differing["classifier_lr"] == "none"
-    )
+    assert values_of(lines(out / "cub200_selected.csv"), "unlike others", "remarks") == {
+        **dict.fromkeys("AB", ("", "")),
+        "C": ("lr 0.0001", "unlike the others: lr 0.0001 (others: 1e-05)"),
+    }
+    differing = values_of(lines(out / "cub200_settings.csv"), "groups that differ", key="setting")
+    assert [differing[name] for name in ("weights", "fc_lr", "classifier_lr")] == ["none"] * 3
+    assert differing["lr"] == "0.0001: C"
 
 
 def test_a_derived_flag_that_was_set_is_a_difference(tmp_path):
     for group, fc_lr in {"A": 1e-5, "B": 1e-5, "C": 1e-3}.items():
-        make_run(
-            tmp_path / "runs",
-            group,
-            0,
-            epochs=3,
-            fc_lr=fc_lr,
-            records=rows(0.5, 3, 0, metrics=("e_recall@1",), training=()),
-        )
+        make_run(tmp_path / "runs", group, 0, epochs=3, fc_lr=fc_lr, records=RECALLS)
     out = evaluated(tmp_path)
     assert [line["unlike others"] for line in lines(out / "cub200_selected.csv")] == ["", "", "fc_lr 0.001"]
 
 
 def test_paths_and_transforms_are_brief_in_remarks(tmp_path):
-    for group, size in {"A": 224, "B": 224, "C": 256}.items():
+    for group, size, place in (("A", 224, "here"), ("B", 224, "here"), ("C", 256, "else")):
         transforms = {split: f"Compose(Resize({size}))" for split in ("training", "testing")}
         environment = {**ENVIRONMENT, "data": {**ENVIRONMENT["data"], "transforms": transforms}}
-        path = f"/somewhere/{'else' if group == 'C' else 'here'}/vectors.npz"
-        records = rows(0.5, 3, 0, metrics=("e_recall@1",), training=())
-        make_run(tmp_path / "runs", group, 0, epochs=3, environment=environment, language_vectors=path, records=records)
+        flags = {"environment": environment, "language_vectors": f"/somewhere/{place}/vectors.npz"}
+        make_run(tmp_path / "runs", group, 0, epochs=3, records=RECALLS, **flags)
     out = evaluated(tmp_path)
     for path in out.glob("*.tex"):
         assert "/somewhere" not in path.read_text() and "Compose" not in path.read_text(), path.name
@@ -177,9 +156,9 @@ def test_paths_and_transforms_are_brief_in_remarks(tmp_path):
 
 def test_tables_of_domains_have_the_requested_metrics_alone(tmp_path):
     names = [f"{domain}{metric}" for metric in ("e_recall@1", "map_r", "nmi") for domain in ("", "birds/", "cars/")]
-    for seed in range(2):
-        records = rows(0.5, 3, seed, metrics=names, training=())
-        make_run(tmp_path / "runs", "A", seed, epochs=3, records=records)
+    make_runs(tmp_path / "runs", ["A"], epochs=3, records=rows(0.5, 3, 0, metrics=names, training=()))
     out = evaluated(tmp_path, "--metrics", "nmi", "map_r")
     heads = (out / "cub200_birds.md").read_text().splitlines()[2]
     assert heads == "| group | seeds | NMI [birds] [%] † | MAP@R [birds] [%] | epoch |"
+    heads = (evaluated(tmp_path) / "cub200_selected.md").read_text().splitlines()[2]
+    assert heads == "| group | seeds | R@1 [%] | MAP@R [%] | NMI [%] † | epoch |", "by default the means over domains"

@@ -19,19 +19,14 @@ class Grid(splits.Splits):
     """Splits whose values are given."""
 
     def __init__(self, honest, best=None, outcomes=None):
-        super().__init__(
-            "d", [f"m{i}" for i in range(len(honest))], [f"s{i}" for i in range(len(honest[0]))], [], outcomes, []
-        )
+        methods = [f"m{i}" for i in range(len(honest))]
+        super().__init__("d", methods, [f"s{i}" for i in range(len(honest[0]))], [], outcomes, [])
         gains = best and [[b - a for a, b in zip(*row, strict=True)] for row in zip(honest, best, strict=True)]
-        self.given = {
-            columns.SELECTED: honest,
-            columns.ON_VALIDATION: honest,
-            columns.BEST_ON_TEST: best,
-            columns.OPTIMISM: gains,
-        }
+        self.by_rule = dict.fromkeys((columns.SELECTED, columns.ON_VALIDATION), honest)
+        self.by_rule |= {columns.BEST_ON_TEST: best, columns.OPTIMISM: gains}
 
     def values(self, column, how):
-        return self.given[column.how or how]
+        return self.by_rule[column.how or how]
 
 
 class Directed(Grid):
@@ -49,27 +44,12 @@ def samples():
 
 
 def test_the_parts_of_a_balanced_table_are_those_of_the_analysis_of_variance(samples):
-    m, k, s = samples.shape
-    cells = samples.mean(2)
-    within = samples.var(2, ddof=1).mean()
-    interaction = (
-        s * ((cells - cells.mean(1, keepdims=True) - cells.mean(0) + cells.mean()) ** 2).sum() / ((m - 1) * (k - 1))
-    )
-    methods = k * s * cells.mean(1).var(ddof=1)
-    of_splits = m * s * cells.mean(0).var(ddof=1)
-    expected = {
-        "method": (methods - interaction) / (k * s),
-        "split": (of_splits - interaction) / (m * s),
-        "method x split": (interaction - within) / s,
-        "seed": within,
-    }
     parts = splits.components([list(row) for row in samples])
-    assert parts == pytest.approx({name: math.sqrt(part) for name, part in expected.items()}, rel=2e-3)
-    values = [[np.array([m + seed, m - seed]) for _ in range(4)] for m, seed in ((0.0, 1.0), (10.0, 1.0), (20.0, 1.0))]
+    assert [parts[name] for name in splits.COMPONENTS] == pytest.approx(slow_mean_squares(samples.tolist()), rel=2e-3)
+    values = [[np.array([m + 1, m - 1]) for _ in range(4)] for m in (0.0, 10.0, 20.0)]
     parts = splits.components(values)
-    assert parts["split"] == pytest.approx(0, abs=0.2) and parts["method"] == pytest.approx(10, rel=0.01), (
-        "a part that is not there is zero"
-    )
+    # a part that is not there is zero
+    assert parts["split"] == pytest.approx(0, abs=0.2) and parts["method"] == pytest.approx(10, rel=0.01)
 
 
 def slow_mean_squares(table):
@@ -89,21 +69,15 @@ def slow_mean_squares(table):
     n_m = len(methods)
     n_k = len(splits)
     n_s = len(seeds)
-    method = n_k * n_s * math.fsum((of_methods[m] - grand) ** 2 for m in methods) / (n_m - 1)
-    split = n_m * n_s * math.fsum((of_splits[k] - grand) ** 2 for k in splits) / (n_k - 1)
-    interaction = n_s * math.fsum(
-        (cells[m][k] - of_methods[m] - of_splits[k] + grand) ** 2 for m in methods for k in splits
-    )
+    pairs = list(itertools.product(methods, splits))
+    method = n_k * n_s * math.fsum((value - grand) ** 2 for value in of_methods) / (n_m - 1)
+    split = n_m * n_s * math.fsum((value - grand) ** 2 for value in of_splits) / (n_k - 1)
+    interaction = n_s * math.fsum((cells[m][k] - of_methods[m] - of_splits[k] + grand) ** 2 for m, k in pairs)
     interaction /= (n_m - 1) * (n_k - 1)
-    seed = math.fsum((table[m][k][s] - cells[m][k]) ** 2 for m in methods for k in splits for s in seeds)
+    seed = math.fsum((table[m][k][s] - cells[m][k]) ** 2 for m, k in pairs for s in seeds)
     seed /= n_m * n_k * (n_s - 1)
-    variances = (
-        (method - interaction) / (n_k * n_s),
-        (split - interaction) / (n_m * n_s),
-        (interaction - seed) / n_s,
-        seed,
-    )
-    return [math.sqrt(max(variance, 0.0)) for variance in variances]
+    variances = (method - interaction) / (n_k * n_s), (split - interaction) / (n_m * n_s), (interaction - seed) / n_s
+    return [math.sqrt(max(variance, 0.0)) for variance in (*variances, seed)]
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 2), (5, 2, 4), (3, 4, 3), (2, 6, 2)])
@@ -143,24 +117,20 @@ def test_parts_that_cannot_be_told_apart_are_nan(monkeypatch):
 
 
 def test_tau_is_that_of_scipy_with_ties_and_its_interval_holds_the_mean(samples):
+    def taus(table):
+        return np.array([[kendalltau(a, b).statistic for b in table.T] for a in table.T])
+
+    def pairs_of(table):
+        return taus(table)[np.triu_indices(table.shape[1], 1)]
+
     table = samples.mean(2).round()
-    expected = [[kendalltau(table[:, a], table[:, b]).statistic for b in range(5)] for a in range(5)]
-    np.testing.assert_allclose(splits.taus(table), expected, atol=1e-12)
+    np.testing.assert_allclose(splits.taus(table), taus(table), atol=1e-12)
     agreement = splits.agreement([list(row) for row in samples])
-    pairs = [
-        kendalltau(samples.mean(2)[:, a], samples.mean(2)[:, b]).statistic
-        for a, b in itertools.combinations(range(5), 2)
-    ]
-    assert agreement.mean == pytest.approx(np.mean(pairs)) and agreement.extremes == pytest.approx(
-        (min(pairs), max(pairs))
-    )
+    pairs = pairs_of(samples.mean(2))
+    assert agreement.mean == pytest.approx(np.mean(pairs))
+    assert agreement.extremes == pytest.approx((min(pairs), max(pairs)))
     assert agreement.interval[0] < agreement.mean < agreement.interval[1] + 1e-9
-    singles = [
-        kendalltau(samples[:, k, a], samples[:, k, b]).statistic
-        for k in range(5)
-        for a, b in itertools.combinations(range(4), 2)
-    ]
-    assert agreement.of_seeds == pytest.approx(np.mean(singles))
+    assert agreement.of_seeds == pytest.approx(np.mean([pairs_of(samples[:, k]) for k in range(5)]))
 
 
 def test_reversals_are_counted_as_in_a_plain_loop(samples):
@@ -173,35 +143,40 @@ def test_reversals_are_counted_as_in_a_plain_loop(samples):
         low, high = inference.difference(inference.estimate(samples[i, k]), inference.estimate(samples[j, k]))
         return samples[i, k].mean() - samples[j, k].mean(), low, high
 
-    for i, j in pairs:
-        for a in range(5):
-            value, low, high = compared(i, j, a)
-            is_significant = low > 0 or high < 0
-            significant += is_significant
-            for b in set(range(5)) - {a}:
-                other_value, down, up = compared(i, j, b)
-                followed += is_significant
-                turned += is_significant and other_value * value < 0
-                against += is_significant and (up < 0 if value > 0 else down > 0)
-                below = math.hypot(value - low, up - other_value)
-                above = math.hypot(high - value, other_value - down)
-                within += value - below <= other_value <= value + above
-    assert result == (
-        len(pairs) * 5,
-        significant,
-        followed,
-        turned,
-        followed,
-        against,
-        pytest.approx(within / len(pairs) / 20),
-    )
+    for (i, j), a in itertools.product(pairs, range(5)):
+        value, low, high = compared(i, j, a)
+        is_significant = low > 0 or high < 0
+        significant += is_significant
+        for b in set(range(5)) - {a}:
+            other_value, down, up = compared(i, j, b)
+            followed += is_significant
+            turned += is_significant and other_value * value < 0
+            against += is_significant and (up < 0 if value > 0 else down > 0)
+            below = math.hypot(value - low, up - other_value)
+            above = math.hypot(high - value, other_value - down)
+            within += value - below <= other_value <= value + above
+    share = pytest.approx(within / len(pairs) / 20)
+    assert result == (len(pairs) * 5, significant, followed, turned, followed, against, share)
     assert turned > against > 0
-    result = splits.reversals(
-        Grid([[row[0], *(seeds[:1] for seeds in row[1:])] for row in samples]), COLUMN, by_classes=False
-    )
-    assert (result.tried, result.followed, result.met) == (15, 4 * result.significant, 0) and math.isnan(
-        result.predicted
-    ), "single seeds have no interval"
+    # single seeds have no interval
+    result = splits.reversals(Grid([[row[0], *(seeds[:1] for seeds in row[1:])] for row in samples]), COLUMN, False)
+    assert (result.tried, result.followed, result.met) == (15, 4 * result.significant, 0)
+    assert math.isnan(result.predicted)
+
+
+@pytest.fixture
+def over_splits(tmp_path):
+    """Runs of two methods on two splits, of which one has a single seed on the second."""
+
+    def make(group, seed, split, quality, metrics=("e_recall@1", "map_r"), measured=("train", "val", "test")):
+        records = rows(quality, 4, seed, measured, metrics, ())
+        flags = {"split_shuffle": split, "use_tv_split": True}
+        make_run(tmp_path / "runs", group, seed, epochs=4, records=records, **flags)
+
+    for split, (loss, quality), seed in itertools.product(range(2), (("A", 0.6), ("B", 0.7)), range(2)):
+        if (split, loss, seed) != (1, "B", 1):
+            make(f"Split{split}_{loss}", seed, split, quality + 0.02 * split + 0.001 * seed)
+    return make
 
 
 def test_paired_intervals_and_the_draw_of_classes():
@@ -229,21 +204,7 @@ def test_optimism_and_reordered_pairs():
     assert "order 0 of 2 pairs of methods" in same_order, "though less is better of the second"
 
 
-def test_the_tables_of_runs_over_splits(tmp_path):
-    cells = set(itertools.product(range(2), (("A", 0.6), ("B", 0.7)), range(2))) - {(1, ("B", 0.7), 1)}
-    for split, (loss, quality), seed in sorted(cells):
-        grid = rows(
-            quality + 0.02 * split + 0.001 * seed, 4, seed, ("train", "val", "test"), ("e_recall@1", "map_r"), ()
-        )
-        make_run(
-            tmp_path / "runs",
-            f"Split{split}_{loss}",
-            seed,
-            epochs=4,
-            records=grid,
-            split_shuffle=split,
-            use_tv_split=True,
-        )
+def test_the_tables_of_runs_over_splits(over_splits, tmp_path):
     out = evaluated(tmp_path, "--splits", r"Split\d+_")
     values = lines(out / "cub200_splits_e_recall1.csv")
     assert "Seeds: Split0 2, Split1 1/2." in values[0]["notes"]
@@ -252,32 +213,20 @@ def test_the_tables_of_runs_over_splits(tmp_path):
         assert lines(out / f"cub200_splits_{name}.csv")
     assert (out / "cub200_splits_e_recall-1.png").stat().st_size > 5000
     assert "With a single seed on a split" in "".join(path.read_text() for path in out.glob("*.md"))
-    survival = lines(out / "cub200_splits_survival.csv")
-    assert survival[0]["shown"] == "1 of 1" and not survival[0]["turned and shown"], (
-        "no interval on the other split, so nothing could be shown there"
-    )
-    begun = rows(0.5, 4, 0, ("val", "test"), ("e_recall@1", "map_r"), ())
-    # the split has no other method yet
-    make_run(tmp_path / "runs", "Split10_B", 0, epochs=4, split_shuffle=10, use_tv_split=True, records=begun)
-    make_run(
-        tmp_path / "runs",
-        "Split2_A",
-        0,
-        epochs=4,
-        split_shuffle=2,
-        use_tv_split=True,
-        records=rows(0.5, 4, 0, ("val", "test"), ("e_recall@1",), ()),
-    )
-    make_run(
-        tmp_path / "runs",
-        "Split2_B",
-        0,
-        epochs=4,
-        split_shuffle=2,
-        use_tv_split=True,
-        records=rows(0.6, 4, 0, ("val", "test"), ("e_recall@1",), ()),
-    )
-    by_dataset = groups.of_datasets(list(built(tmp_path / "runs").values()))
+    survival = lines(out / "cub200_splits_survival.csv")[0]
+    # no interval on the other split, so nothing could be shown there
+    assert survival["shown"] == "1 of 1" and not survival["turned and shown"]
+
+
+def test_which_splits_and_methods_are_in_the_tables(over_splits, tmp_path):
+    over_splits("Split10_B", 0, 10, 0.5)  # the split has no other method yet
+    for group, quality in (("Split2_A", 0.5), ("Split2_B", 0.6)):
+        over_splits(group, 0, 2, quality, ("e_recall@1",), ("val", "test"))
+
+    def of_datasets():
+        return groups.of_datasets(list(built(tmp_path / "runs").values()))
+
+    by_dataset = of_datasets()
     for pattern, names in (
         (r"Split\d+_", ["Split0", "Split1", "Split2"]),
         (r"Split(\d+)_", ["0", "1", "2"]),
@@ -285,23 +234,21 @@ def test_the_tables_of_runs_over_splits(tmp_path):
     ):
         (grid,) = splits.find(by_dataset, pattern, paired.of_groups)
         assert (grid.methods, grid.splits) == (["A", "B"], names) and "10 does not have all 2 methods" in grid.notes[0]
-    table_of = {table.name: table for table in tables.of_splits(grid, [COLUMN, columns.column("test", "map_r")])}
-    assert table_of.keys() == {f"cub200_splits_{name}" for name in ("e_recall1", "variance", "survival", "optimism")}, (
-        "Split2 has no map_r"
-    )
-    undirected = columns.column("test", "rho_spectrum@2")
-    grid.values = lambda column, how: Grid([[np.array([1.0])] * 3, [np.array([2.0])] * 3]).values(
-        column, columns.SELECTED
-    )
-    table = tables.of_splits(grid, [undirected])[0]
+    written = {table.name for table in tables.of_splits(grid, [COLUMN, columns.column("test", "map_r")])}
+    # Split2 has no map_r
+    assert written == {f"cub200_splits_{name}" for name in ("e_recall1", "variance", "survival", "optimism")}
+    plain = Grid([[np.array([1.0])] * 3, [np.array([2.0])] * 3])
+    grid.values = lambda column, how: plain.values(column, columns.SELECTED)
+    table = tables.of_splits(grid, [columns.column("test", "rho_spectrum@2")])[0]  # neither direction is better
     assert not any(cell.mark for row in table.rows for cell in row) and "Ranks" not in table.notes[0]
-    make_run(tmp_path / "runs", "Split0_C", 0, epochs=4, records=rows(0.5, 4, 0, ("test",), ("e_recall@1",), ()))
-    (grid,) = splits.find(groups.of_datasets(list(built(tmp_path / "runs").values())), r"Split\d+", paired.of_groups)
-    assert grid.methods == ["A", "B"] and any(
-        "Split0_C is not selected on val as most are" in note for note in grid.notes
-    )
-    with refused("are both 'B' on 'Split'"):
-        splits.find(by_dataset, r"(Split)\d+", paired.of_groups)
-    for pattern, message in (("Fold", "no data set has two methods"), ("(", "no regular expression")):
+    over_splits("Split0_C", 0, None, 0.5, ("e_recall@1",), ("test",))
+    (grid,) = splits.find(of_datasets(), r"Split\d+", paired.of_groups)
+    assert grid.methods == ["A", "B"]
+    assert any("Split0_C is not selected on val as most are" in note for note in grid.notes)
+    for pattern, message in (
+        (r"(Split)\d+", "are both 'B' on 'Split'"),
+        ("Fold", "no data set has two methods"),
+        ("(", "no regular expression"),
+    ):
         with refused(message):
             splits.find(by_dataset, pattern, paired.of_groups)
