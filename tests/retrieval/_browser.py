@@ -1,6 +1,4 @@
-"""A headless Chromium that tests drive: it is spoken to over two pipes in the DevTools protocol, without any
-package.
-"""
+"""A headless Chromium that tests drive, over two pipes in the DevTools protocol."""
 
 import contextlib
 import itertools
@@ -62,11 +60,16 @@ def session_of(session):
     return {} if session is None else {"sessionId": session}
 
 
+def complaint_of(event):
+    """The error, or the address of the request, that an event is about."""
+    part, field = COMPLAINTS[event["method"]]
+    content = event["params"][part]
+    return content if field is None else content[field]
+
+
 @contextlib.contextmanager
 def opened(address, width=1280, height=900):
-    """Open an address in a browser of its own; gives a `Page`, and its `complaints`: errors of scripts, and requests
-    that were made.
-    """
+    """Open an address; gives a `Page`, and its `complaints`: errors of scripts, and requests that were made."""
     to_browser = os.pipe()
     from_browser = os.pipe()
     profile = tempfile.mkdtemp(prefix="browser-")
@@ -97,9 +100,8 @@ def opened(address, width=1280, height=900):
     def message():
         end = time.monotonic() + PATIENCE
         while b"\0" not in unread:
-            assert select.select([from_browser[0]], [], [], max(end - time.monotonic(), 0))[0], (
-                "the browser says nothing"
-            )
+            # the browser says nothing
+            assert select.select([from_browser[0]], [], [], max(end - time.monotonic(), 0))[0]
             read = os.read(from_browser[0], 1 << 20)
             assert read, "the browser has ended"
             unread.extend(read)
@@ -119,9 +121,7 @@ def opened(address, width=1280, height=900):
                 assert "error" not in reply, reply
                 return reply["result"]
             if reply.get("method") in COMPLAINTS:
-                part, field = COMPLAINTS[reply["method"]]
-                complaint = reply["params"][part]
-                complaints.append(complaint if field is None else complaint[field])
+                complaints.append(complaint_of(reply))
 
     try:
         target = ask("Target.createTarget", url="about:blank")["targetId"]

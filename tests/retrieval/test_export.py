@@ -37,15 +37,21 @@ def exporting(run, out, *words):
     return retrieval.main(["export", str(run), "--out", str(out), "--format", *words])
 
 
+def preprocessing_of(folder):
+    return json.loads((folder / "preprocessing.json").read_text())
+
+
+def card_of(folder):
+    return (folder / "README.md").read_text(encoding="utf-8")
+
+
 def card_blocks(folder):
     """The Python code of a card, in its order."""
-    return re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    return re.findall(r"```python\n(.*?)```", card_of(folder), re.DOTALL)
 
 
 def assert_card_loads(run, folder):
-    """The card's code for the weights gives the run's embeddings, in a process of its own; it needs this program only
-    if it imports it.
-    """
+    """The card's code gives the run's embeddings in a process of its own, without this program if it can."""
     images, expected = prepared(run)
     (code,) = [block for block in card_blocks(folder) if "load_file" in block]
     np.save(folder.parent / "images.npy", images)
@@ -82,75 +88,56 @@ def test_every_format_gives_what_the_run_gives_for_any_number_of_images_by_the_c
         for count in (1, 3, 7):
             names = {"images": wrapped(images[:count])}
             exec(code, names)
-            np.testing.assert_allclose(
-                torch.as_tensor(names["embeddings"]).detach(), expected[:count], atol=1e-5, err_msg=code
-            )
+            embeddings = torch.as_tensor(names["embeddings"]).detach()
+            np.testing.assert_allclose(embeddings, expected[:count], atol=1e-5, err_msg=code)
     assert set(cosines) == set(ALL) and min(cosines.values()) > 0.99999
     files = {"README.md", "preprocessing.json", "model.onnx", "model.pt", "model.pt2", "model.safetensors"}
     assert {path.name for path in out.iterdir()} == files and not list(out.parent.glob(".*"))
 
 
 def test_the_card_says_what_the_run_was(run, exported):
-    text = (exported[0] / "README.md").read_text(encoding="utf-8")
+    text = card_of(exported[0])
     summary = json.loads((run / "summary.json").read_text())["selected"]
-    assert (
-        yaml.safe_load(text.split("---")[1])["tags"] and summary["rule"] in text and f"Epoch {summary['epoch']}" in text
-    )
+    assert yaml.safe_load(text.split("---")[1])["tags"] and summary["rule"] in text
+    assert f"Epoch {summary['epoch']}" in text
     for split, values in summary["values"].items():
-        for metric, value in values.items():
-            assert f"| {split} | {metric} | {value:.4f} |" in text
-    results_text = card._results(
-        RunFolder(run), "best", SimpleNamespace(eval_pca=3, rerank="alpha_qe", tester="global")
-    )
+        assert all(f"| {split} | {metric} | {value:.4f} |" in text for metric, value in values.items())
+    flags = SimpleNamespace(eval_pca=3, rerank="alpha_qe", tester="global")
+    results_text = card._results(RunFolder(run), "best", flags)
     assert "Measured with `--eval_pca 3 --rerank alpha_qe`, which" in results_text and "Measured with" not in text
-    assert (
-        "| testing | 24 | 4 |" in text
-        and "random weights" in text
-        and "`--loss` | margin" in text
-        and "model.onnx | 1.000000" in text
-    )
+    assert "| testing | 24 | 4 |" in text and "random weights" in text and "`--loss` | margin" in text
+    assert "model.onnx | 1.000000" in text
 
 
 def test_the_card_says_what_is_known_of_boxes_weights_and_flags():
-    data_texts = [
-        card._data({"data": {"name": "csv", "transforms": {"testing": f"{box}Resize(size=40)"}}}, None)
-        for box in ("Box; ", "")
-    ]
-    assert ["boxes" in text for text in data_texts] == [True, False]
+    for box in ("Box; ", ""):
+        environment = {"data": {"name": "csv", "transforms": {"testing": f"{box}Resize(size=40)"}}}
+        assert ("boxes" in card._data(environment, None)) == bool(box)
     environment = {"weights": "my.pth", "weights_sha256": "ab" * 32, "data_config": {"license": "apache-2.0"}}
     licence = card._licence(environment, SimpleNamespace(weights="/there/my.pth"))
     assert licence == f"Training began from the file `my.pth` (SHA-256 {'ab' * 32}). Its licence is not stated."
     assert "apache-2.0" in card._licence(environment, SimpleNamespace(weights=None))
     flags = dict(card._flags(parameters.resolve(["--dataset", "glyphs", "--loss", "softmax"])))
-    assert "`--loss_softmax_lr`" in flags and not {
-        "`--batch_mining`",
-        "`--miner_distance_lower_cutoff`",
-        "`--lora_alpha`",
-    } & set(flags)
+    assert "`--loss_softmax_lr`" in flags
+    assert not {"`--batch_mining`", "`--miner_distance_lower_cutoff`", "`--lora_alpha`"} & set(flags)
 
 
 def test_preprocessing_json_is_enough_to_prepare_an_image(run, exported):
-    preprocessing = json.loads((exported[0] / "preprocessing.json").read_text())
+    preprocessing = preprocessing_of(exported[0])
     dataset = data.split(Embedder(run), "test")
     decode, resize, crop = preprocessing["before"]
     assert (resize["resize_short_side"], resize["interpolation"], crop) == (18, "bilinear", {"center_crop": [16, 16]})
     assert "RGB" in decode["decode"]
     image = torch.from_numpy(np.array(Image.open(dataset.paths[3]))).permute(2, 0, 1)
-    image = v2.functional.center_crop(
-        v2.functional.resize(image, [resize["resize_short_side"]], antialias=True), crop["center_crop"]
-    )
-    assert (image.int() - dataset[3][1].int()).abs().max() <= 2 and preprocessing["input"]["shape"] == [
-        "batch",
-        3,
-        *image.shape[1:],
-    ]
+    image = v2.functional.resize(image, [resize["resize_short_side"]], antialias=True)
+    image = v2.functional.center_crop(image, crop["center_crop"])
+    assert (image.int() - dataset[3][1].int()).abs().max() <= 2
+    assert preprocessing["input"]["shape"] == ["batch", 3, *image.shape[1:]]
     assert preprocessing["output"]["shape"] == ["batch", 8] and preprocessing["output"]["unit_length"] is True
 
 
 def random_embedder(arch, side=64, **flags):
-    """As far as `export.safetensors` asks for it, an `Embedder` of random weights; its learned updates and prompts are
-    not zero.
-    """
+    """What `export.safetensors` reads of an `Embedder`, of random weights; learned updates and prompts are not zero."""
     torch.manual_seed(0)
     opt = parameters.read(["--dataset", "glyphs", "--arch", arch, "--not_pretrained"])
     vars(opt).update({"embed_dim": 8, **flags})
@@ -158,9 +145,15 @@ def random_embedder(arch, side=64, **flags):
     for name, value in network.named_parameters():
         if name.endswith((".up", ".prompts")):
             torch.nn.init.normal_(value, std=0.05)
-    module = Embeddings(network, "discriminative")
     preparation = SimpleNamespace(size=(side, side))
+    module = Embeddings(network, "discriminative")
     return SimpleNamespace(opt=opt, network=network, preparation=preparation, module=module)
+
+
+SMALL = {"crop_size": 32}
+
+
+PROMPTS = {"prompts": 7, "prompt_step": 3, "lora_rank": 2, "train_biases": True}
 
 
 @pytest.mark.parametrize(
@@ -168,10 +161,10 @@ def random_embedder(arch, side=64, **flags):
     [
         ("torchvision", "googlenet_normalize", {}),
         ("torchvision", "resnet18", {}),
-        ("timm", "timm:test_vit_normalize", {"lora_rank": 2, "crop_size": 32}),
+        ("timm", "timm:test_vit_normalize", {"lora_rank": 2, **SMALL}),
         ("timm", "timm:test_resnet", {}),
         ("architectures", "squeezenet1_1", {}),  # its classifier is a convolution
-        ("architectures", "timm:deit_tiny_distilled_patch16_224", {"crop_size": 32}),  # two classifiers
+        ("architectures", "timm:deit_tiny_distilled_patch16_224", SMALL),  # two classifiers
         ("architectures", "googlenet", {"pool": "gem", "last_stride": 1}),
         ("architectures", "conv4", {"embed_dim": 0}),
         ("architectures", "conv4_layernorm_normalize", {"embed_hidden": [16]}),
@@ -180,13 +173,9 @@ def random_embedder(arch, side=64, **flags):
         ("architectures", "resnet18_normalize", {"pool": "gem_learned", "neck": "bn"}),
         ("architectures", "resnet18", {"last_stride": 1, "neck": "bn", "embed_dim": 0}),
         ("architectures", "resnet18", {"pool": "max", "neck": "layernorm", "embed_dim": 0}),
-        ("architectures", "timm:test_vit", {"prompts": 80, "prompt_step": 2, "prompt_depth": 5, "crop_size": 32}),
-        ("architectures", "timm:test_vit", {"pool": "avg", "crop_size": 32, "embed_hidden": [16]}),
-        (
-            "architectures",
-            "timm:test_vit_layernorm_normalize",
-            {"prompts": 7, "prompt_step": 3, "lora_rank": 2, "train_biases": True, "crop_size": 32},
-        ),
+        ("architectures", "timm:test_vit", {"prompts": 80, "prompt_step": 2, "prompt_depth": 5, **SMALL}),
+        ("architectures", "timm:test_vit", {"pool": "avg", "embed_hidden": [16], **SMALL}),
+        ("architectures", "timm:test_vit_layernorm_normalize", PROMPTS | SMALL),
         ("architectures", "timm:test_convnext_normalize", {"pool": "gem"}),
     ],
 )
@@ -234,26 +223,23 @@ def test_weights_have_the_names_of_their_package_or_of_this_program(tmp_path, mo
 @pytest.mark.parametrize(
     ("arch", "flags"),
     [
-        ("conv4_normalize", []),
-        ("googlenet_normalize", ["--crop_size", "64", "--resize_size", "72"]),
-        ("bninception_normalize", ["--crop_size", "64", "--resize_size", "64"]),
+        ("conv4_normalize", ""),
+        ("googlenet_normalize", "--crop_size 64 --resize_size 72"),
+        ("bninception_normalize", "--crop_size 64 --resize_size 64"),
         (
             "timm:vit_tiny_patch16_224.augreg_in21k_normalize",
-            ["--lora_rank", "2", "--lr", "0.5", "--crop_size", "32", "--resize_size", "40"],
+            "--lora_rank 2 --lr 0.5 --crop_size 32 --resize_size 40",
         ),
-        (
-            "timm:test_vit_normalize",
-            ["--prompts", "3", "--train_biases", "--lr", "0.5", "--crop_size", "32", "--resize_size", "40"],
-        ),
+        ("timm:test_vit_normalize", "--prompts 3 --train_biases --lr 0.5 --crop_size 32 --resize_size 40"),
     ],
 )
 def test_a_trained_network_is_loaded_by_its_card(arch, flags, folder_data, tmp_path):
-    run = train(folder_data, tmp_path, "--n_epochs", "1", "--arch", arch, "--not_pretrained", *flags)
+    run = train(folder_data, tmp_path, "--n_epochs", "1", "--arch", arch, "--not_pretrained", *flags.split())
     out = tmp_path / "out"
     formats = ["safetensors", *(["onnx"] if arch.startswith(("googlenet", "timm:vit_tiny")) else [])]
     assert min(exporting(run, out, *formats).values()) >= export.COSINE
     assert_card_loads(run, out)
-    inside = json.loads((out / "preprocessing.json").read_text())["inside"]
+    inside = preprocessing_of(out)["inside"]
     assert (inside["colours"], inside["white"]) == (("BGR", 255) if "bninception" in arch else ("RGB", 1))
     if "--lora_rank" in flags:
         updates = [value for key, value in load_run(run)[0].state_dict().items() if key.endswith(".up")]
@@ -263,9 +249,9 @@ def test_a_trained_network_is_loaded_by_its_card(arch, flags, folder_data, tmp_p
 @pytest.mark.long
 def test_heads_of_a_trainer_are_loaded_by_no_code(folder_data, tmp_path):
     words = "--n_epochs 1 --arch resnet18_normalize --not_pretrained --trainer cascaded --crop_size 32 --resize_size 32"
-    exporting(train(folder_data, tmp_path, *words.split()), tmp_path / "c", "safetensors", "torch_export")
-    text = (tmp_path / "c" / "README.md").read_text(encoding="utf-8")
-    assert len(card_blocks(tmp_path / "c")) == 1 and "utilities.load_run" in text and "torch_export" in text
+    out = tmp_path / "c"
+    exporting(train(folder_data, tmp_path, *words.split()), out, "safetensors", "torch_export")
+    assert len(card_blocks(out)) == 1 and "utilities.load_run" in card_of(out) and "torch_export" in card_of(out)
 
 
 def test_an_export_that_gives_something_else_is_not_said_to_be_done(run, tmp_path, monkeypatch, capsys):
@@ -296,11 +282,8 @@ def test_the_whole_folder_is_pushed_once_it_is_checked(run, tmp_path, monkeypatc
     hub.create_repo.side_effect = ConnectionError("no\nroute")
     with refused("me/model: not uploaded .no route"):
         exporting(run, tmp_path / "b", *words)
-    assert {path.name for path in (tmp_path / "b").iterdir()} == {
-        "README.md",
-        "model.safetensors",
-        "preprocessing.json",
-    }
+    files = {path.name for path in (tmp_path / "b").iterdir()}
+    assert files == {"README.md", "model.safetensors", "preprocessing.json"}
     monkeypatch.setitem(export.FORMATS, "safetensors", lambda *_: (None, lambda images: images * 0.0))
     hub.reset_mock()
     with pytest.raises(UserError):
@@ -308,42 +291,42 @@ def test_the_whole_folder_is_pushed_once_it_is_checked(run, tmp_path, monkeypatc
     assert not hub.mock_calls
 
 
-def test_mistakes_are_one_line_and_status_2(run, trained_run, tmp_path, capsys):
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "file").write_text("")
-    flags = yaml.safe_load((run / "parameters.yaml").read_text())
-    (trained_run / "parameters.yaml").write_text(
-        yaml.safe_dump({**flags, "dataset_folder_path": str(tmp_path / "moved")})
-    )
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("{run} --out {there} --format onnx", "exists"),
+        ("{run} --out {new} --format plain", "safetensors"),
+        ("{there} --out {new} --format onnx", "parameters.yaml is missing"),
+        ("{run} --out {new} --format safetensors --images {there}/none.jpg", "no such file"),
+        ("{lost} --out {new} --format safetensors", "--images"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(words, message, run, trained_run, tmp_path, capsys):
     place = {"run": run, "there": tmp_path / "there", "new": tmp_path / "new", "lost": trained_run}
-    for words, message in {
-        "{run} --out {there} --format onnx": "exists",
-        "{run} --out {new} --format plain": "safetensors",
-        "{there} --out {new} --format onnx": "parameters.yaml is missing",
-        "{run} --out {new} --format safetensors --images {there}/none.jpg": "no such file",
-        "{lost} --out {new} --format safetensors": "--images",
-    }.items():
-        with pytest.raises(SystemExit) as stop, one_line_errors(retrieval.PROGRAM):
-            retrieval.main(["export", *words.format(**place).split()])
-        line = capsys.readouterr().err
-        assert stop.value.code == 2 and line.count("\n") == 1 and message in line, line
-        assert not (tmp_path / "new").exists()
+    place["there"].mkdir()
+    (place["there"] / "file").touch()
+    flags = yaml.safe_load((run / "parameters.yaml").read_text()) | {"dataset_folder_path": str(tmp_path / "moved")}
+    (trained_run / "parameters.yaml").write_text(yaml.safe_dump(flags))
+    with pytest.raises(SystemExit) as stop, one_line_errors(retrieval.PROGRAM):
+        retrieval.main(["export", *words.format(**place).split()])
+    line = capsys.readouterr().err
+    assert stop.value.code == 2 and line.count("\n") == 1 and message in line, line
+    assert not place["new"].exists()
 
 
 @pytest.mark.parametrize(("name", "file"), [("int8", True), ("binary", False)])
 def test_an_export_carries_its_code(name, file, run, tmp_path):
     import faiss
 
-    exporting(run, tmp_path / "out", "safetensors", "--code", name)
-    output = json.loads((tmp_path / "out" / "preprocessing.json").read_text())["output"]
+    out = tmp_path / "out"
+    exporting(run, out, "safetensors", "--code", name)
+    code = preprocessing_of(out)["output"]["code"]
     expected = coding.learned(Embedder(run, device="cpu"), Namespace(code=name, calibration=None))
-    assert (output["code"]["name"], output["code"]["bytes_a_vector"]) == (name, expected.bytes_a_vector)
-    assert (tmp_path / "out" / "code.faiss").exists() == file and f"the code {name}" in (
-        tmp_path / "out" / "README.md"
-    ).read_text()
+    assert (code["name"], code["bytes_a_vector"]) == (name, expected.bytes_a_vector)
+    assert (out / "code.faiss").exists() == file and f"the code {name}" in card_of(out)
     if file:
         vectors = Embedder(run, device="cpu")(data.split(Embedder(run), "test").paths[:5])
-        index = faiss.read_index(str(tmp_path / "out" / "code.faiss"))
+        index = faiss.read_index(str(out / "code.faiss"))
         expected.add(vectors)
         assert index.ntotal == 0 and (index.sa_decode(index.sa_encode(vectors)) == expected.decoded(np.arange(5))).all()
 

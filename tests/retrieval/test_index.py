@@ -1,6 +1,4 @@
-"""An index of own images: exact and approximate search, adding, images that cannot be decoded, what the commands print
-and write.
-"""
+"""An index of own images: exact and approximate search, adding, images that cannot be decoded, the commands."""
 
 import csv
 import json
@@ -27,18 +25,17 @@ EDGE = np.eye(4, dtype=np.float32)
 
 
 class StubEmbedder:
-    """An embedder of images by their place in `names`: embeddings are rows of `vectors`. Of `killed_after` it is
-    killed.
-    """
+    """An embedder of images by their place in `names`: rows of `vectors`. Of `killed_after` it is killed."""
+
+    folder = Path(".")
+    evaltype = "discriminative"
+    fingerprint = "made"
 
     def __init__(self, vectors, names=None, killed_after=None):
         self.vectors = np.asarray(vectors, dtype=np.float32)
         self.killed_after = killed_after
         self.place = {name: place for place, name in enumerate(names or numbers(len(vectors)))}
         self.dimensions = self.vectors.shape[1]
-        self.folder = Path(".")
-        self.evaltype = "discriminative"
-        self.fingerprint = "made"
 
     def stream(self, paths, total=None):
         for start in range(0, len(paths), 1000):
@@ -48,13 +45,20 @@ class StubEmbedder:
                 raise KeyboardInterrupt
 
 
+def random_vectors(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def build(vectors, names, out, *words, **settings):
+    """An index of some of these vectors, by their numbers."""
+    return index.build(StubEmbedder(vectors), names, out, *words, **settings)
+
+
 def by_hand(vectors, query, k):
     """(distance, row) of the k nearest, in float64 loops; of equal ones the earlier first."""
-    measured = [
-        (sum((float(a) - float(b)) ** 2 for a, b in zip(query, row, strict=True)) ** 0.5, i)
-        for i, row in enumerate(vectors)
-    ]
-    return sorted(measured)[:k]
+    query = query.astype(np.float64)
+    distances = [sum((query - row) ** 2) ** 0.5 for row in vectors.astype(np.float64)]
+    return sorted((distance, row) for row, distance in enumerate(distances))[:k]
 
 
 def read_csv(path):
@@ -80,16 +84,15 @@ def images(tmp_path):
 
 def test_exact_search_is_that_of_loops_ties_and_duplicates_included(tmp_path):
     vectors = np.random.default_rng(0).integers(0, 3, (60, 3)).astype(np.float32)  # many equal ones
-    content = index.build(StubEmbedder(vectors), numbers(60), tmp_path / "index")
+    content = build(vectors, numbers(60), tmp_path / "index")
     assert (content["images"], content["index"], content["recall"], content["left_out"]) == (60, "exact", None, {})
     searched = Index(tmp_path / "index")
     distances, rows = searched.search(vectors[:20], 7)
     for i in range(20):
         expected = by_hand(vectors, vectors[i], 60)
         np.testing.assert_allclose(distances[i], [d for d, _ in expected[:7]], atol=1e-12)
-        assert distances[i][0] == 0 and set(rows[i][distances[i] < distances[i][-1]]) == {
-            row for d, row in expected if d < expected[6][0]
-        }
+        nearer = {row for d, row in expected if d < expected[6][0]}
+        assert distances[i][0] == 0 and set(rows[i][distances[i] < distances[i][-1]]) == nearer
     distances, rows = searched.search(vectors[:2], 100)
     assert rows.shape == (2, 60) and sorted(rows[0]) == list(range(60))
     assert [row for _, row in by_hand(vectors, vectors[0], 60)] == rows[0].tolist()
@@ -100,11 +103,9 @@ def test_approximate_search_finds_nearly_all_and_says_how_much(kind, dimensions,
     size = 1500
     monkeypatch.setattr(index, "LEAST_IVFPQ", size)
     generator = np.random.default_rng(1)
-    centres = generator.normal(size=(60, dimensions))
-    vectors = (centres[generator.integers(60, size=size)] + 0.3 * generator.normal(size=(size, dimensions))).astype(
-        np.float32
-    )
-    recall = index.build(StubEmbedder(vectors), numbers(size), tmp_path / kind, kind)["recall"]
+    centres = generator.normal(size=(60, dimensions))[generator.integers(60, size=size)]
+    vectors = (centres + 0.3 * generator.normal(size=(size, dimensions))).astype(np.float32)
+    recall = build(vectors, numbers(size), tmp_path / kind, kind)["recall"]
     # those of the recall
     queries = np.sort(np.random.default_rng(1).choice(size, size=index.RECALL_QUERIES, replace=False))
     distances, rows = Index(tmp_path / kind).search(vectors[queries], 11)
@@ -118,11 +119,11 @@ def test_approximate_search_finds_nearly_all_and_says_how_much(kind, dimensions,
 
 
 def test_a_bad_index_shows_in_the_recall_and_ivfpq_of_few_images_is_refused(tmp_path, monkeypatch):
-    vectors = np.random.default_rng(2).normal(size=(3000, 16)).astype(np.float32)
+    vectors = random_vectors(2, 3000, 16)
     monkeypatch.setattr(index, "_candidates", lambda *_: np.random.default_rng(0).integers(3000, size=(200, 11)))
-    assert index.build(StubEmbedder(vectors), numbers(3000), tmp_path / "index", "hnsw")["recall"]["recall"] < 0.05
-    with pytest.raises(UserError, match=r"10,000 images.*50.*exact"):
-        index.build(StubEmbedder(np.eye(50)), numbers(50), tmp_path / "none", "ivfpq")
+    assert build(vectors, numbers(3000), tmp_path / "index", "hnsw")["recall"]["recall"] < 0.05
+    with refused(r"10,000 images.*50.*exact"):
+        build(np.eye(50), numbers(50), tmp_path / "none", "ivfpq")
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
@@ -130,63 +131,62 @@ def coded(name, vectors):
     if name is None:
         return None
     codes = Codes(name, vectors.shape[1])
-    codes.calibrate(np.random.default_rng(9).normal(size=(1000, vectors.shape[1])).astype(np.float32))
+    codes.calibrate(random_vectors(9, 1000, vectors.shape[1]))
     return codes
 
 
 @pytest.mark.parametrize(("kind", "code"), [("exact", None), ("hnsw", None), ("exact", "int8"), ("exact", "binary")])
 def test_adding_gives_the_index_of_all_and_keeps_the_code(kind, code, tmp_path):
-    vectors = np.random.default_rng(3).normal(size=(50, 6)).astype(np.float32)
-    first = index.build(StubEmbedder(vectors), numbers(30), tmp_path / "grown", kind, coded=coded(code, vectors))
-    content = index.build(StubEmbedder(vectors), numbers(50)[20:], tmp_path / "grown", kind, add=True)
+    vectors = random_vectors(3, 50, 6)
+    first = build(vectors, numbers(30), tmp_path / "grown", kind, coded=coded(code, vectors))
+    content = build(vectors, numbers(50)[20:], tmp_path / "grown", kind, add=True)
     assert (content["images"], content["added"], content["code"]) == (50, 20, code or "float32")
     assert code is None or content["recall"] == first["recall"]
     assert content["copies"] == [] or code == "binary"
-    index.build(StubEmbedder(vectors), numbers(50), tmp_path / "whole", kind, coded=coded(code, vectors))
+    build(vectors, numbers(50), tmp_path / "whole", kind, coded=coded(code, vectors))
     grown = Index(tmp_path / "grown")
     at_once = Index(tmp_path / "whole")
     assert grown.paths == at_once.paths and np.array_equal(grown.vectors, at_once.vectors)
-    assert all(
-        np.array_equal(*results) for results in zip(grown.search(vectors, 5), at_once.search(vectors, 5), strict=True)
-    )
-    assert index.build(StubEmbedder(vectors), numbers(50), tmp_path / "grown", kind, add=True)["added"] == 0
+    for results in zip(grown.search(vectors, 5), at_once.search(vectors, 5), strict=True):
+        assert np.array_equal(*results)
+    assert build(vectors, numbers(50), tmp_path / "grown", kind, add=True)["added"] == 0
 
 
 @pytest.mark.parametrize("code", [None, "int8"])
 def test_the_same_vectors_under_other_paths_are_told(code, tmp_path):
-    vectors = np.random.default_rng(3).normal(size=(40, 6)).astype(np.float32)
+    grown = tmp_path / "grown"
+    vectors = random_vectors(3, 40, 6)
     vectors[30:33] = vectors[3:6] * np.float32(1 + 1e-7)  # as of another batch
     vectors[39] = vectors[38]
-    first = index.build(StubEmbedder(vectors), numbers(30), tmp_path / "grown", coded=coded(code, vectors))
-    assert first["copies"] == [] and "copies" not in json.loads((tmp_path / "grown" / index.ABOUT).read_text())
-    content = index.build(StubEmbedder(vectors), numbers(40), tmp_path / "grown", add=True)
-    assert content["copies"] == [("30", "3"), ("31", "4"), ("32", "5"), ("38", "39"), ("39", "38")]
-    assert index.build(StubEmbedder(vectors), numbers(40), tmp_path / "grown", add=True)["copies"] == []
+    assert build(vectors, numbers(30), grown, coded=coded(code, vectors))["copies"] == []
+    assert "copies" not in json.loads((grown / index.ABOUT).read_text())
+    copies = [("30", "3"), ("31", "4"), ("32", "5"), ("38", "39"), ("39", "38")]
+    assert build(vectors, numbers(40), grown, add=True)["copies"] == copies
+    assert build(vectors, numbers(40), grown, add=True)["copies"] == []
 
 
 @pytest.mark.parametrize("name", ["int8", "binary"])
 def test_an_index_of_codes_finds_what_the_codes_find_and_keeps_nothing_else(name, tmp_path):
-    vectors = np.random.default_rng(4).normal(size=(80, 8)).astype(np.float32)
-    content = index.build(StubEmbedder(vectors), numbers(80), tmp_path / "index", coded=coded(name, vectors))
+    vectors = random_vectors(4, 80, 8)
+    content = build(vectors, numbers(80), tmp_path / "index", coded=coded(name, vectors))
     assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["index.faiss", "index.json", "paths.csv"]
     expected = coded(name, vectors)
     expected.add(vectors)
     moved = Index(shutil.move(tmp_path / "index", tmp_path / "moved"))  # the code is in the folder
     assert (moved.code, moved.vectors, content["code"], content["images"]) == (name, None, name, 80)
-    for mine, its in zip(
-        moved.search(vectors[:9], 5, rescored=3), expected.search(vectors[:9], 5, rescored=3), strict=True
-    ):
-        assert np.array_equal(mine, its)
+    for results in zip(*(i.search(vectors[:9], 5, rescored=3) for i in (moved, expected)), strict=True):
+        assert np.array_equal(*results)
     hits = 0
-    for i in range(80):
+    for i, rows in enumerate(expected.search(vectors, 11)[1].tolist()):
         exact = {row for _, row in by_hand(vectors, vectors[i], 11) if row != i}
-        hits += len(exact & {*[row for row in expected.search(vectors[i : i + 1], 11)[1][0].tolist() if row != i][:10]})
+        hits += len(exact & {*[row for row in rows if row != i][:10]})
     assert content["recall"] == {"at": 10, "queries": 80, "recall": pytest.approx(hits / 800), "images": 80}
 
 
 def test_the_commands_of_codes_learn_from_training_images(run, images, tmp_path):
+    words = ["index", str(run), str(images), "--code", "int8", "--out"]
     out = tmp_path / "index"
-    assert retrieval.main(["index", str(run), str(images), "--out", str(out), "--code", "int8"])["code"] == "int8"
+    assert retrieval.main([*words, str(out)])["code"] == "int8"
     embedder = Embedder(run)
     searched = Index(out)
     rows = np.arange(6)
@@ -196,8 +196,7 @@ def test_the_commands_of_codes_learn_from_training_images(run, images, tmp_path)
     expected.add(embedder(searched.paths))
     assert (searched.faiss.decoded(rows) == expected.decoded(rows)).all()
     assert len(retrieval.main(["query", str(out), str(images / "0.jpg"), "-k", "3", "--rescore_multiplier", "2"])) == 3
-    calibration = ["--calibration", str(images / "0.jpg"), str(images / "1.jpg")]
-    retrieval.main(["index", str(run), str(images), "--out", str(tmp_path / "b"), "--code", "int8", *calibration])
+    retrieval.main([*words, str(tmp_path / "b"), "--calibration", str(images / "0.jpg"), str(images / "1.jpg")])
     assert not np.array_equal(Index(tmp_path / "b").faiss.decoded(rows), searched.faiss.decoded(rows))
 
 
@@ -209,11 +208,10 @@ def test_an_index_of_a_prefix_is_cut_brought_to_length_and_then_coded(run, image
     cut = Embedder(run)(searched.paths).astype(np.float64)[:, :3]
     cut = np.array([[x / sum(y**2 for y in row) ** 0.5 for x in row] for row in cut])
     assert np.abs(searched.vectors - cut).max() < 1e-6
-    answers_of = retrieval.main(["query", str(out), str(images / "0.jpg"), "-k", "6"])
+    results = retrieval.main(["query", str(out), str(images / "0.jpg"), "-k", "6"])
     query = cut[[Path(path).name for path in searched.paths].index("0.jpg")]
-    assert [answer.distance for answer in answers_of] == pytest.approx(
-        [distance for distance, _ in by_hand(cut, query, 6)], abs=1e-6
-    )
+    expected = [distance for distance, _ in by_hand(cut, query, 6)]
+    assert [answer.distance for answer in results] == pytest.approx(expected, abs=1e-6)
     retrieval.main([*words, str(tmp_path / "coded"), "--code", "binary"])
     assert ((Index(tmp_path / "coded").faiss.decoded(np.arange(6)) > 0) == (cut > 0)).all()
     assert retrieval.main([*words, str(out), "--add"])["added"] == 0
@@ -226,9 +224,8 @@ def test_what_is_killed_leaves_the_old_index_and_odd_paths_survive(tmp_path):
     before = {path.name: path.read_bytes() for path in place.iterdir()}
     with pytest.raises(KeyboardInterrupt):
         index.build(StubEmbedder(np.eye(6), odd, killed_after=odd[5]), odd[5:], place, add=True)
-    assert {path.name: path.read_bytes() for path in place.iterdir()} == before and [
-        path.name for path in tmp_path.iterdir()
-    ] == ["index"]
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
     index.build(StubEmbedder(np.eye(6), odd), odd[5:], place, add=True)
     assert Index(place).paths == odd
 
@@ -237,7 +234,7 @@ def replace(path, old, new):
     path.write_text(path.read_text().replace(old, new))
 
 
-def remove_vectors(place, other_index):
+def remove_vectors(place, donor):
     vectors = place / "vectors.npy"
     if not vectors.exists():
         vectors = place / "index.faiss"
@@ -245,50 +242,45 @@ def remove_vectors(place, other_index):
 
 
 DAMAGES = {
-    "fewer paths": lambda place, other_index: (place / "paths.csv").write_text("path\n0\n"),
-    "another index of faiss": lambda place, other_index: shutil.copy(
-        other_index / "index.faiss", place / "index.faiss"
-    ),
+    "fewer paths": lambda place, donor: (place / "paths.csv").write_text("path\n0\n"),
+    "another index of faiss": lambda place, donor: shutil.copy(donor / "index.faiss", place / "index.faiss"),
     "no vectors": remove_vectors,
-    "emptied vectors": lambda place, other_index: (place / "vectors.npy").write_bytes(b""),
-    "broken faiss": lambda place, other_index: (place / "index.faiss").write_bytes(b"no"),
-    "a list": lambda place, other_index: (place / "index.json").write_text("[]"),
-    "an unknown code": lambda place, other_index: replace(place / "index.json", '"code": "', '"code": "z'),
+    "emptied vectors": lambda place, donor: (place / "vectors.npy").write_bytes(b""),
+    "broken faiss": lambda place, donor: (place / "index.faiss").write_bytes(b"no"),
+    "a list": lambda place, donor: (place / "index.json").write_text("[]"),
+    "an unknown code": lambda place, donor: replace(place / "index.json", '"code": "', '"code": "z'),
 }
 
 
-def test_a_damaged_index_is_one_line(tmp_path):
-    index.build(StubEmbedder(np.eye(4)[:3]), numbers(3), tmp_path / "other")
-    for code in (None, "int8"):
-        for name, damage in DAMAGES.items():
-            place = tmp_path / "index"
-            index.build(StubEmbedder(EDGE), numbers(4), place, coded=coded(code, EDGE))
-            damage(place, tmp_path / "other")
-            if (code, name) != ("int8", "emptied vectors"):  # it has none
-                named_files = [place / "vectors.npy"] if name == "emptied vectors" else []
-                with refused("anew", *named_files):
-                    Index(place).search(EDGE[:1], 2)
-            shutil.rmtree(place)
+@pytest.mark.parametrize("code", [None, "int8"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_index_is_one_line(damage, code, tmp_path):
+    if (code, damage) == ("int8", "emptied vectors"):  # it has none
+        return
+    place = tmp_path / "index"
+    build(EDGE[:3], numbers(3), tmp_path / "other")
+    build(EDGE, numbers(4), place, coded=coded(code, EDGE))
+    DAMAGES[damage](place, tmp_path / "other")
+    named_files = [place / "vectors.npy"] if damage == "emptied vectors" else []
+    with refused("anew", *named_files):
+        Index(place).search(EDGE[:1], 2)
 
 
 def test_folders_files_and_tables_are_listed_once_in_order(images, tmp_path):
     table = tmp_path / "list.csv"
     table.write_text("label,path\nx,images/3.jpg\ny,images/missing.jpg\nx,images/0.jpg\n")
-    listed = [
-        Path(path).relative_to(tmp_path).as_posix()
-        for path in sources.listed([str(table), str(images), str(images / "1.jpg")])
-    ]
+    listed = sources.listed([str(table), str(images), str(images / "1.jpg")])
     names = ["3.jpg", "missing.jpg", "0.jpg", "1.jpg", "2.jpg", "4.jpg", "bad.jpg", "below/deep.png"]
-    assert listed == [f"images/{name}" for name in names]
+    assert [Path(path).relative_to(images).as_posix() for path in listed] == names
     table.write_text("name,label\na,b\n")
     (tmp_path / "empty").mkdir()
-    for wrong, message in (
-        (table, "no column path"),
-        (tmp_path / "none.jpg", "no such file"),
-        (tmp_path / "empty", "no image"),
-    ):
+    for name, message in (("list.csv", "no column path"), ("none.jpg", "no such file"), ("empty", "no image")):
         with refused(message):
-            sources.listed([str(wrong)])
+            sources.listed([str(tmp_path / name)])
+
+
+def ranked(neighbours):
+    return [(neighbour.rank, neighbour.path) for neighbour in neighbours]
 
 
 def test_files_that_are_not_read_are_counted_and_dark_images_told(images, tmp_path):
@@ -311,50 +303,42 @@ def test_files_that_are_not_read_are_counted_and_dark_images_told(images, tmp_pa
 
 def test_the_commands_from_images_to_answers(run, images, tmp_path, capsys):
     out = str(tmp_path / "index")
+    bad = str(images / "bad.jpg")
     content = retrieval.main(["index", str(run), str(images), "--out", out])
     output = capsys.readouterr()
-    assert content["images"] == 6 and list(content["left_out"]) == [str(images / "bad.jpg")]
-    assert (
-        "6 images, 8 dimensions, index exact" in output.out and "bad.jpg" in output.err and "left_out.csv" in output.err
-    )
-    assert [row["path"] for row in read_csv(Path(out) / "left_out.csv")] == [str(images / "bad.jpg")]
+    assert content["images"] == 6 and list(content["left_out"]) == [bad]
+    assert "6 images, 8 dimensions, index exact" in output.out
+    assert "bad.jpg" in output.err and "left_out.csv" in output.err
+    assert [row["path"] for row in read_csv(Path(out) / "left_out.csv")] == [bad]
     paths = [str(images / name) for name in ("0.jpg", "1.jpg", "2.jpg", "3.jpg", "4.jpg", "below/deep.png")]
     vectors = Embedder(run)(paths)
     assert sorted(Index(out).paths) == sorted(paths)
-    expected = by_hand(vectors, vectors[2], 4)
+    distances, rows = zip(*by_hand(vectors, vectors[2], 4), strict=True)
+    expected = [(rank, paths[row]) for rank, row in enumerate(rows, 1)]
     for ending in (".html", ".json", ".csv"):
         neighbours = retrieval.main(["query", out, paths[2], "-k", "4", "--out", str(tmp_path / f"found{ending}")])
-        assert [(neighbour.rank, neighbour.path) for neighbour in neighbours] == [
-            (rank, paths[i]) for rank, (_, i) in enumerate(expected, 1)
-        ]
-        np.testing.assert_allclose(
-            [neighbour.distance for neighbour in neighbours], [d for d, _ in expected], atol=1e-5
-        )
+        assert ranked(neighbours) == expected
+        np.testing.assert_allclose([neighbour.distance for neighbour in neighbours], distances, atol=1e-5)
     output = capsys.readouterr()
-    first = output.out.splitlines()[-4].split()
-    assert (
-        first == ["1", first[1], paths[2]]
-        and float(first[1]) < 1e-5
-        and "1 of the queries are in the index" in output.err
-    )
-    ranks = [(neighbour.rank, neighbour.path) for neighbour in neighbours]
-    assert [
-        (neighbour["rank"], neighbour["path"]) for neighbour in json.loads((tmp_path / "found.json").read_text())
-    ] == ranks
-    assert [(int(row["rank"]), row["path"]) for row in read_csv(tmp_path / "found.csv")] == ranks
+    rank, distance, path = output.out.splitlines()[-4].split()
+    assert (rank, path) == ("1", paths[2]) and float(distance) < 1e-5
+    assert "1 of the queries are in the index" in output.err
+    of_json = json.loads((tmp_path / "found.json").read_text())
+    for written in (of_json, read_csv(tmp_path / "found.csv")):
+        assert [(int(row["rank"]), row["path"]) for row in written] == expected
     page = (tmp_path / "found.html").read_text()
     assert page.count("data:image/jpeg;base64,") == 5 and "http://" not in page and "https://" not in page
+
     neighbours = retrieval.main(["query", out, paths[2], "-k", "3", "--exclude_self"])
-    assert [(neighbour.rank, neighbour.path) for neighbour in neighbours] == [
-        (rank, paths[i]) for rank, (_, i) in enumerate(expected[1:], 1)
-    ]
+    assert ranked(neighbours) == [(rank - 1, path) for rank, path in expected[1:]]
     output = capsys.readouterr()
     assert len(output.out.splitlines()) == 3, "answers alone, which other programs read"
     (line,) = output.err.splitlines()
     assert line.startswith("next: python -m retrieval query ") and line.endswith(" --exclude_self")
     proposed = shlex.split(line)[4:]
-    page = tmp_path / proposed[proposed.index("--out") + 1]
-    proposed[proposed.index("--out") + 1] = str(page)
+    place = proposed.index("--out") + 1
+    page = tmp_path / proposed[place]
+    proposed[place] = str(page)
     assert retrieval.main(proposed) == neighbours and page.exists()
     assert capsys.readouterr().err == f"next: python -m webbrowser {page.as_uri()}\n"
     odd = [neighbours[0]._replace(path=os.fsdecode(b"odd \xff.jpg"))]
@@ -384,11 +368,33 @@ def test_a_page_escapes_names_and_says_what_is_gone():
 
     name = '/x/<script>alert(1)</script>"&.jpg'
     page = answers.page([answers.Neighbour(name, 1, 0.5, name)], Reader())
-    assert (
-        "<script" not in page
-        and page.count("no longer there") == 2
-        and "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&amp;.jpg" in page
-    )
+    assert "<script" not in page and page.count("no longer there") == 2
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&amp;.jpg" in page
+
+
+def test_a_folder_is_whole_or_as_it_was_and_what_a_kill_leaves_is_found_again_or_removed(tmp_path):
+    def names(folder=tmp_path):
+        return sorted(path.name for path in folder.iterdir())
+
+    out = tmp_path / "index[1]"
+    before = tmp_path / ".index[1].abcdefgh.before"
+    staged = tmp_path / ".index[1].ijklmnop"
+    for folder in (before, staged):
+        folder.mkdir()
+    (before / "one").touch()
+    folders.found_again(out)
+    assert (out / "one").exists() and names() == ["index[1]"]
+    staged.mkdir()
+    with folders.replacing_folder(out) as hidden:
+        (hidden / "two").touch()
+        assert names(out) == ["one"]
+    with pytest.raises(RuntimeError), folders.replacing_folder(out) as hidden:
+        (hidden / "three").touch()
+        raise RuntimeError
+    assert names() == ["index[1]"] and names(out) == ["two"]
+    (tmp_path / "file").write_text("")
+    with refused("cannot write"), folders.replacing_folder(tmp_path / "file" / "in"):
+        pass
 
 
 def test_a_run_that_moved_or_changed_is_noticed(run, images, tmp_path):
@@ -442,28 +448,3 @@ def test_mistakes_are_one_line_and_status_2_and_there_is_help(run, images, tmp_p
         with pytest.raises(SystemExit) as stop:
             retrieval.main([command, "--help"])
         assert stop.value.code == 0
-
-
-def test_a_folder_is_whole_or_as_it_was_and_what_a_kill_leaves_beside_it_is_found_again_or_removed(tmp_path):
-    def names():
-        return sorted(path.name for path in tmp_path.iterdir())
-
-    out = tmp_path / "index[1]"
-    before = tmp_path / ".index[1].abcdefgh.before"
-    staged = tmp_path / ".index[1].ijklmnop"
-    for folder in (before, staged):
-        folder.mkdir()
-    (before / "one").touch()
-    folders.found_again(out)
-    assert (out / "one").exists() and names() == ["index[1]"]
-    staged.mkdir()
-    with folders.replacing_folder(out) as hidden:
-        (hidden / "two").touch()
-        assert [path.name for path in out.iterdir()] == ["one"]
-    with pytest.raises(RuntimeError), folders.replacing_folder(out) as hidden:
-        (hidden / "three").touch()
-        raise RuntimeError
-    assert names() == ["index[1]"] and [path.name for path in out.iterdir()] == ["two"]
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write"), folders.replacing_folder(tmp_path / "file" / "in"):
-        pass
