@@ -7,14 +7,18 @@ import metrics
 from tests.kit.plain_metrics import plain_per_query, random_space, unit
 from tests.kit.refusals import refused
 
+
+def hits_by_part(hits, parts):
+    """The mean of the hits of each part, ascending."""
+    parts = np.asarray(parts)
+    return sorted(np.mean(np.asarray(hits)[parts == part]) for part in set(parts.tolist()))
+
+
+def worst_tenth(recalls):
+    return np.mean(recalls[: -(-len(recalls) // 10)])
+
+
 NAMES = [f"{head}_recall@{k}_{measure}" for head in "ec" for k in (1, 4) for measure in ("worst10", "group_gap")]
-
-
-def by_part(hits, parts):
-    hits_of_parts = {part: [] for part in set(parts)}
-    for hit, part in zip(hits, parts, strict=True):
-        hits_of_parts[part].append(hit)
-    return sorted(np.mean(of_part) for of_part in hits_of_parts.values())
 
 
 @pytest.mark.parametrize("classes", [1, 3, 10, 11, 80])
@@ -24,21 +28,16 @@ def test_the_worst_tenth_of_the_classes_and_the_gap_between_super_classes(classe
     groups = np.array(["birds", "cars", "shoes"])[np.arange(120) % 3]
     reference, reference_labels = random_space(n=50, classes=classes, seed=4)
     for gallery in ({}, {"reference": reference, "reference_labels": reference_labels}):
+        at_length = {name: unit(array) if name == "reference" else array for name, array in gallery.items()}
         expected = {}
         for name in NAMES:
             base, measure = name[2:].split("_", 2)[:2]
-            rows = features
-            searched = gallery
-            if name[0] == "c":
-                rows = unit(features)
-                if gallery:
-                    searched = {**gallery, "reference": unit(reference)}
+            rows, searched = (unit(features), at_length) if name[0] == "c" else (features, gallery)
             hits = plain_per_query([f"e_{base}"], rows, labels, **searched)[f"e_{base}"]
-            parts = labels if measure == "worst10" else groups
-            recalls = by_part(hits, parts.tolist())
-            expected[name] = (
-                np.mean(recalls[: -(-len(recalls) // 10)]) if measure == "worst10" else recalls[-1] - recalls[0]
-            )
+            if measure == "worst10":
+                expected[name] = worst_tenth(hits_by_part(hits, labels))
+            else:
+                expected[name] = np.ptp(hits_by_part(hits, groups))
         assert metrics.compute(NAMES, features, labels, **gallery, groups=groups) == pytest.approx(expected, abs=1e-12)
     single = metrics.compute("e_recall@1_worst10", features[:1], labels[:1], uncounted=np.nan)
     assert single == {"e_recall@1_worst10": 0.0}

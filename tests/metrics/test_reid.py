@@ -1,6 +1,4 @@
-"""The protocol of re-identification: a worked example, queries without a match, the CMC curve; each against plain
-loops.
-"""
+"""Re-identification against plain loops: a worked example, queries without a match, the CMC curve."""
 
 import numpy as np
 import pytest
@@ -11,45 +9,25 @@ from evaluation import queries
 from evaluation.task import Rows, Task
 from pictures import space as charts
 from tests.kit.plain_metrics import RETRIEVAL, orders, plain_per_query, random_space
-from tests.metrics.test_class_recalls import by_part
+from tests.metrics.test_class_recalls import hits_by_part, worst_tenth
 
 # identity and camera, the nearest first
-GALLERY = [
-    ("1", 1),
-    ("2", 1),
-    ("1", 2),
-    ("-1", 3),
-    ("0", 2),
-    ("1", 3),
-    ("2", 2),
-]
+GALLERY = [("1", 1), ("2", 1), ("1", 2), ("-1", 3), ("0", 2), ("1", 3), ("2", 2)]
 NAMES = ["e_recall@1", "e_recall@5", "ap", "map@100000", "inp", "mAP"]
 
 
 def measured(gallery, cameras=True, identities=("1",), **flags):
     """Of queries at 0 in camera 1 that search images at 1, 2, ..."""
-    sequences = {}
     if cameras:
-        sequences = {
-            "query_sequences": [f"{name}_1" for name in identities],
-            "reference_sequences": [f"{name}_{camera}" for name, camera in gallery],
-        }
+        flags["query_sequences"] = [f"{name}_1" for name in identities]
+        flags["reference_sequences"] = [f"{name}_{camera}" for name, camera in gallery]
     places = np.arange(1.0, len(gallery) + 1)[:, None]
-    return metrics.compute(
-        NAMES,
-        np.zeros((len(identities), 1)),
-        list(identities),
-        places,
-        [name for name, _ in gallery],
-        **sequences,
-        **flags,
-    )
+    queries = np.zeros((len(identities), 1))
+    return metrics.compute(NAMES, queries, list(identities), places, [name for name, _ in gallery], **flags)
 
 
 def test_the_worked_example():
-    """Junk of the query's camera and boxes of -1 take no rank: hits at 2 and 4 of 5 (eval_market1501 of torchreid and
-    FastReID).
-    """
+    """Junk of the query's camera takes no rank: hits at 2 and 4 of 5 (eval_market1501 of torchreid and FastReID)."""
     without_junk = [shot for shot in GALLERY if shot[0] != "-1"]
     right = {"e_recall@1": 0, "e_recall@5": 1, "ap": 0.5, "map@100000": 0.5, "inp": 0.5, "mAP": 0.5}
     assert measured(without_junk) == pytest.approx(right, abs=1e-12)
@@ -59,50 +37,40 @@ def test_the_worked_example():
     counted, skipped = (measured(without_junk, identities=("1", "7"), skip_unmatched=skips) for skips in (False, True))
     assert (counted["map@100000"], counted["mAP"], counted["e_recall@5"]) == (0.5, 0.25, 0.5)
     assert skipped == measured(without_junk)
-    assert np.isnan(list(measured(without_junk, identities=("7",), skip_unmatched=True).values())).all(), (
-        "where no query counts"
-    )
+    none_counts = measured(without_junk, identities=("7",), skip_unmatched=True)
+    assert np.isnan(list(none_counts.values())).all()
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_random_lists_by_loops(seed):
     features, labels = random_space(n=60, classes=18, spread=2.0, seed=seed)
     features = np.round(features)  # ties
-    cameras = [
-        f"{label}_{camera}"
-        for label, camera in zip(labels, np.random.default_rng(seed + 100).integers(0, 3, 60), strict=True)
-    ]
-    settings = {
-        "reference": features[20:],
-        "reference_labels": labels[20:],
-        "query_sequences": cameras[:20],
-        "reference_sequences": cameras[20:],
-    }
-    terms = plain_per_query(RETRIEVAL, features[:20], labels[:20], **settings)
+    numbers = np.random.default_rng(seed + 100).integers(0, 3, 60)
+    cameras = [f"{label}_{camera}" for label, camera in zip(labels, numbers, strict=True)]
+    queries = (features[:20], labels[:20])
+    settings = {"reference": features[20:], "reference_labels": labels[20:]}
+    settings |= {"query_sequences": cameras[:20], "reference_sequences": cameras[20:]}
+    terms = plain_per_query(RETRIEVAL, *queries, **settings)
     matched = ~np.isnan(terms["ap"])
     assert 0 < matched.sum() < 20
-    matched_labels = labels[:20][matched]
     groups = labels[:20] % 3
     terms = {name: np.array(values)[matched] for name, values in terms.items()}
+    of_classes = {name: hits_by_part(values, labels[:20][matched]) for name, values in terms.items()}
     expected = {name: np.mean(values) for name, values in terms.items()}
-    expected |= {f"{name}_macro": np.mean(by_part(values, matched_labels.tolist())) for name, values in terms.items()}
-    of_classes, of_groups = (
-        by_part(terms["e_recall@1"], parts.tolist()) for parts in (matched_labels, groups[matched])
-    )
-    expected["e_recall@1_worst10"] = np.mean(of_classes[: -(-len(of_classes) // 10)])
-    expected["e_recall@1_group_gap"] = of_groups[-1] - of_groups[0]
-    assert metrics.compute(
-        list(expected), features[:20], labels[:20], **settings, groups=groups, skip_unmatched=True
-    ) == pytest.approx(expected, abs=1e-12)
+    expected |= {f"{name}_macro": np.mean(values) for name, values in of_classes.items()}
+    expected["e_recall@1_worst10"] = worst_tenth(of_classes["e_recall@1"])
+    expected["e_recall@1_group_gap"] = np.ptp(hits_by_part(terms["e_recall@1"], groups[matched]))
+    results = metrics.compute(list(expected), *queries, **settings, groups=groups, skip_unmatched=True)
+    assert results == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("parents", [False, True])
 def test_the_curve_of_matches(parents, monkeypatch, tmp_path):
     features, labels = random_space(n=70, classes=35, spread=3.0, seed=8)
     inside = labels % 2 if parents else np.zeros(70, int)
-    super_classes = (inside[:25], inside[25:]) if parents else (None, None)
-    asking = Rows(features[:25], labels[:25], parents=super_classes[0])
-    task = Task(asking, Rows(features[25:], labels[25:], parents=super_classes[1]), np.full(25, -1))
+    super_classes = inside if parents else None
+    rows = Rows(features, labels, parents=super_classes)
+    task = Task(rows.take(np.arange(25)), rows.take(np.arange(25, 70)), np.full(25, -1))
     hits = []
     for i, (_, order) in enumerate(orders(features[:25], features[25:])):
         hits_in_order = [labels[j + 25] == labels[i] for j in order if inside[j + 25] == inside[i]]
@@ -114,14 +82,8 @@ def test_the_curve_of_matches(parents, monkeypatch, tmp_path):
     assert ranks.tolist() == [hit for hit in hits if hit < np.inf]
     drawings = []
     plot = Axes.plot
-
-    def recorded_plot(axis, *data, **style):
-        drawings.append(data)
-        return plot(axis, *data, **style)
-
-    monkeypatch.setattr(Axes, "plot", recorded_plot)
+    monkeypatch.setattr(Axes, "plot", lambda axis, *data, **style: drawings.append(data) or plot(axis, *data, **style))
     assert charts.cmc(tmp_path / "cmc.png", ranks, "Group").stat().st_size > 1000
     ((k, shares),) = drawings
-    assert k.tolist() == list(range(1, 51)) and shares.tolist() == pytest.approx(
-        [100 * np.mean(ranks <= rank) for rank in k]
-    )
+    assert k.tolist() == list(range(1, 51))
+    assert shares.tolist() == pytest.approx([100 * np.mean(ranks <= rank) for rank in k])
