@@ -158,7 +158,7 @@ def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
     assert sorted(folder.rglob("*")) == before, "looking changes nothing"
     searcher.search(task(6, 2).line.argv)
     assert standing(task(6, 2)) == (launcher.FINISHED, "6 trials and 2 of 2 reproductions")
-    assert task(6, 2).outcome() == ("finished", "now")
+    assert task(6, 2).outcome() == ("finished", "in this call")
     reproductions = yaml.safe_load((folder / "reproductions.yaml").read_text())
     (folder / "reproductions.yaml").write_text(yaml.safe_dump({**reproductions, "trial": "trial_77"}))
     assert task(6, 2).standing() == launcher.INTERRUPTED, "reproductions of what is no longer the best"
