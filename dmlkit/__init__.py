@@ -1,10 +1,14 @@
-"""Deep metric learning: the program's folders under one name, `dmlkit.criteria`, `dmlkit.metrics`, …
+"""Deep metric learning from Python: `dmlkit.train(data=FOLDER)`, `dmlkit.Run(folder)`, and the program's folders under
+one name, `dmlkit.criteria`, `dmlkit.metrics`, …
 
-`pip install` puts them into this package. In a clone they lie beside it, and the names here lead to them.
+`pip install` puts these into this package. In a clone they lie beside it, and the names here lead to them. All are
+imported when they are first used.
 """
 
+import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported
 import importlib
 
+NAMES = {"train": "training", "Run": "training"}  # name -> module of this package
 ROOMS = (
     *("architectures", "batch_mining", "criteria", "datasampler", "datasets", "engine", "evaluation", "launch"),
     *("metrics", "options", "parameters", "pictures", "results", "retrieval", "runs", "search", "tools", "trainers"),
@@ -13,6 +17,12 @@ ROOMS = (
 
 
 def __getattr__(name: str):
+    if name in NAMES:
+        return getattr(importlib.import_module(f"{__name__}.{NAMES[name]}"), name)
+    if name == "UserError":
+        from utilities.errors import UserError
+
+        return UserError
     if name in ROOMS:
         try:
             return importlib.import_module(f"{__name__}.{name}")

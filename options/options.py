@@ -23,6 +23,7 @@ class Options(Namespace):
         of files and of a saved run.
         overruled: flag -> the --config file that asks for another value than the saved run, whose value stands.
         command: how the run is continued, as a shell takes it; None: by main.py with --resume_from.
+        callbacks: objects whose `on_epoch_end(run, epoch, scores)` is called when an epoch is recorded.
         repeats: whether the flags are those of a saved run, which may be of an older version.
         other_data: flag -> value of the data that `--evaluate` measures in place of the run's own; empty where it
         measures the run's own.
@@ -31,7 +32,7 @@ class Options(Namespace):
     # Not in `vars(opt)`, which are the flags.
     __slots__ = (
         *("roles", "fold", "until", "later", "set_by", "without_effect", "overruled", "other_data"),
-        *("command", "typed", "repeats"),
+        *("command", "typed", "repeats", "callbacks"),
     )
 
     def __init__(self, flags: dict, roles: Roles):
@@ -47,6 +48,7 @@ class Options(Namespace):
         self.command = None
         self.typed = frozenset()
         self.repeats = False
+        self.callbacks = ()
 
     def but(self, **changes) -> "Options":
         """The same options with some flags, or attributes of the above, changed."""

@@ -97,6 +97,7 @@ class Run:
     def begin(self) -> None:
         """Set the state of a run that has trained nothing yet."""
         self.epoch = 0  # trained epochs
+        self.stop_requested = False
         self.state = {
             "best": {},
             "selected": {"epoch": None, "values": {}},
@@ -226,8 +227,12 @@ class Run:
 
     def epochs(self):
         """The numbers of the epochs still to train."""
-        while not self.finished:
+        while not self.finished and not self.stop_requested:
             yield self.epoch + 1
+
+    def stop(self) -> None:
+        """End after the current epoch, as a callback may ask. The run is unfinished, and can be resumed."""
+        self.stop_requested = True
 
     def untrained_epochs(self):
         """(epoch, bare) of the untrained states that are still to be evaluated: -1 the bare backbone, 0 the network.
@@ -286,6 +291,8 @@ class Run:
                 say(f"the pictures or files of epoch {epoch} failed ({type(error).__name__}: {error}); the run goes on")
         self._summarise()
         self._save(checkpoint.LAST)  # last: where it has all epochs, the summary has them too
+        for callback in self.opt.callbacks:
+            callback.on_epoch_end(self, epoch, scores)
 
     def _end_without_patience(self, epoch: int) -> None:
         """Stop where `--patience` ran out."""

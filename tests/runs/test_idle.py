@@ -105,7 +105,7 @@ def test_a_file_of_the_users_may_read_any_flag(monkeypatch, tmp_path):
 def test_a_file_in_another_encoding_than_utf_8(monkeypatch, tmp_path):
     text = "# -*- coding: latin-1 -*-\nname = 'Größe'\nmargin = opt.loss_triplet_margin\n"
     (tmp_path / "mine.py").write_bytes(text.encode("latin-1"))
-    monkeypatch.setitem(idle.REGISTRIES, "criteria", SimpleNamespace(folder=tmp_path))
+    monkeypatch.setitem(idle.REGISTRIES, "criteria", SimpleNamespace(files={"mine": tmp_path / "mine.py"}))
     assert "Größe" in idle._source.__wrapped__("criteria", "mine")
 
 
