@@ -18,7 +18,7 @@ BY_COSINE = [columns.column("test", "c_recall@1"), columns.column("test", "c_map
 
 
 def comparison_part(comparison: Comparison, runs: list) -> str:
-    """What the runs of a comparison's script say, as Markdown; without all of them, how many there are."""
+    """The results of a comparison's script, as Markdown; if runs are missing, how many are finished."""
     rates = searched_rates(comparison, runs)
     compared_runs = [run for run in runs if run.group in comparison.groups() and run.seed in protocol.SEEDS]
     by_name = {group.name: group for group in groups.build(compared_runs)}
@@ -26,15 +26,15 @@ def comparison_part(comparison: Comparison, runs: list) -> str:
     n_finished = sum(len(group.seeds) for group in by_name.values())
     if n_finished < n_expected:
         return (
-            f"{markdown(rates)}\n\n**Not run to its end**: {n_finished} of {n_expected} runs are finished. Until all "
-            "are, no number of them is shown."
+            f"{markdown(rates)}\n\n**Not finished**: {n_finished} of {n_expected} runs. Results are shown only when "
+            "all runs are finished."
         )
     compared = [by_name[name] for name in comparison.groups()]
     parts = [rates, tables.single(compared, BY_COSINE, SELECTED, 1)]
     if len(comparison.variants) > 1:
         count = len(comparison.methods)
         pairs = list(zip(compared[:count], compared[count:], strict=True))
-        difference = "in --random_erasing 0.5 alone, which no rate was searched for"
+        difference = "only in --random_erasing 0.5; the rate was searched without it"
         parts.append(tables.beside_twins(pairs, BY_COSINE, 1, ("plain", "erasing"), difference))
     else:
         parts += costs(comparison)
@@ -59,15 +59,17 @@ def searched_rates(comparison: Comparison, runs: list) -> Table:
 
 
 def costs(comparison: Comparison) -> list[Table]:
-    """A step of each method beside multi-similarity's, as `benchmarks/methods.py --costs` measured it.
+    """Cost of a step of each method, also relative to multi-similarity, measured by `benchmarks/methods.py --costs`.
 
-    No table if there is no such file beside the script's rows.
+    No table if its file is missing.
     """
     file = Path(__file__).with_name(f"{comparison.name.lower()}_costs.csv")
     if not file.exists():
         return []
     measured = pd.read_csv(file, index_col="method")
-    table = Table(f"{comparison.name.lower()}_costs", "A step", ["method", "ms", "of MS", "MB"])
+    table = Table(
+        f"{comparison.name.lower()}_costs", "Cost of a training step", ["method", "ms", "relative to MS", "MB"]
+    )
     for method in comparison.methods:
         milliseconds, megabytes, _ = measured.loc[method.name]
         table.add(
@@ -79,7 +81,7 @@ def costs(comparison: Comparison) -> list[Table]:
             ]
         )
     table.notes = [
-        f"Medians of steps taken in turns, on {measured.threads.iloc[0]} threads, without loading; MB: what a step "
-        "takes beyond weights, in a process of its own."
+        f"Medians of alternating steps on {measured.threads.iloc[0]} threads, without loading. MB: peak memory of a "
+        "step without the weights, measured in a separate process."
     ]
     return [table]

@@ -82,10 +82,10 @@ def joint(all_groups: list[Group], data: Data, draws: int) -> Table:
             ]
         )
     table.notes = [
-        f"Difference: mean over {len(MINED)} losses; in brackets its 95 % t-interval, the losses as the sample: for "
-        "losses like these. p, these losses: the joint test, by flipping the signs of the "
-        f"{len(MINED)} x {len(protocol.SEEDS)} differences of runs with one seed ({draws:,} draws). p, signs: the sign "
-        "test over the losses."
+        f"Difference: mean over {len(MINED)} losses; in brackets its 95 % t-interval over losses, which holds for "
+        "similar losses too. p, these losses: joint test for these losses only, by flipping the signs of the "
+        f"{len(MINED)} x {len(protocol.SEEDS)} differences of runs with the same seed ({draws:,} draws). p, signs: "
+        "sign test over the losses."
     ]
     return table
 
@@ -108,7 +108,7 @@ def methods_differ(all_groups: list[Group], data: Data, draws: int) -> str:
             f"{column.title}: {_spread(names, values, draws)}. Without {names[furthest]}: "
             f"{_spread(remaining_names, remaining_values, draws)}."
         )
-    return f"Do the {len(plain)} losses differ? By analysis of variance, {draws:,} shuffles. {' '.join(sentences)}"
+    return f"Analysis of variance of the {len(plain)} losses, {draws:,} shuffles. {' '.join(sentences)}"
 
 
 def _spread(names: list[str], values: np.ndarray, draws: int) -> str:
@@ -124,10 +124,10 @@ def _spread(names: list[str], values: np.ndarray, draws: int) -> str:
 
 def correlations(all_groups: list[Group], data: Data, draws: int) -> Table:
     """rho of the training embeddings with R@1 and MAP@R of new classes, with and without the twins."""
-    heads = ["with", "epoch", "groups", "Pearson", "p", "Spearman"]
+    heads = ["metric", "epoch", "groups", "Pearson", "p", "Spearman"]
     table = Table(f"{data.name}_correlations", f"{data.name}: rho (train) and new classes", heads)
     samples = {
-        "all, twins too": of_data(all_groups, data),
+        "all, with twins": of_data(all_groups, data),
         "without twins": without_twins(all_groups, data),
     }
     for epoch, (title, members), column in itertools.product((SELECTED, LAST), samples.items(), (R_AT_1, MAP_R)):
@@ -146,15 +146,16 @@ def correlations(all_groups: list[Group], data: Data, draws: int) -> Table:
             ]
         )
     table.notes = [
-        "Over the groups' means at the selected or the last epoch. In brackets: 95 % percentile interval of Pearson's "
-        f"coefficient by a bootstrap ({draws:,} draws) of the losses, each with its twin, and of the seeds within. p "
-        "treats groups as independent, which twins are not."
+        "Computed from the groups' means at the selected or the last epoch. Twins: the runs of a loss with "
+        "rho_distance. In brackets: 95 % percentile interval of Pearson's coefficient by a bootstrap "
+        f"({draws:,} draws) of the losses, each with its twin, and of their seeds. p treats groups as independent, "
+        "although twins are not."
     ]
     return table
 
 
 def optimism(all_groups: list[Group], data: Data) -> str:
-    """One sentence: by how much the epoch chosen on test looks better."""
+    """One sentence: how much higher the values are if the epoch is selected on test."""
     gaps = []
     for column in (R_AT_1, MAP_R):
         gap_of_groups = [
@@ -164,14 +165,15 @@ def optimism(all_groups: list[Group], data: Data) -> str:
         ends = f"from {min(gap_of_groups):+.2f} to {max(gap_of_groups):+.2f}"
         gaps.append(f"{column.title} {np.mean(gap_of_groups):+.2f} points ({ends})")
     return (
-        "Both selections: each metric's own best epoch on test, in place of the one that R@1 on validation chose, "
-        f"gives in the mean over the groups {', '.join(gaps)}."
+        "Both selections: selecting each metric's best epoch on test instead of the best epoch by R@1 on validation "
+        f"changes the mean over the groups by {', '.join(gaps)}."
     )
 
 
 def power(deviation: float, source: str) -> Table:
     """How many seeds per group differences of R@1 need, given a deviation in points of the runs of `source`."""
-    table = Table("power", f"Seeds a group for a power of 80 %, by {source}", ["difference of two groups", "seeds"])
+    title = f"Seeds per group for a power of 80 %, from the deviation of {source}"
+    table = Table("power", title, ["difference of two groups", "seeds"])
     for difference in STATED_DIFFERENCES:
         count = inference.seeds_needed(difference, deviation)
         seeds = f"more than {inference.MOST_SEEDS:,}" if count is None else str(count)
@@ -193,7 +195,7 @@ def pilot(runs: list, data: Data) -> list[str]:
         run for run in runs if run.group in names and run.seed in protocol.PILOT_SEEDS and run.problem is None
     ]
     if len(pilot_runs) < n_expected:
-        return [f"The pilot has not been run to its end: {len(pilot_runs)} of {n_expected} runs are finished."]
+        return [f"The pilot is not finished: {len(pilot_runs)} of {n_expected} runs."]
     r_at_1 = {split: columns.column(split, "e_recall@1") for split in ("train", "val")}
     shown_columns = [*r_at_1.values(), columns.column("val", "map_r"), columns.column("train", RHO.metric)]
     table = Table(f"{data.name}_pilot", f"{data.name}: the pilot", ["epoch", *map(head, shown_columns)])
@@ -218,9 +220,9 @@ def pilot(runs: list, data: Data) -> list[str]:
     deviation_of = ", ".join(f"{name} {value:.2f}" for name, value in zip(protocol.PILOT, deviations, strict=True))
     table.notes = [
         f"Means over {len(protocol.PILOT)} losses ({', '.join(protocol.PILOT)}) x {len(protocol.PILOT_SEEDS)} seeds. "
-        f"From epoch {epochs[first_converged]:g} on, the best R@1 so far rises to the end of the pilot by no more than "
-        f"{CONVERGED['val']:g} points on validation and {CONVERGED['train']:g} on training classes: the rule for the "
-        f"epochs of the study. Deviation over seeds of the best on validation there: {deviation_of}."
+        f"From epoch {epochs[first_converged]:g} to the end of the pilot the best R@1 so far rises by at most "
+        f"{CONVERGED['val']:g} points on validation and {CONVERGED['train']:g} on training classes; this rule sets the "
+        f"epochs of the study. Deviation over seeds of the best R@1 on validation at this epoch: {deviation_of}."
     ]
     return [markdown(table), markdown(power(deviation, "the pilot"))]
 
@@ -261,7 +263,7 @@ def _not_chosen(data_groups: list[Group], data: Data, chosen: dict[str, str]) ->
 def part(
     runs: list, all_groups: list[Group], data: Data, chosen: dict[str, str], draws: int, folder: Path | None = None
 ) -> str:
-    """The results on one data set, as Markdown; without all runs, how many there are.
+    """The results on one data set, as Markdown; if runs are missing, how many are finished.
 
     `chosen`: rates and probabilities of the search, by the name of their variable in the script. `folder` gets the
     figure (None: there is none).
@@ -271,20 +273,21 @@ def part(
     lines = [f"### {data.name}", *pilot(runs, data)]
     if n_finished < n_expected:
         lines.append(
-            f"**The study on {data.name} has not been run to its end**: {n_finished} of {n_expected} runs are "
-            "finished. Until all are, no number of it is shown."
+            f"**The study on {data.name} is not finished**: {n_finished} of {n_expected} runs. Results are shown only "
+            "when all runs are finished."
         )
         return "\n\n".join(lines)
     data_groups = of_data(all_groups, data)
     not_chosen = _not_chosen(data_groups, data, chosen)
     if not_chosen:
         lines.append(
-            f"**Values that the search did not choose**: {', '.join(not_chosen)}: these runs are not the study's."
+            f"**Values that the search did not choose**: {', '.join(not_chosen)}. These runs do not follow the "
+            "protocol."
         )
     deviation = inference.pooled([group.estimate(R_AT_1, SELECTED) for group in data_groups]).deviation
     lines += [
         markdown(tables.single(data_groups, [R_AT_1, MAP_R], SELECTED, 1)),
-        markdown(power(deviation, "the study itself")),
+        markdown(power(deviation, "the study")),
         methods_differ(all_groups, data, draws),
         optimism(all_groups, data),
         markdown(tables.regularised(data_groups, [R_AT_1, MAP_R, RHO], 1)),

@@ -23,7 +23,7 @@ DIFFERENCES = (
 
 
 def union_part(runs: list) -> str:
-    """What the runs of Union_Runs.sh say, as Markdown; without all of them, how many there are."""
+    """The results of Union_Runs.sh, as Markdown; if runs are missing, how many are finished."""
     specialists = [f"Specialist_{name}" for name in protocol.DOMAINS.values()]
     names = sorted(f"{UNION}_{name}" for name in {*protocol.UNIVERSAL, *specialists})
     expected = [(f"{UNION}_Features", 0), *itertools.product(names, protocol.UNION_SEEDS)]
@@ -31,8 +31,8 @@ def union_part(runs: list) -> str:
     n_finished = sum(key in finished for key in expected)
     if n_finished < len(expected):
         return (
-            f"**Not run to its end**: {n_finished} of {len(expected)} runs are finished. Until all are, no number of "
-            "them is shown."
+            f"**Not finished**: {n_finished} of {len(expected)} runs. Results are shown only when all runs are "
+            "finished."
         )
     tables = [table for metric in ("e_recall@1", "mmp@5") for table in _tables_of(finished, metric)]
     return "\n\n".join(map(markdown, tables))
@@ -72,8 +72,8 @@ def _tables_of(runs: dict, metric: str) -> list[Table]:
     for name, percent in percents.items():
         trainings.add([text(name), text(str(len(percent))), *map(_with_interval, percent.T)])
     trainings.notes = [
-        "In brackets: 95 % t-interval of the seeds' mean. Specialists: each domain by the network of its own. "
-        "Features: the pretrained network as it is, 1,280 dimensions."
+        "In brackets: 95 % t-interval of the seeds' mean. Specialists: each domain is measured with the network "
+        "trained on it. Features: the pretrained network without training, 1,280 dimensions."
     ]
     differences = Table(
         f"union_{metric}_differences",
@@ -83,10 +83,10 @@ def _tables_of(runs: dict, metric: str) -> list[Table]:
     for minuend, subtrahend in DIFFERENCES:
         points = percents[minuend] - percents[subtrahend]
         cells = [_with_interval(column, sign=True) for column in points.T]
-        differences.add([text(f"{minuend} less {subtrahend}"), *cells])
+        differences.add([text(f"{minuend} minus {subtrahend}"), *cells])
     differences.notes = [
-        f"In brackets: 95 % t-interval over {len(seeds)} seeds, of the runs alone: the classes and images are the same "
-        "in all."
+        f"In brackets: 95 % t-interval over {len(seeds)} seeds. It covers the variation of training only: all runs "
+        "have the same classes and images."
     ]
     across = Table(
         f"union_{metric}_specialists",

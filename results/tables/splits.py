@@ -1,7 +1,7 @@
 """The same methods on several splits of the classes: values, parts of the variance, rankings.
 
 `all_of` makes the tables of one data set's grid of methods x splits (results/splits.py computes their numbers):
-`by_split`, `variance`, `survival` of rankings and differences, and what choosing the epoch on test changes.
+`by_split`, `variance`, `survival` of rankings, `differences`, and the effect of selecting the epoch on test.
 """
 
 import math
@@ -15,10 +15,8 @@ from results.splits import Splits
 from results.tables.notes import head, rules, text
 from results.tables.seeds import rank
 
-SURVIVAL_HEADS = [
-    *("metric, intervals", "tau", "tau 95 %", "tau, lowest and highest", "tau of single seeds"),
-    *("shown", "turned", "turned and shown", "predicted"),
-]
+SURVIVAL_HEADS = ["metric", "tau", "tau 95 %", "tau, lowest and highest", "tau of single seeds"]
+DIFFERENCE_HEADS = ["metric", "intervals", "significant", "reversed", "significantly reversed", "predicted"]
 OPTIMISM_HEADS = ["metric", "optimism", "lowest and highest", "method x split deviation", "reordered pairs"]
 
 
@@ -28,7 +26,7 @@ def all_of(grid: Splits, table_columns: list[Column]) -> list[Table]:
     if not table_columns:
         return []
     tables = [by_split(grid, c) for c in table_columns]
-    tables += [variance(grid, table_columns), survival(grid, table_columns)]
+    tables += [variance(grid, table_columns), survival(grid, table_columns), differences(grid, table_columns)]
     chosen_table = chosen_on_test(grid, [c for c in table_columns if c.higher is not None])
     if chosen_table:
         tables.append(chosen_table)
@@ -53,7 +51,7 @@ def by_split(grid: Splits, c: Column) -> Table:
             if ranks[m, k] == 1 and not math.isnan(cell.deviation):  # never a single seed
                 cell.mark = "best"
         table.add([text(method), *cells, _cell(means[m], c)])
-    deviations = "Deviations over the seeds of a split, in the last column over the splits' means."
+    deviations = "Deviations: over the seeds of a split; in the last column over the means of the splits."
     if c.higher is not None:
         listed = []
         for method, places in zip(grid.methods, ranks, strict=True):
@@ -65,7 +63,7 @@ def by_split(grid: Splits, c: Column) -> Table:
 
 
 def variance(grid: Splits, table_columns: list[Column]) -> Table:
-    """Standard deviations of the parts of the mixed model, a column each; and what the draw of test classes leaves."""
+    """Standard deviations of the parts of the mixed model and of the draw of test classes; a column per metric."""
     heads = ["source", *map(head, table_columns)]
     table = Table(f"{grid.dataset}_splits_variance", f"{grid.dataset}: deviation by source", heads)
     parts = [splits.components(grid.values(c, SELECTED)) for c in table_columns]
@@ -83,40 +81,52 @@ def variance(grid: Splits, table_columns: list[Column]) -> Table:
         "Standard deviations by a mixed model with random methods, splits, method x split and seeds (REML; if it does "
         "not converge on a balanced table, mean squares of the two-way analysis of variance). With "
         f"{len(grid.methods)} methods and {len(grid.splits)} splits they are imprecise.",
-        "Split: effect of other classes on all methods. Method x split: times the root of 2, by how much the "
-        "difference of two methods changes with the split. Draw of test classes: standard error of a single run's R@1 "
+        "Split: effect of other classes on all methods. Method x split: multiplied by the root of 2, how much the "
+        "difference of two methods varies with the split. Draw of test classes: standard error of a single run's R@1 "
         "over classes; it is a part of split and mostly cancels in differences of methods.",
     ]
     return table
 
 
 def survival(grid: Splits, table_columns: list[Column]) -> Table:
-    """Kendall's tau between splits, and what becomes on another split of a difference that one split shows."""
+    """How much two splits agree on the ranking of the methods: Kendall's tau of their means."""
     name = f"{grid.dataset}_splits_survival"
     table = Table(name, f"{grid.dataset}: does a ranking survive another split?", SURVIVAL_HEADS)
     for c in table_columns:
         agreed = splits.agreement(grid.values(c, SELECTED))
-        taus = [
+        cells = [
+            text(c.title),
             Cell(agreed.mean),
             text(_range(agreed.interval)),
             text(_range(agreed.extremes)),
             Cell(agreed.of_seeds),
         ]
-        table.add([text(f"{c.title}, Welch, over seeds"), *taus, *_reversal_cells(grid, c, by_classes=False)])
+        table.add(cells)
+    table.notes = [
+        "Tau: Kendall's tau of the methods' means, averaged over the pairs of splits; its interval by bootstrap over "
+        "splits and their seeds. Tau of single seeds: between two seeds of one split, which have the same classes and "
+        "differ only in the training.",
+    ]
+    return table
+
+
+def differences(grid: Splits, table_columns: list[Column]) -> Table:
+    """How many differences of two methods are significant on a split, and whether they change sign on another."""
+    name = f"{grid.dataset}_splits_differences"
+    table = Table(name, f"{grid.dataset}: does a difference survive another split?", DIFFERENCE_HEADS)
+    for c in table_columns:
+        cells = _reversal_cells(grid, c, by_classes=False)
+        table.add([text(c.title), text("Welch, over seeds"), *cells])
         has_queries = all(outcomes is not None for row in grid.outcomes for outcomes in row)
         if c.metric == "e_recall@1" and has_queries:
-            empty = [text("") for _ in taus]
-            title = text(f"{c.title}, paired over classes and seeds")
-            table.add([title, *empty, *_reversal_cells(grid, c, by_classes=True)])
+            cells = _reversal_cells(grid, c, by_classes=True)
+            table.add([text(c.title), text("paired, over classes and seeds"), *cells])
     table.notes = [
-        "Tau: Kendall's, of the methods' means, mean over the pairs of splits; interval by bootstrap over splits and "
-        "their seeds. Tau of single seeds: between two seeds of one split, i.e. the same classes: the noise of "
-        "training alone.",
-        "Shown: pairs of methods whose 95 % interval on a split excludes 0, not corrected for their number. On each "
-        "other split, turned: the difference has the other sign; turned and shown: its interval, if there is one, "
-        "excludes 0 on the other side.",
-        "Predicted: percentage of the differences on another split within the first split's interval, widened for the "
-        "chance in both (95 if the intervals covered all that another split changes).",
+        "Significant: pairs of methods whose 95 % interval on a split excludes 0, not corrected for their number. Each "
+        "of them is compared with every other split. Reversed: the difference has the opposite sign there. "
+        "Significantly reversed: it has an interval there, which excludes 0.",
+        "Predicted: percentage of the differences on another split that lie in the first split's interval, widened for "
+        "the chance in both (95 if the intervals covered everything that another split changes).",
     ]
     if any(len(group.seeds) == 1 for row in grid.members for group in row):
         table.notes.append(
@@ -140,11 +150,11 @@ def _reversal_cells(grid: Splits, c: Column, by_classes: bool) -> list[Cell]:
 
 
 def chosen_on_test(grid: Splits, table_columns: list[Column]) -> Table | None:
-    """The optimism of choosing the epoch on test, its spread over the runs, and what it does to the order of methods.
+    """The optimism of selecting the epoch on test, its spread over the runs, and its effect on the order of methods.
 
-    None if not every method has an epoch chosen on validation and test values throughout.
+    None unless every method has an epoch selected on validation and test values at every evaluation.
     """
-    table = Table(f"{grid.dataset}_splits_optimism", f"{grid.dataset}: choosing the epoch on test", OPTIMISM_HEADS)
+    table = Table(f"{grid.dataset}_splits_optimism", f"{grid.dataset}: selecting the epoch on test", OPTIMISM_HEADS)
     for c in table_columns:
         optimism = splits.optimism(grid, c)
         if optimism:
@@ -163,13 +173,13 @@ def chosen_on_test(grid: Splits, table_columns: list[Column]) -> Table | None:
         orders = [grid.means(c, SELECTED) if c.higher else -grid.means(c, SELECTED) for c in (first, second)]
         turned, pairs = splits.reordered(*orders)
         table.notes.append(
-            f"{first.title} and {second.title} order {turned} of {pairs} pairs of methods (on one split) "
-            "differently, epochs chosen on validation."
+            f"{first.title} and {second.title} order {turned} of {pairs} pairs of methods on one split differently "
+            "(epochs selected on validation)."
         )
     table.notes.append(
-        "Optimism: by how much the value at the metric's own best epoch on test is better than at the epoch chosen on "
-        "validation; mean and deviation over all runs. Method x split deviation: of its means over seeds; a common "
-        "shift changes no ranking. Reordered: pairs of methods on a split whose means change places.",
+        "Optimism: the value at the metric's best epoch on test minus the value at the epoch selected on validation; "
+        "mean and deviation over all runs. Method x split deviation: deviation of its means over seeds; an equal shift "
+        "of all methods changes no ranking. Reordered: pairs of methods on a split whose order changes.",
     )
     return table
 

@@ -209,13 +209,13 @@ def test_the_tables_of_runs_over_splits(over_splits, tmp_path):
     values = lines(out / "cub200_splits_e_recall1.csv")
     assert "Seeds: Split0 2, Split1 1/2." in values[0]["notes"]
     assert [line["method"] for line in values] == ["A", "B"] and {"Split0", "Split1", "all splits"} < set(values[0])
-    for name in ("variance", "survival", "optimism", "map_r"):
+    for name in ("variance", "survival", "differences", "optimism", "map_r"):
         assert lines(out / f"cub200_splits_{name}.csv")
     assert (out / "cub200_splits_e_recall-1.png").stat().st_size > 5000
     assert "With a single seed on a split" in "".join(path.read_text() for path in out.glob("*.md"))
-    survival = lines(out / "cub200_splits_survival.csv")[0]
-    # no interval on the other split, so nothing could be shown there
-    assert survival["shown"] == "1 of 1" and not survival["turned and shown"]
+    differences = lines(out / "cub200_splits_differences.csv")[0]
+    # no interval on the other split, so nothing is significant there
+    assert differences["significant"] == "1 of 1" and not differences["significantly reversed"]
 
 
 def test_which_splits_and_methods_are_in_the_tables(over_splits, tmp_path):
@@ -236,7 +236,8 @@ def test_which_splits_and_methods_are_in_the_tables(over_splits, tmp_path):
         assert (grid.methods, grid.splits) == (["A", "B"], names) and "10 does not have all 2 methods" in grid.notes[0]
     written = {table.name for table in tables.of_splits(grid, [COLUMN, columns.column("test", "map_r")])}
     # Split2 has no map_r
-    assert written == {f"cub200_splits_{name}" for name in ("e_recall1", "variance", "survival", "optimism")}
+    names = ("e_recall1", "variance", "survival", "differences", "optimism")
+    assert written == {f"cub200_splits_{name}" for name in names}
     plain = Grid([[np.array([1.0])] * 3, [np.array([2.0])] * 3])
     grid.values = lambda column, how: plain.values(column, columns.SELECTED)
     table = tables.of_splits(grid, [columns.column("test", "rho_spectrum@2")])[0]  # neither direction is better

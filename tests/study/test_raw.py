@@ -82,7 +82,7 @@ def test_a_comparison_is_shown_whole_or_not(comparison, tmp_path):
     shutil.rmtree(tmp_path / "emoji" / f"{names[1]}_s3")
     tables.main(command)
     count = len(names) * len(protocol.SEEDS)
-    assert f"{count - 1} of {count} runs are finished" in page.read_text() and names[1] not in page.read_text()
+    assert f"**Not finished**: {count - 1} of {count} runs" in page.read_text() and names[1] not in page.read_text()
 
 
 def test_one_embedding_for_many_domains(tmp_path):
@@ -121,4 +121,4 @@ def test_one_embedding_for_many_domains(tmp_path):
     assert f"| {100 * specialists.mean():.2f} [" in text
     shutil.rmtree(tmp_path / "runs/union/Union_Joint_s1")
     tables.main(["--of", "union", "--runs", str(tmp_path / "runs"), "--write", str(page)])
-    assert "18 of 19 runs are finished" in page.read_text() and "| Joint" not in page.read_text()
+    assert "**Not finished**: 18 of 19 runs" in page.read_text() and "| Joint" not in page.read_text()

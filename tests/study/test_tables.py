@@ -97,7 +97,7 @@ def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_pat
     runs = make_study(tmp_path / "runs")
     text = losses.part(runs, groups.build(runs), EMOJI, CHOSEN, 400, tmp_path)
     assert text.endswith("(study_emoji.png)") and (tmp_path / "study_emoji.png").read_bytes()[1:4] == b"PNG"
-    assert "has not been run to its end**" not in text and "did not choose" not in text
+    assert "is not finished**" not in text and "did not choose" not in text
     values = {group: [] for group in losses.expected(EMOJI)}
     for run in runs:
         values[run.group].append(run.series.get("test", "e_recall@1")[1] * 100)
@@ -106,15 +106,15 @@ def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_pat
         mean = f"{np.mean(recalls):.2f}"
         assert f"{mean}** {deviation}" in text or f"{mean} {deviation}" in text, group
     ends = [f"{np.mean(values[f'Emoji_{name}']):.2f} ({name})" for name in ("ProxyAnchor", "Contrastive")]
-    start = "Do the 9 losses differ? By analysis of variance, 400 shuffles."
+    start = "Analysis of variance of the 9 losses, 400 shuffles."
     (answer,) = [line for line in text.splitlines() if line.startswith(start)]
     assert f"R@1: from {' to '.join(ends)}, deviation of the means 5.4" in answer
     assert answer.count("p 0.0025") == 4  # 1 / 401
-    assert "chose, gives in the mean over the groups R@1 +3.00 points (from +3.00 to +3.00), MAP@R +1.50" in text
+    assert "changes the mean over the groups by R@1 +3.00 points (from +3.00 to +3.00), MAP@R +1.50" in text
     lines = text.split("rho_distance, all losses together")[1].splitlines()
     row = next(line for line in lines if line.startswith("| R@1 [%] "))
     assert all(value in row for value in ("-2.0", "0, 5", "0.0625"))  # five falls of five: 2 / 2^5
-    below = [line for line in text.splitlines() if "14, all, twins too" in line or "9, without twins" in line]
+    below = [line for line in text.splitlines() if "14, all, with twins" in line or "9, without twins" in line]
     assert len(below) == 8
     for line in below:
         sign = "-" if "| selected |" in line else "+"
@@ -131,7 +131,7 @@ def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_pat
     page.write_text("\n".join(parts.values()), encoding="utf-8")
     tables.main(["--runs", str(tmp_path / "runs"), "--write", str(page), "--draws", "200"])
     written = page.read_text(encoding="utf-8")
-    assert "**The study on Emoji has not been run to its end**: 69 of 70 runs are finished" in written
+    assert "**The study on Emoji is not finished**: 69 of 70 runs" in written
     assert "60." not in written
     assert parts["Glyphs"] in written and parts["Emoji"] not in written
     assert "Glyphs: no run of it in" in capsys.readouterr().out

@@ -8,7 +8,9 @@ import torch
 from scipy.stats import ttest_1samp
 
 from tests.kit.refusals import refused
-from toy_experiments import diagonal_lines as toy
+from toy_experiments import _diagonal_report as report
+from toy_experiments import _diagonal_runs as toy
+from toy_experiments import diagonal_lines
 
 SEEDS = [3, 4]
 
@@ -101,15 +103,15 @@ def fake(sigma_2):
 def test_the_report_says_what_the_numbers_say():
     changed = {toy.PUBLISHED: fake(0.5), toy.Loss(False, 0.0): fake(0.4), toy.Loss(True, 0.1): fake(0.14)}
     results = {loss: fake(0.1) for loss in toy.RUNS} | changed
-    text = toy.contributions(results)
+    text = " ".join(report.contributions(results).split())
     assert "change the second singular value by +0.400" in text
     assert "| the pull term is dropped, no flips | +0.300 ± 0.000 | < .001 | 75 %" in text
-    assert "**dropping the pull term** contributes +0.300 of +0.400 (75 %)" in text and "+0.100 (25 %)" in text
-    assert "flips alone reach +0.040 at best" in text and "(10 %, at p = 0.1)" in text
-    assert "| pull and push, p = 0 (base) | 0.100 ± 0.000 | 0.200 ± 0.141 |" in toy.table(results)
+    assert "**Dropping the pull term** contributes +0.300 of +0.400 (75 %)" in text and "+0.100 (25 %)" in text
+    assert "flips alone reach at most +0.040" in text and "(10 %, at p = 0.1)" in text
+    assert "| pull and push, p = 0 (base) | 0.100 ± 0.000 | 0.200 ± 0.141 |" in report.table(results)
 
 
-def test_what_is_told_from_chance():
+def test_significant_changes():
     noise = np.random.default_rng(0).normal(size=(len(toy.RUNS), 20))
     results = {
         loss: fake(0.1)._replace(sigma_2=0.1 + 0.01 * noise[i], recall=0.7 + 0.1 * noise[i])
@@ -120,31 +122,29 @@ def test_what_is_told_from_chance():
     )
     flips = results[toy.PUBLISHED].sigma_2 - results[toy.Loss(False, 0.0)].sigma_2
     p = ttest_1samp(flips, 0).pvalue
-    assert p > 0.05 and toy.chance(flips) == pytest.approx(p, rel=1e-9)
-    assert (
-        f"is not told from chance (P = {p:.2g}). That any change moves test R@1 is not shown: the smallest P of\n7 is "
-        in toy.contributions(results)
-    )
+    assert p > 0.05 and report.chance(flips) == pytest.approx(p, rel=1e-9)
+    expected = f"value is not significant (P = {p:.2g}). No change of test R@1 is significant: the smallest P of 7 is "
+    assert expected in " ".join(report.contributions(results).split())
     results[toy.Loss(True, 0.5)] = results[toy.BASE]._replace(recall=results[toy.BASE].recall + 0.1 + 0.001 * noise[1])
     sure = results[toy.Loss(False, 0.0)].sigma_2 + 0.1 + 0.001 * noise[2]
-    text = toy.contributions(results | {toy.PUBLISHED: results[toy.PUBLISHED]._replace(sigma_2=sure)})
-    assert (
-        "is told from chance (P < .001). Test R@1 moves: the smallest P of\n7 is < .001 (negatives are flipped, p = 0.5"
-        in text
+    text = report.contributions(results | {toy.PUBLISHED: results[toy.PUBLISHED]._replace(sigma_2=sure)})
+    expected = (
+        "is significant (P < .001). Test R@1 changes significantly: the smallest P of 7 is < .001 (negatives are "
     )
-    assert toy.chance(np.zeros(3)) == 1 and toy.chance(np.ones(3)) == 0 and np.isnan(toy.chance(np.ones(1)))
+    assert expected + "flipped, p = 0.5" in " ".join(text.split())
+    assert report.chance(np.zeros(3)) == 1 and report.chance(np.ones(3)) == 0 and np.isnan(report.chance(np.ones(1)))
 
 
 @pytest.mark.long
 def test_the_command_line(tmp_path, capsys):
     figures = [tmp_path / "figure.png", tmp_path / "figure.pdf"]
     words = ["--seeds", "0", "1", "--iterations", "3", "--out", *map(str, figures)]
-    toy.main([*words, "--report", str(tmp_path / "report.md")])
+    diagonal_lines.main([*words, "--report", str(tmp_path / "report.md")])
     assert all(path.stat().st_size > 5000 for path in figures)
-    report = (tmp_path / "report.md").read_text()
-    assert report in capsys.readouterr().out and "over 2 seeds" in report and "figure.png" in report
-    toy.main(["--seeds", "7", "--iterations", "1", "--out", str(tmp_path / "one.png")])
+    text = (tmp_path / "report.md").read_text()
+    assert text in capsys.readouterr().out and "over 2 seeds" in text and "figure.png" in text
+    diagonal_lines.main(["--seeds", "7", "--iterations", "1", "--out", str(tmp_path / "one.png")])
     output = capsys.readouterr().out
     with refused(None, "--out x.foo: a figure ends in .png or .pdf"):
-        toy.main(["--out", "x.png", "x.foo"])
+        diagonal_lines.main(["--out", "x.png", "x.foo"])
     assert "±" not in output and "deviation" not in output and "The values of 1 seed." in output
