@@ -1,13 +1,14 @@
 """Which groups of a table are worse than its best: error, coverage and power of several procedures on simulated tables.
 
-    python benchmarks/marks.py            # the table in docs/statistics.md, some minutes
+    python benchmarks/marks.py            # the tables in docs/statistics.md, some minutes
 
 The best is chosen by the same seeds, so that a test against it is no test against a fixed group. Each table has `k`
 groups of `n` seeds.
-error: share of tables without any true difference in which some group is marked as worse than the best. coverage: share
-of tables in which all intervals of the differences to the best hold the true ones, of tables without differences and of
-tables whose true means are spread over three deviations; the lower of the two. power: share of the groups two
-deviations below the best that are marked, the lower half.
+
+error: share of tables without any true difference in which some group is marked as worse than the best.
+coverage: share of tables in which all intervals of the differences to the best hold the true ones. It is measured for
+tables without differences and for tables whose true means are spread over three deviations; the lower of the two.
+power: share of the marked groups among those two deviations below the best, the lower half of the groups.
 """
 
 import argparse
@@ -28,6 +29,7 @@ SEEDS = (3, 5, 10)
 KINDS = ("normal", "unequal", "t3")
 SHOWN = 9
 LEVEL = inference.ALPHA
+TITLES = ("Highest error", "Lowest coverage", f"Power with {SHOWN} groups")
 
 
 def simulated(kind: str, tables: int, k: int, n: int, generator) -> np.ndarray:
@@ -78,7 +80,7 @@ def against_best(k: int, n: int, freedom: np.ndarray) -> np.ndarray:
 
 
 PROCEDURES = {
-    "these tables": present,
+    "T3 or Bonferroni": present,
     "Dunnett T3": dunnett_t3,
     "Games-Howell": games_howell,
     "Bonferroni": bonferroni,
@@ -119,20 +121,24 @@ def line(procedure, kind: str, k: int, n: int, tables: int, seed: int = 0) -> tu
 
 
 def main(tables: int) -> None:
-    """Print a line for each kind of values and number of seeds.
+    """Print a table each of the highest error and the lowest coverage over the `GROUPS`, and of the power.
 
-    It has the highest error and the lowest coverage over the `GROUPS`, and the power of `SHOWN` groups.
+    The power is that of `SHOWN` groups. A table has a row for each kind of values and number of seeds.
     """
-    heads = ["values", "seeds", *PROCEDURES]
-    print(f"{tables:,} tables each: highest error, lowest coverage, power\n")
-    print(f"| {' | '.join(heads)} |\n|{'-|' * len(heads)}")
+    rows = {title: [] for title in TITLES}
     for kind, n in product(KINDS, SEEDS):
-        cells = []
+        figures = []
         for procedure in PROCEDURES.values():
             errors, coverages, powers = zip(*(line(procedure, kind, k, n, tables) for k in GROUPS), strict=True)
-            figures = max(errors), min(coverages), powers[GROUPS.index(SHOWN)]
-            cells.append(" ".join(f"{value:.3f}".lstrip("0") for value in figures))
-        print(f"| {kind} | {n} | " + " | ".join(cells) + " |", flush=True)
+            figures.append((max(errors), min(coverages), powers[GROUPS.index(SHOWN)]))
+        for title, values in zip(TITLES, zip(*figures, strict=True), strict=True):
+            cells = [f"{value:.3f}".lstrip("0") for value in values]
+            rows[title].append(f"| {kind}, {n} | {' | '.join(cells)} |")
+        print(f"{kind} values, {n} seeds: done", file=sys.stderr)
+    heads = ["values, seeds", *PROCEDURES]
+    for title in TITLES:
+        print(f"\n{title}, {tables:,} tables each:\n\n| {' | '.join(heads)} |\n|{'-|' * len(heads)}")
+        print("\n".join(rows[title]), flush=True)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def test_rows_are_added_once_and_hold_what_the_tables_need(tmp_path):
     tables.main(["--of", "splits", "--runs", str(path), "--write", str(page)])
     text = page.read_text()
     assert "8 of 108 runs: 2 losses on 2 of 6 splits" in text
-    assert "does a ranking survive" in text and "paired over classes" in text
+    assert "does a ranking survive" in text and "paired, over classes" in text
     assert (tmp_path / "study_splits_glyphs_e_recall1.png").stat().st_size > 5000
 
 
