@@ -16,7 +16,7 @@ import generate_methods
 
 import metrics
 import parameters
-from benchmarks.methods import METHODS
+from benchmarks._method_settings import METHODS
 
 RESULTS = Path(__file__).with_name("methods_on_glyphs.md")
 CLASSES = {

@@ -17,7 +17,7 @@ import yaml
 
 import criteria
 import parameters
-from benchmarks.methods import METHODS
+from benchmarks._method_settings import METHODS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
