@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks._common import CLASSES, built, medians
 from engine.loading import Batch
-from experiments.study import protocol
+from experiments.study import protocol, settings
 from utilities.files import write_records
 
 PROGRAM = Path(__file__).with_name("methods.py")
@@ -89,7 +89,7 @@ def operations_table(names: list[str]) -> None:
 def study_step(name: str):
     """A function that takes one step of a method of Recent_Runs.sh, on random images and from random weights."""
     shape = f"--embed_dim 128 --bs {STUDY_BATCH} --samples_per_class 4 --crop_size {STUDY_SIDE} --channels_last"
-    line = protocol.line(protocol.DATA[0]._replace(flags=shape), STUDIED[name], "Costs", 0, "")
+    line = protocol.line(settings.DATA[0]._replace(flags=shape), STUDIED[name], "Costs", 0, "")
     with tempfile.NamedTemporaryFile(suffix="_rows.npz") as vectors:
         write_vectors(vectors.name, STUDY_CLASSES, 1280)
         words = re.sub(r"\S+_rows\.npz", vectors.name, line).split()[2:]

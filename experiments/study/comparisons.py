@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.study import protocol
+from experiments.study import settings
 from experiments.study.page import markdown
 from experiments.study.protocol import Comparison
 from results import columns, groups, tables
@@ -20,9 +20,9 @@ BY_COSINE = [columns.column("test", "c_recall@1"), columns.column("test", "c_map
 def comparison_part(comparison: Comparison, runs: list) -> str:
     """The results of a comparison's script, as Markdown; if runs are missing, how many are finished."""
     rates = searched_rates(comparison, runs)
-    compared_runs = [run for run in runs if run.group in comparison.groups() and run.seed in protocol.SEEDS]
+    compared_runs = [run for run in runs if run.group in comparison.groups() and run.seed in settings.SEEDS]
     by_name = {group.name: group for group in groups.build(compared_runs)}
-    n_expected = len(comparison.groups()) * len(protocol.SEEDS)
+    n_expected = len(comparison.groups()) * len(settings.SEEDS)
     n_finished = sum(len(group.seeds) for group in by_name.values())
     if n_finished < n_expected:
         return (

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.study import protocol
+from experiments.study import protocol, settings
 from experiments.study.page import MAP_R, R_AT_1, RHO, markdown
-from experiments.study.protocol import METHODS, MINED, Data
+from experiments.study.settings import METHODS, MINED, Data
 from experiments.study.statistics import bootstrap, shuffled_f, sign_flips
 from results import columns, groups, inference, plots, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
@@ -48,7 +48,7 @@ def without_twins(all_groups: list[Group], data: Data) -> list[Group]:
 
 def finished(all_groups: list[Group], data: Data) -> int:
     """How many runs of the last stage count."""
-    return sum(seed in group.seeds for group in of_data(all_groups, data) for seed in protocol.SEEDS)
+    return sum(seed in group.seeds for group in of_data(all_groups, data) for seed in settings.SEEDS)
 
 
 def pairs(all_groups: list[Group], data: Data) -> list[tuple[Group, Group]]:
@@ -84,7 +84,7 @@ def joint(all_groups: list[Group], data: Data, draws: int) -> Table:
     table.notes = [
         f"Difference: mean over {len(MINED)} losses; in brackets its 95 % t-interval over losses, which holds for "
         "similar losses too. p, these losses: joint test for these losses only, by flipping the signs of the "
-        f"{len(MINED)} x {len(protocol.SEEDS)} differences of runs with the same seed ({draws:,} draws). p, signs: "
+        f"{len(MINED)} x {len(settings.SEEDS)} differences of runs with the same seed ({draws:,} draws). p, signs: "
         "sign test over the losses."
     ]
     return table
@@ -179,7 +179,7 @@ def power(deviation: float, source: str) -> Table:
         seeds = f"more than {inference.MOST_SEEDS:,}" if count is None else str(count)
         table.add([text(f"{difference:g} points"), text(seeds)])
     table.notes = [
-        f"Two-sided t-test at 5 %, deviation of seeds {deviation:.2f} points. The study has {len(protocol.SEEDS)}."
+        f"Two-sided t-test at 5 %, deviation of seeds {deviation:.2f} points. The study has {len(settings.SEEDS)}."
     ]
     return table
 
@@ -189,10 +189,10 @@ def pilot(runs: list, data: Data) -> list[str]:
 
     If the pilot is not finished, how many of its runs are.
     """
-    names = [f"Pilot_{data.name}_{name}" for name in protocol.PILOT]
-    n_expected = len(names) * len(protocol.PILOT_SEEDS)
+    names = [f"Pilot_{data.name}_{name}" for name in settings.PILOT]
+    n_expected = len(names) * len(settings.PILOT_SEEDS)
     pilot_runs = [
-        run for run in runs if run.group in names and run.seed in protocol.PILOT_SEEDS and run.problem is None
+        run for run in runs if run.group in names and run.seed in settings.PILOT_SEEDS and run.problem is None
     ]
     if len(pilot_runs) < n_expected:
         return [f"The pilot is not finished: {len(pilot_runs)} of {n_expected} runs."]
@@ -217,9 +217,9 @@ def pilot(runs: list, data: Data) -> list[str]:
         is_member = [run.group == name for run in pilot_runs]
         deviations.append(best["val"][is_member, first_converged].std(ddof=1))
     deviation = math.sqrt(np.mean(np.square(deviations)))
-    deviation_of = ", ".join(f"{name} {value:.2f}" for name, value in zip(protocol.PILOT, deviations, strict=True))
+    deviation_of = ", ".join(f"{name} {value:.2f}" for name, value in zip(settings.PILOT, deviations, strict=True))
     table.notes = [
-        f"Means over {len(protocol.PILOT)} losses ({', '.join(protocol.PILOT)}) x {len(protocol.PILOT_SEEDS)} seeds. "
+        f"Means over {len(settings.PILOT)} losses ({', '.join(settings.PILOT)}) x {len(settings.PILOT_SEEDS)} seeds. "
         f"From epoch {epochs[first_converged]:g} to the end of the pilot the best R@1 so far rises by at most "
         f"{CONVERGED['val']:g} points on validation and {CONVERGED['train']:g} on training classes; this rule sets the "
         f"epochs of the study. Deviation over seeds of the best R@1 on validation at this epoch: {deviation_of}."
@@ -268,7 +268,7 @@ def part(
     `chosen`: rates and probabilities of the search, by the name of their variable in the script. `folder` gets the
     figure (None: there is none).
     """
-    n_expected = len(expected(data)) * len(protocol.SEEDS)
+    n_expected = len(expected(data)) * len(settings.SEEDS)
     n_finished = finished(all_groups, data)
     lines = [f"### {data.name}", *pilot(runs, data)]
     if n_finished < n_expected:

@@ -1,4 +1,4 @@
-"""The methods, stages and lines of the studies' scripts (<Name>_Runs.sh), and what their searches chose.
+"""The stages and lines of the studies' scripts (<Name>_Runs.sh), and what their searches chose.
 
     python -m experiments.study.protocol --choose Training_Results
 
@@ -18,115 +18,41 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.study.openings import (
+    BASELINE_OPENING,
+    OPENING,
+    RECENT_OPENING,
+    SPLIT_OPENING,
+    UNION_OPENING,
+)
+from experiments.study.settings import (
+    CLASS_RATE,
+    CLASSIFIER,
+    CPS,
+    DATA,
+    DOMAINS,
+    METHODS,
+    MINED,
+    PILOT,
+    PILOT_SEEDS,
+    RECENT,
+    SEARCH_SEED,
+    SEEDS,
+    SPLIT_METHODS,
+    SPLIT_SEEDS,
+    SPLITS,
+    UNION_EPOCHS,
+    UNION_SEEDS,
+    UNIVERSAL,
+    Data,
+    Method,
+)
 from utilities.errors import OneLineParser, UserError, one_line_errors
 
 SCRIPT = Path(__file__).resolve().parents[1] / "Study_Runs.sh"
 # beside it
 SPLIT_SCRIPT = "Split_Runs.sh"
 UNION_SCRIPT = "Union_Runs.sh"
-
-
-class Method(NamedTuple):
-    """A loss with its published hyperparameters.
-
-    `mined`: it takes a miner of triplets. `class_rate`: flag of its class vectors' learning rate.
-    """
-
-    name: str
-    flags: str
-    mined: bool = False
-    class_rate: str | None = None
-
-
-METHODS = (
-    Method("Contrastive", "--loss contrastive", mined=True),
-    Method("Triplet", "--loss triplet", mined=True),
-    Method("Margin", "--loss margin --loss_margin_beta 0.6", mined=True),
-    Method("Quadruplet", "--loss quadruplet", mined=True),
-    # 0 with both miners: by itself the loss does so with distance alone
-    Method("SNR", "--loss snr --loss_snr_reg_lambda 0", mined=True),
-    Method("MS", "--loss multisimilarity"),
-    Method("Softmax", "--loss softmax", class_rate="--loss_softmax_lr"),
-    Method("ArcFace", "--loss arcface", class_rate="--loss_arcface_lr"),
-    Method("ProxyAnchor", "--loss proxyanchor"),  # its proxies' rate is a multiple of --lr already
-)
-MINED = tuple(method for method in METHODS if method.mined)
-CLASS_RATE = 50  # class vectors' rate, in multiples of --lr: the published ratio of ArcFace, 0.0005 to 0.00001
-CPS = ("0.1", "0.2", "0.4")  # probabilities of rho_distance that the search tries
-PILOT = ("Margin", "MS")
-PILOT_SEEDS = (10, 11, 12)
-SEARCH_SEED = 9
-SEEDS = (0, 1, 2, 3, 4)
-SPLIT_METHODS = ("Contrastive", "Triplet", "Margin", "MS", "ArcFace", "ProxyAnchor")
-SPLITS = range(6)
-SPLIT_SEEDS = range(3)
-# as FastRetri trains (configs/fastretri_cub200.yaml), in the study's batches, width and rates
-CLASSIFIER = Method(
-    "Classifier",
-    "--arch timm:tf_efficientnet_lite0_frozen --pool gem --neck bn --trainer classifier --classifier_no_bias "
-    "--classifier_start normal --classifier_smoothing 0.1 --classifier_smoothing_over others --loss contrastive "
-    "--batch_mining distance --loss_weights metric_loss=0",
-    class_rate="--classifier_lr",
-)
-# domain -> its name in groups
-DOMAINS = {"emoji_1008": "Emoji", "glyphs": "Glyphs", "food": "Food", "stamps": "Stamps"}
-UNION_SEEDS = range(3)
-UNIVERSAL = {"Joint": "", "Separate": " --separate_classifiers"}  # a classifier for all classes, or one a domain
-UNION_EPOCHS = 4  # of 60 batches: each domain gets the 60 batches of its specialist
-UNLIKE = "--arch timm:tf_efficientnet_lite0_frozen"  # embeddings without a norm, as these methods' authors have them
-# methods of 2021 to 2024, with their authors' constants (configs/*_r50_cub200.yaml), in the study's batches, width and
-# rates
-RECENT = (
-    Method(
-        "IBC",
-        (
-            f"{UNLIKE} --trainer intrabatch --intrabatch_layers 1 --intrabatch_heads 2 --intrabatch_temperature 0.2 "
-            "--intrabatch_smoothing 0.1 --loss contrastive --batch_mining distance"
-        ),
-        class_rate="--classifier_lr",
-    ),
-    Method(
-        "HIST",
-        (
-            f"{UNLIKE} --neck layernorm --loss hist --loss_hist_tau 32 --loss_hist_alpha 1.1 --loss_hist_hidden 512 "
-            "--loss_hist_lr 0.1 --loss_hist_network_lrmulti 5"
-        ),
-    ),
-    Method(
-        "Contextual",
-        "--loss contextual --loss_contextual_context_weight 0.95 --loss_contextual_contrastive_weight 0.05 "
-        "--loss_contextual_mean_weight 0.1 --loss_contextual_mean 0.3 --loss_contextual_k 4 --loss_contextual_eps 0.04 "
-        "--loss_contextual_projection 2048 --loss_contextual_projection_lrmulti 2",
-    ),
-    Method(
-        "MeanField",
-        (
-            "--loss meanfield --loss_meanfield_alpha 0.01 --loss_meanfield_beta 80 --loss_meanfield_margin 0.8 "
-            "--loss_meanfield_lrmulti 2000"
-        ),
-    ),
-    Method(
-        "AntiCo",
-        (
-            "--loss proxyanchor --loss_proxyanchor_alpha 64 --loss_proxyanchor_lrmulti 2000 --weight_regularizer "
-            "anticollapse --loss_weights metric_loss=0.0035"
-        ),
-    ),
-    Method(
-        "Metrix",
-        (
-            "--loss multisimilarity --loss_multisimilarity_pos_weight 2 --loss_multisimilarity_neg_weight 40 "
-            "--loss_multisimilarity_thresh 0.5 --metrix 0.4"
-        ),
-    ),
-    Method(
-        "Language",
-        (
-            "--loss multisimilarity --language_vectors $datapath/${emoji}_rows.npz --language_direction backward "
-            "--language_shift 1 --language_T 1 --loss_weights language_loss=10"
-        ),
-    ),
-)
 
 
 class Comparison(NamedTuple):
@@ -141,7 +67,7 @@ class Comparison(NamedTuple):
     methods: tuple[Method, ...]
     common: str
     variants: dict[str, str]
-    data: "Data"
+    data: Data
 
     @property
     def script(self) -> str:
@@ -184,101 +110,6 @@ class Comparison(NamedTuple):
 NOT_YET = "  # not chosen yet"
 
 
-class Data(NamedTuple):
-    """A data set of the study: its name in groups and in tables, and its flags.
-
-    `rates`: those that the search tries. `pilot_epochs`: epochs of its pilot. `split_epochs`: epochs of a run of
-    Split_Runs.sh, and between two of its evaluations.
-    """
-
-    name: str
-    flags: str
-    rates: tuple[str, str, str]
-    pilot_epochs: int
-    split_epochs: tuple[int, int]
-
-    def searched(self, kind: str) -> tuple[str, str, str]:
-        """The values that the search tries for a rate or a probability of rho_distance.
-
-        The file has the middle one until one is chosen.
-        """
-        return self.rates if kind == "rate" else CPS
-
-
-DATA = (
-    Data(
-        "Emoji",
-        (
-            "--config study_emoji --dataset_folder_path $datapath/$emoji --weights "
-            "$datapath/efficientnet_lite0.safetensors"
-        ),
-        ("0.00003", "0.0001", "0.0003"),
-        80,
-        (16, 2),
-    ),
-    Data("Glyphs", "--config study_glyphs", ("0.0003", "0.001", "0.003"), 30, (6, 1)),
-)
-OPENING = """\
-#!/bin/sh
-# 9 losses, those with a miner with and without rho_distance, x 5 seeds, on emoji (pretrained network) \
-and glyphs (random weights)
-#
-# Questions, protocol and results: docs/study.md. `make study-data` fetches the data. This file is written by \
-experiments/study/protocol.py. In order:
-#   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group Pilot"
-#   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group Rate"
-#   python -m experiments.study.protocol --choose Training_Results
-#   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group Cp"
-#   python -m experiments.study.protocol --choose Training_Results
-#   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group (Emoji|Glyphs)"
-#   python -m experiments.study.tables --runs Training_Results --write docs/study.md
-# with OMP_NUM_THREADS=1. With all classes, on a GPU: emoji=emoji before each, and -- --gpu 0 --save_path … behind.
-datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
-emoji=${emoji:-emoji_1008}  # emoji: all classes
-"""
-SPLIT_OPENING = """\
-#!/bin/sh
-# 6 losses x 6 splits of the classes x 3 seeds on emoji and glyphs: does a ranking of losses survive another half of \
-the classes?
-#
-# Protocol and results: docs/study_splits.md. Data, losses and rates are those of Study_Runs.sh. This file is written by
-# experiments/study/protocol.py. With OMP_NUM_THREADS=1:
-#   python -m launch experiments/Split_Runs.sh --jobs 2
-datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
-emoji=${emoji:-emoji_1008}
-"""
-BASELINE_OPENING = """\
-#!/bin/sh
-# A classifier with smoothed labels, a neck and generalised mean beside the three best losses of Study_Runs.sh, \
-with and without erasing, x 5 seeds
-#
-# Protocol and results: docs/study.md. `make study-data` fetches the data. This file is written by \
-experiments/study/protocol.py. In order,
-# with OMP_NUM_THREADS=1:
-#   python -m launch experiments/Baseline_Runs.sh --jobs 2 --filter "group BaselineRate"
-#   python -m experiments.study.protocol --choose Training_Results
-#   python -m launch experiments/Baseline_Runs.sh --jobs 2 --filter "group Baseline_"
-datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
-emoji=${emoji:-emoji_1008}
-"""
-RECENT_OPENING = """\
-#!/bin/sh
-# 7 methods of 2021 to 2024 beside the 8 best losses of Study_Runs.sh, x 5 seeds, on emoji with the pretrained network
-#
-# Protocol and results: docs/study_recent.md. `make study-data` fetches the data. This file is written by \
-experiments/study/protocol.py. In order,
-# with OMP_NUM_THREADS=1:
-#   python -m evaluation.pseudo_labels --dataset folder --dataset_name emoji \
---dataset_folder_path Datasets/emoji_1008 --use_tv_split --tv_split_perc 0.6667 --split_shuffle 0 \
---classifier timm:tf_efficientnet_lite0 --weights Datasets/efficientnet_lite0.pth --out Datasets/emoji_1008_rows.npz
-#   python -m launch experiments/Recent_Runs.sh --jobs 2 --filter "group RecentRate"
-#   python -m experiments.study.protocol --choose Training_Results
-#   python -m launch experiments/Recent_Runs.sh --jobs 2 --filter "group Recent_"
-datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
-emoji=${emoji:-emoji_1008}
-"""
-
-
 def _methods(*names: str) -> tuple[Method, ...]:
     return tuple(method for method in METHODS if method.name in names)
 
@@ -300,19 +131,6 @@ RECENT_METHODS = Comparison(
     DATA[0],
 )
 COMPARISONS = (BASELINE, RECENT_METHODS)
-
-
-UNION_OPENING = """\
-#!/bin/sh
-# One embedding for emoji, glyphs, food photographs and stamps: a joint classifier, one a domain, \
-a specialist a domain, the pretrained features; x 3 seeds
-#
-# Protocol and results: docs/study_union.md. `make study-data` and `python -m experiments.study.data --union` \
-fetch the data. This file is
-# written by experiments/study/protocol.py. With OMP_NUM_THREADS=1:
-#   python -m launch experiments/Union_Runs.sh --jobs 2
-datapath=${datapath:-./Datasets}  # what these commands filled, without spaces
-"""
 
 
 def variable(kind: str, data: Data, method: Method) -> str:

@@ -22,10 +22,10 @@ import tempfile
 from pathlib import Path
 
 import parameters
-from experiments.study import losses, protocol, raw
+from experiments.study import losses, protocol, raw, settings
 from experiments.study.comparisons import comparison_part
 from experiments.study.page import MAP_R, R_AT_1, markdown, put
-from experiments.study.protocol import Data
+from experiments.study.settings import Data
 from experiments.study.union import UNION, union_part
 from results import collect, groups, paired, plots, splits, tables
 from results.roles import FlagRoles
@@ -43,9 +43,9 @@ WHOLE = {"union": (UNION, union_part)} | {
 
 def split_part(runs: splits.Splits, data: Data, folder: Path | None = None) -> str:
     """What the runs of Split_Runs.sh on one data set say, as Markdown. `folder` gets the figures (None: no figures)."""
-    n_expected = len(protocol.SPLIT_METHODS) * len(protocol.SPLITS) * len(protocol.SPLIT_SEEDS)
+    n_expected = len(settings.SPLIT_METHODS) * len(settings.SPLITS) * len(settings.SPLIT_SEEDS)
     n_finished = sum(len(group.seeds) for row in runs.members for group in row)
-    n_splits = f"{len(runs.splits)} of {len(protocol.SPLITS)} splits"
+    n_splits = f"{len(runs.splits)} of {len(settings.SPLITS)} splits"
     lines = [
         f"### {data.name}",
         f"{n_finished} of {n_expected} runs: {len(runs.methods)} losses on {n_splits}.",
@@ -74,7 +74,7 @@ def split_sections(runs: list, read_queries, folder: Path | None = None) -> dict
     }
     return {
         data.name: split_part(by_name[data.name.lower()], data, folder)
-        for data in protocol.DATA
+        for data in settings.DATA
         if data.name.lower() in by_name
     }
 
@@ -87,7 +87,7 @@ def loss_sections(runs: list, chosen: dict[str, str], draws: int, folder: Path |
     last_stage = [run for run in runs if run.group.partition("_")[0] not in ("Pilot", "Rate", "Cp")]
     all_groups = groups.build(last_stage) if last_stage else []
     sections = {}
-    for data in protocol.DATA:
+    for data in settings.DATA:
         if any(data.name in run.group for run in runs):
             sections[data.name] = losses.part(runs, all_groups, data, chosen, draws, folder)
     return sections
@@ -148,7 +148,7 @@ def main(argv=None) -> None:
         runs += collect.collect(folders, [], FlagRoles(parameters.declared_roles()))[0]
     runs = [run for run in runs if script_of(run.group) == options.of]
     results = results_of(runs, files, options)
-    names = [WHOLE[options.of][0]] if options.of in WHOLE else [data.name for data in protocol.DATA]
+    names = [WHOLE[options.of][0]] if options.of in WHOLE else [data.name for data in settings.DATA]
     consequence = "; its results stay as they are" if options.write else ""
     for name in names:
         if name not in results:

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from experiments.study import protocol
+from experiments.study import settings
 from experiments.study.page import markdown
 from results import columns
 from results.columns import LAST
@@ -24,9 +24,9 @@ DIFFERENCES = (
 
 def union_part(runs: list) -> str:
     """The results of Union_Runs.sh, as Markdown; if runs are missing, how many are finished."""
-    specialists = [f"Specialist_{name}" for name in protocol.DOMAINS.values()]
-    names = sorted(f"{UNION}_{name}" for name in {*protocol.UNIVERSAL, *specialists})
-    expected = [(f"{UNION}_Features", 0), *itertools.product(names, protocol.UNION_SEEDS)]
+    specialists = [f"Specialist_{name}" for name in settings.DOMAINS.values()]
+    names = sorted(f"{UNION}_{name}" for name in {*settings.UNIVERSAL, *specialists})
+    expected = [(f"{UNION}_Features", 0), *itertools.product(names, settings.UNION_SEEDS)]
     finished = {(run.group, run.seed): run for run in runs if run.problem is None}
     n_finished = sum(key in finished for key in expected)
     if n_finished < len(expected):
@@ -40,7 +40,7 @@ def union_part(runs: list) -> str:
 
 def _values(runs: dict, group: str, seeds, metric: str) -> np.ndarray:
     """`(seeds, domains)`: a metric of each domain, of a group's runs."""
-    domain_columns = [columns.column("test", f"{domain}/{metric}") for domain in protocol.DOMAINS]
+    domain_columns = [columns.column("test", f"{domain}/{metric}") for domain in settings.DOMAINS]
     return np.array(
         [[columns.value(runs[f"{UNION}_{group}", seed], column, LAST) for column in domain_columns] for seed in seeds]
     )
@@ -54,12 +54,12 @@ def _percent_with_mean(values: np.ndarray) -> np.ndarray:
 def _tables_of(runs: dict, metric: str) -> list[Table]:
     """One metric: each way of training on each domain, their differences, and each specialist on each domain."""
     title = columns.column("test", metric).title
-    heads = [*protocol.DOMAINS.values(), "mean"]
+    heads = [*settings.DOMAINS.values(), "mean"]
     percent_heads = [f"{name} [%]" for name in heads]
-    seeds = protocol.UNION_SEEDS
-    specialists = [_values(runs, f"Specialist_{name}", seeds, metric) for name in protocol.DOMAINS.values()]
+    seeds = settings.UNION_SEEDS
+    specialists = [_values(runs, f"Specialist_{name}", seeds, metric) for name in settings.DOMAINS.values()]
     values = {"Specialists": np.stack([values[:, domain] for domain, values in enumerate(specialists)], 1)}
-    for name in protocol.UNIVERSAL:
+    for name in settings.UNIVERSAL:
         values[name] = _values(runs, name, seeds, metric)
     values["Features"] = _values(runs, "Features", [0], metric)
     percents = {name: _percent_with_mean(array) for name, array in values.items()}
@@ -93,7 +93,7 @@ def _tables_of(runs: dict, metric: str) -> list[Table]:
         f"{title} of each specialist on each domain",
         ["trained on", *percent_heads],
     )
-    for name, array in zip(protocol.DOMAINS.values(), specialists, strict=True):
+    for name, array in zip(settings.DOMAINS.values(), specialists, strict=True):
         across.add([text(name), *map(_with_interval, _percent_with_mean(array).T)])
     return [trainings, differences, across]
 

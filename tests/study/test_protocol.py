@@ -8,13 +8,13 @@ import pytest
 
 import main
 import parameters
-from experiments.study import protocol
+from experiments.study import protocol, settings
 from launch import __main__ as launcher
 from tests.kit.images import write_image
 from tests.kit.run_folders import collected, make_run
 from utilities.errors import UserError
 
-RATES = protocol.DATA[0].rates
+RATES = settings.DATA[0].rates
 OF_A_METHOD = set("loss group savename seed batch_mining miner_rho_distance_cp lr fc_lr classifier_lr".split())
 OF_A_TWIN = {"batch_mining", "group", "savename", "miner_rho_distance_cp"}
 
@@ -41,10 +41,10 @@ def test_one_protocol_equal_searches_that_see_no_test_class_and_twins_that_diffe
     for group, values in flags.items():
         seeds = [int(words[words.index("--seed") + 1]) for words in runs[group]]
         if kind := re.match(r"\w*(Rate|Cp|Pilot)_", group):
-            assert "test" not in values["splits_to_eval"] and not set(seeds) & set(protocol.SEEDS), group
+            assert "test" not in values["splits_to_eval"] and not set(seeds) & set(settings.SEEDS), group
             trials[group.rpartition("_")[0]] += kind[1] != "Pilot"
         else:
-            assert seeds == list(protocol.SEEDS) and "test" in values["splits_to_eval"], group
+            assert seeds == list(settings.SEEDS) and "test" in values["splits_to_eval"], group
             assert values["use_tv_split"] and not values["tv_split_by_samples"], group
             shared = first.setdefault(group.partition("_")[0].removesuffix("reg"), values)
             if name == "Study":
@@ -55,7 +55,7 @@ def test_one_protocol_equal_searches_that_see_no_test_class_and_twins_that_diffe
             assert differences(values, twin) <= OF_A_TWIN
             assert (twin["batch_mining"], values["batch_mining"]) == ("distance", "rho_distance")
         if name == "Study":
-            for method in protocol.METHODS:
+            for method in settings.METHODS:
                 if method.class_rate and method.name in group.split("_"):
                     assert values[method.class_rate[2:]] == pytest.approx(50 * values["lr"]), group
     assert set(trials.values()) - {0} == {3}, trials
@@ -82,18 +82,18 @@ def searched(root, values, data="Emoji"):
     for group, value in values.items():
         curve = (value - 0.1, value, value - 0.05)
         rows = [(epoch, "val", "e_recall@1", recall) for epoch, recall in enumerate(curve, start=1)]
-        make_run(root, group, protocol.SEARCH_SEED, records=rows, epochs=3, splits=("val",), dataset=data)
+        make_run(root, group, settings.SEARCH_SEED, records=rows, epochs=3, splits=("val",), dataset=data)
     return collected(root)
 
 
 def test_the_best_on_validation_is_chosen_the_first_of_equal_ones_once_all_are_finished(tmp_path):
     values = {f"Rate_Emoji_Triplet_{rate}": value for rate, value in zip(RATES, (0.5, 0.7, 0.6), strict=True)}
-    values |= {f"Cp_Emoji_Triplet_{cp}": value for cp, value in zip(protocol.CPS, (0.7, 0.7, 0.6), strict=True)}
+    values |= {f"Cp_Emoji_Triplet_{cp}": value for cp, value in zip(settings.CPS, (0.7, 0.7, 0.6), strict=True)}
     values |= {"Rate_Emoji_MS_0.00003": 0.9, "Rate_Emoji_MS_0.0001": 0.9}  # the third is missing
     chosen, missing = protocol.choose(searched(tmp_path, values))
     assert chosen == {"rate_emoji_triplet": "0.0001", "cp_emoji_triplet": "0.1"}
     assert {"Rate_Emoji_MS_0.0003", "Rate_Glyphs_MS_0.001"} <= set(missing) and "Rate_Emoji_MS_0.0001" not in missing
-    flags = tmp_path / "Emoji" / f"Rate_Emoji_Triplet_0.0003_s{protocol.SEARCH_SEED}" / "parameters.yaml"
+    flags = tmp_path / "Emoji" / f"Rate_Emoji_Triplet_0.0003_s{settings.SEARCH_SEED}" / "parameters.yaml"
     flags.write_text(flags.read_text().replace("n_epochs: 3", "n_epochs: 9"))
     chosen, missing = protocol.choose(collected(tmp_path))
     assert chosen == {"cp_emoji_triplet": "0.1"} and "Rate_Emoji_Triplet_0.0003" in missing

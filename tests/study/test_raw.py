@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from experiments.study import protocol, raw, tables
+from experiments.study import protocol, raw, settings, tables
 from experiments.study.page import MARKS
 from experiments.study.union import UNION
 from results import columns, groups, paired, splits
@@ -62,7 +62,7 @@ def test_a_comparison_is_shown_whole_or_not(comparison, tmp_path):
     names = comparison.groups()
     flags = {"dataset": "emoji", "save_interval": 2, "storage_metrics": ["c_recall@1"], "use_tv_split": True}
     level = {}
-    for place, (name, seed) in enumerate(itertools.product(names, protocol.SEEDS)):
+    for place, (name, seed) in enumerate(itertools.product(names, settings.SEEDS)):
         value = level[name, seed] = 0.3 + 0.005 * place + 0.002 * (place * 7 % 5)
         curves = {(2, "val"): value - 0.01, (2, "test"): value + 0.01, (4, "val"): value, (4, "test"): value}
         points = [(*key, metric, point) for key, point in curves.items() for metric in ("c_recall@1", "c_map_r")]
@@ -71,7 +71,7 @@ def test_a_comparison_is_shown_whole_or_not(comparison, tmp_path):
     command = ["--of", comparison.name.lower(), "--runs", str(tmp_path), "--write", str(page)]
     tables.main(command)
     text = page.read_text()
-    means = {name: 100 * np.mean([level[name, seed] for seed in protocol.SEEDS]) for name in names}
+    means = {name: 100 * np.mean([level[name, seed] for seed in settings.SEEDS]) for name in names}
     assert all(f"{mean:.2f}" in text for mean in means.values())
     for suffix in filter(None, comparison.variants):
         for method in comparison.methods:
@@ -81,7 +81,7 @@ def test_a_comparison_is_shown_whole_or_not(comparison, tmp_path):
         assert "+1.00" in text
     shutil.rmtree(tmp_path / "emoji" / f"{names[1]}_s3")
     tables.main(command)
-    count = len(names) * len(protocol.SEEDS)
+    count = len(names) * len(settings.SEEDS)
     assert f"**Not finished**: {count - 1} of {count} runs" in page.read_text() and names[1] not in page.read_text()
 
 
@@ -91,14 +91,14 @@ def test_one_embedding_for_many_domains(tmp_path):
     From folders and from the file.
     """
     level = {}
-    names = ["Joint", "Separate", *(f"Specialist_{name}" for name in protocol.DOMAINS.values())]
-    for place, (name, seed) in enumerate([("Features", 0), *itertools.product(names, protocol.UNION_SEEDS)]):
+    names = ["Joint", "Separate", *(f"Specialist_{name}" for name in settings.DOMAINS.values())]
+    for place, (name, seed) in enumerate([("Features", 0), *itertools.product(names, settings.UNION_SEEDS)]):
         values = (0.2 + 0.15 * np.arange(4) + 0.1 * np.random.default_rng(place).random(4)).tolist()
         level[name, seed] = values
         points = []
         for metric in ("e_recall@1", "mmp@5"):
             points.append((1, "test", metric, float(np.mean(values))))
-            for domain, value in zip(protocol.DOMAINS, values, strict=True):
+            for domain, value in zip(settings.DOMAINS, values, strict=True):
                 points.append((1, "test", f"{domain}/{metric}", value))
         folder = make_run(tmp_path / "runs", f"Union_{name}", seed, records=points, epochs=1, dataset="union")
         (folder / "summary.json").write_text('{"seconds": 12.34}')
@@ -108,10 +108,10 @@ def test_one_embedding_for_many_domains(tmp_path):
     text = page.read_text()
     tables.main(["--of", "union", "--runs", str(tmp_path / "runs"), "--write", str(page)])
     assert page.read_text() == text
-    joint = np.array([level["Joint", seed] for seed in protocol.UNION_SEEDS])
-    specialists = np.empty((len(protocol.UNION_SEEDS), 4))
-    for number, name in enumerate(protocol.DOMAINS.values()):
-        specialists[:, number] = [level[f"Specialist_{name}", seed][number] for seed in protocol.UNION_SEEDS]
+    joint = np.array([level["Joint", seed] for seed in settings.UNION_SEEDS])
+    specialists = np.empty((len(settings.UNION_SEEDS), 4))
+    for number, name in enumerate(settings.DOMAINS.values()):
+        specialists[:, number] = [level[f"Specialist_{name}", seed][number] for seed in settings.UNION_SEEDS]
     for number in range(4):
         difference = 100 * (joint - specialists)[:, number]
         half = 4.302653 * difference.std(ddof=1) / np.sqrt(3)  # Student's t quantile of two degrees of freedom

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from experiments.study import losses, protocol, tables
+from experiments.study import losses, protocol, settings, tables
 from experiments.study.page import MARKS
 from experiments.study.statistics import bootstrap, shuffled_f, sign_flips
 from results import groups
 from tests.kit.run_folders import collected, make_run
 
-EMOJI = protocol.DATA[0]
+EMOJI = settings.DATA[0]
 
 
 def test_sign_flips_against_all_of_them():
@@ -62,7 +62,7 @@ def test_bootstrap_draws_losses_with_their_twins_and_seeds_within():
 
 def effect(group):
     """R@1 on test of a group: by its place; rho_distance costs two points."""
-    names = [m.name for m in protocol.METHODS]
+    names = [m.name for m in settings.METHODS]
     return 0.6 + 0.02 * names.index(group.partition("_")[2]) - 0.02 * group.startswith("Emojireg")
 
 
@@ -72,12 +72,12 @@ def make_study(root):
     Validation chooses the second; test would choose the third, the one where rho rises with R@1.
     """
     for place, group in enumerate(losses.expected(EMOJI)):
-        method = next(m for m in protocol.METHODS if m.name == group.partition("_")[2])
+        method = next(m for m in settings.METHODS if m.name == group.partition("_")[2])
         flags = {"dataset": "Emoji", "loss": method.flags.split()[1], "lr": 0.0003, "use_tv_split": True}
         flags["batch_mining"] = "distance"
         if "reg_" in group:
             flags |= {"batch_mining": "rho_distance", "miner_rho_distance_cp": 0.2}
-        for seed in protocol.SEEDS:
+        for seed in settings.SEEDS:
             noise = 0.001 * np.random.default_rng([place, seed]).standard_normal()
             rows = []
             for epoch, (val, gain) in enumerate([(0.5, -0.1), (0.7, 0.0), (0.6, 0.03)], start=1):
@@ -89,8 +89,8 @@ def make_study(root):
     return collected(root)
 
 
-CHOSEN = {protocol.variable("rate", EMOJI, m): "0.0003" for m in protocol.METHODS}
-CHOSEN |= {protocol.variable("cp", EMOJI, m): "0.2" for m in protocol.MINED}
+CHOSEN = {protocol.variable("rate", EMOJI, m): "0.0003" for m in settings.METHODS}
+CHOSEN |= {protocol.variable("cp", EMOJI, m): "0.2" for m in settings.MINED}
 
 
 def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_path, capsys):
@@ -119,15 +119,15 @@ def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_pat
     for line in below:
         sign = "-" if "| selected |" in line else "+"
         assert f"| {sign}1.00<br>" in line or f"| {sign}0.99<br>" in line
-    changed = {protocol.variable("rate", EMOJI, protocol.METHODS[0]): "0.001"}
-    changed[protocol.variable("cp", EMOJI, protocol.MINED[-1])] = "0.1"
+    changed = {protocol.variable("rate", EMOJI, settings.METHODS[0]): "0.001"}
+    changed[protocol.variable("cp", EMOJI, settings.MINED[-1])] = "0.1"
     text = losses.part(runs, groups.build(runs), EMOJI, CHOSEN | changed, 10)
     assert "**Values that the search did not choose**: Emoji_Contrastive (lr)" in text
     assert "Emojireg_SNR (miner_rho_distance_cp)" in text
     shutil.rmtree(tmp_path / "runs" / "Emoji" / "Emojireg_SNR_s4")
     page = tmp_path / "page.md"
     start, end = MARKS
-    parts = {data.name: f"{start}\nold\n{end}".format(*[data.name] * 2) for data in protocol.DATA}
+    parts = {data.name: f"{start}\nold\n{end}".format(*[data.name] * 2) for data in settings.DATA}
     page.write_text("\n".join(parts.values()), encoding="utf-8")
     tables.main(["--runs", str(tmp_path / "runs"), "--write", str(page), "--draws", "200"])
     written = page.read_text(encoding="utf-8")
