@@ -87,6 +87,7 @@ class _Parser(OneLineParser):
                 self._option_string_actions |= {f"{NEGATION}{name}": action for name in names}
 
     def parse_args(self, args=None, namespace=None):
+        """The namespace of a command line; ends with one line for a word that is no flag or is refused."""
         words = sys.argv[1:] if args is None else list(args)
         if (refusal := self.refusal(words)) is not None:
             self.error(refusal)

@@ -21,9 +21,11 @@ class NoMemory:
     """A sampler that keeps nothing."""
 
     def precompute_indices(self):
+        """No indices are chosen in advance."""
         pass
 
     def replace_storage_entries(self, embeddings, indices):
+        """Embeddings are not stored."""
         pass
 
 

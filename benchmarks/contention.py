@@ -128,6 +128,7 @@ def compare(case: str, n_busy: int, options) -> dict[str, float]:
 
 
 def main(options) -> None:
+    """Print a row per case, without and with another busy process; with --measure only one time."""
     if options.measure:
         print(measure(options.measure, options.seconds, options.threads))
         return

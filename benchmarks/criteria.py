@@ -216,6 +216,7 @@ def of_memories(arguments) -> None:
 
 
 def main(arguments) -> None:
+    """Print the comparisons that the flags select; with --peak the memory of one case."""
     torch.set_num_threads(arguments.threads)
     warnings.filterwarnings("ignore")
     if arguments.peak:

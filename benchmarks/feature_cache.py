@@ -40,6 +40,7 @@ def split(name: str, width: int) -> ImageSet:
 
 
 def run():
+    """Train with and without the cache of features, and print the seconds of an epoch."""
     parser = OneLineParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--epochs", type=whole(1, 10**6), default=3)
     parser.add_argument("--kernels", type=whole(0, 10**3), default=0)

@@ -196,12 +196,14 @@ def torch_kmeans(features, labels) -> None:
 
 
 def faiss_search(features, labels) -> None:
+    """The twelve nearest of each, by faiss on the GPU."""
     import faiss
 
     faiss.knn_gpu(faiss.StandardGpuResources(), features, features, 13)
 
 
 def faiss_kmeans(features, labels) -> None:
+    """Twenty iterations of k-means by faiss on the GPU."""
     import faiss
 
     every_sample = {"min_points_per_centroid": 1, "max_points_per_centroid": 2**31 - 1}
@@ -280,6 +282,7 @@ PARTS = {"steps": steps, "loader": loader, "metrics": metric_list, "chunks": chu
 
 
 def main() -> int:
+    """Print the tables of the requested parts. Returns the exit status: 2 without the requested device."""
     parser = OneLineParser(description=__doc__.partition("\n\n")[0], allow_abbrev=False)
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="these parts")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: to try the benchmark itself")

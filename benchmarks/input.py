@@ -284,6 +284,7 @@ def decoded_once(root: Path, options) -> None:
 
 
 def main():
+    """Make the images, and print the rates that the flags select."""
     parser = OneLineParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--images", type=whole(100, 10**6), default=960)
     parser.add_argument("--repeats", type=whole(1), default=5)

@@ -77,6 +77,7 @@ def measure(limit: int, argv: list[str]) -> None:
 
 
 def main() -> None:
+    """Write the arrays, evaluate them in a separate process, and print its time and memory."""
     parser = OneLineParser(description=__doc__.partition("\n\n")[0], allow_abbrev=False)
     parser.add_argument(
         "--rows", type=whole(2), default=4_200_000, help="of the gallery; without --queries they search in themselves"

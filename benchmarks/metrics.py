@@ -62,12 +62,14 @@ def data(size: str, rows: int | None, dimensions: int):
 
 
 def faiss_search(features, labels, options):
+    """A search for 12 neighbours (1,024 at CUB's size), by faiss."""
     import faiss
 
     faiss.knn(features, features, {"cub": 1024}.get(options.size, 12) + 1)  # + 1: each finds itself
 
 
 def faiss_kmeans(features, labels, options):
+    """Twenty iterations of k-means with as many clusters as classes, by faiss."""
     import faiss
 
     every_sample = {"min_points_per_centroid": 1, "max_points_per_centroid": 2**31 - 1}
@@ -76,6 +78,8 @@ def faiss_kmeans(features, labels, options):
 
 
 def listed(names):
+    """A function that computes the metrics `names` of (features, labels, options)."""
+
     def measure(features, labels, options):
         import metrics
 
@@ -99,6 +103,7 @@ def by_lists(features, labels, options):
 
 
 def pytorch_metric_learning(features, labels, options):
+    """pytorch-metric-learning's metrics of the same names."""
     import torch
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
@@ -192,6 +197,7 @@ def compare(size: str, options) -> None:
 
 
 def main() -> None:
+    """Print a table of time and memory per size."""
     parser = OneLineParser(description=__doc__.partition("\n\n")[0], allow_abbrev=False)
     parser.add_argument("--size", nargs="+", default=["cub", "sop"], choices=list(SHAPES), help="which comparison")
     parser.add_argument("--rows", type=whole(2, 10**8), help="other number of samples, classes in proportion")

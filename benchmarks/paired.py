@@ -125,6 +125,7 @@ def measure(draws: int, repeats: int) -> None:
 
 
 def main() -> None:
+    """Print the seconds, or the coverage of the intervals, as the flags select."""
     parser = OneLineParser(description=__doc__.partition("\n\n")[0], allow_abbrev=False)
     parser.add_argument("--time", action="store_true", help="seconds at SOP's size")
     parser.add_argument("--coverage", action="store_true", help="simulate runs")

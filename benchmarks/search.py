@@ -136,6 +136,7 @@ def result(make, features, labels, task):
 
 
 def bare(features, task) -> None:
+    """A bare search by faiss, as deep as the task."""
     import faiss
 
     depth = task if isinstance(task, int) else 1000
@@ -197,6 +198,7 @@ def compare(size: str, tasks, options) -> None:
 
 
 def main() -> None:
+    """Print a table of the tasks per size."""
     import faiss
     import torch
 

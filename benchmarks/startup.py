@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def seconds(*command: str) -> float:
+    """Seconds of `python command…` in a new process."""
     began = time.perf_counter()
     subprocess.run([sys.executable, *command], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began

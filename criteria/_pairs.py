@@ -198,6 +198,7 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, values, weights):
+        """log sum exp `(b,)` of `values` `(b, M)` where `weights` is 1; saves the terms and their sums."""
         shares = (weights - 1).mul_(_far(values)).add_(values)
         highest = shares.amax(1, keepdim=True)
         shares.sub_(highest).mul_(1 / math.log(2)).exp2_()
@@ -208,6 +209,7 @@ class _LogSumExp(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient):
+        """The gradient `(b, M)` of `values`: that of its row, `(b,)`, times the softmax. None for the weights."""
         shares, sums = ctx.saved_tensors
         return shares * (gradient[:, None] / sums), None
 

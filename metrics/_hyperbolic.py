@@ -71,6 +71,7 @@ class _Lorentz(HyperbolicSpace):
         return np.concatenate([points, np.sqrt(np.maximum(self.reach**2 - (points**2).sum(1, keepdims=True), 0.0))], 1)
 
     def squared_distances(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Squared hyperbolic distances `(P,)` in float64, by which near ties are ordered."""
         return self.of.squared_distances(rows, columns)
 
     def _points(self, features: np.ndarray) -> np.ndarray:

@@ -203,10 +203,12 @@ class _Vectors:
         return self.file.tell()
 
     def append(self, vectors: np.ndarray) -> None:
+        """Write vectors `(N, D)` after those already written."""
         self.file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
         self.rows += len(vectors)
 
     def close(self) -> None:
+        """Write the header with the final number of rows, and close the file."""
         assert self._head() == self.start
         self.file.close()
 

@@ -128,11 +128,13 @@ class _Exchanged(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, tensor, exchange, factor):
+        """`exchange(tensor)`."""
         ctx.factor = factor
         return exchange(tensor)
 
     @staticmethod
     def backward(ctx, gradient):
+        """The gradient times `factor`; none for the other arguments."""
         return ctx.factor * gradient, None, None
 
 

@@ -236,8 +236,11 @@ def conditions(dataset_groups: list[Group], defaults: dict | None = None) -> Tab
         rows.append((name, value, differing))
     rows.sort(key=lambda row: (not row[2], row[0] in unset))
     for i, (name, value, differing) in enumerate(rows):
+        # LaTeX has no room for a whole transform
         in_latex = "see the .md" if name.startswith(settings.TRANSFORMS) else None
-        cells = [text(name), Cell(text=value, tex=in_latex), Cell(text="none", tex="")]
+        cells = [text(name), Cell(text=value, tex=in_latex), text("none")]
+        if not value:
+            cells[1] = Cell(text="", tex="none")
         if differing:
             cells[2] = Cell(text=differing, tex=in_latex)
         elif name in unset:

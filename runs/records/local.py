@@ -115,6 +115,7 @@ class _LongForm(Sink):
         self.path = as_file(as_folder(folder / "CSV_Logs") / self.NAME)
 
     def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
+        """Remove the rows of epochs after `epoch`, and those of test unless `tested`."""
         if self.path.exists():
             rows = _sound_rows(self.path, self.FIELDS) or []
             kept_rows = [row for row in rows if int(row["epoch"]) <= epoch and (tested or row.get("split") != "test")]

@@ -128,6 +128,10 @@ def test_recorded_weights_and_derived_flags_are_no_differences(tmp_path):
     differing = values_of(lines(out / "cub200_settings.csv"), "groups that differ", key="setting")
     assert [differing[name] for name in ("weights", "fc_lr", "classifier_lr")] == ["none"] * 3
     assert differing["lr"] == "0.0001: C"
+    in_latex = (out / "cub200_settings.tex").read_text().splitlines()
+    (weights,) = [line for line in in_latex if line.lstrip("{}").startswith("weights &")]
+    # no cell is empty
+    assert weights.rstrip().endswith(r"none \\") and not any("& &" in line for line in in_latex)
 
 
 def test_a_derived_flag_that_was_set_is_a_difference(tmp_path):
