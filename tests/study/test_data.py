@@ -15,6 +15,7 @@ from PIL import Image
 import architectures
 import datasets
 from experiments.study import data
+from experiments.study import emoji as emoji_data
 from tests.kit.runs import equal_states
 from tools import pseudo_labels
 from utilities.errors import UserError
@@ -29,20 +30,20 @@ def picture(seed):
 
 def entry(code, category="Symbols", **lacking):
     names = {"unified": code, "image": f"{code.lower()}.png", "short_name": f"name-{code}", "category": category}
-    return names | {f"has_img_{vendor}": vendor not in lacking for vendor in data.VENDORS}
+    return names | {f"has_img_{vendor}": vendor not in lacking for vendor in emoji_data.VENDORS}
 
 
 def make_packages(folder, entries, pictures):
     """The four packages. `pictures`: (code, vendor) -> (64, 64, 4); others are random, each its own."""
     folder.mkdir(exist_ok=True)
-    for v, vendor in enumerate(data.VENDORS):
+    for v, vendor in enumerate(emoji_data.VENDORS):
         files = {"package/emoji.json": json.dumps(entries).encode(), f"package/img/{vendor}/32/0.png": b"no picture"}
         for number, emoji in enumerate(entries):
             values = pictures.get((emoji["unified"], vendor), picture((number, v)))
             file = io.BytesIO()
             Image.fromarray(values).save(file, "PNG")
             files[f"package/img/{vendor}/64/{emoji['image']}"] = file.getvalue()
-        with tarfile.open(folder / f"emoji-datasource-{vendor}-{data.VERSION}.tgz", "w:gz") as archive:
+        with tarfile.open(folder / f"emoji-datasource-{vendor}-{emoji_data.VERSION}.tgz", "w:gz") as archive:
             for name, content in files.items():
                 member = tarfile.TarInfo(name)
                 member.size = len(content)
@@ -52,7 +53,7 @@ def make_packages(folder, entries, pictures):
 
 def chosen_codes(folder):
     """The codes that stay of a folder's packages."""
-    return codes(data.without_near_duplicates(data.read(folder)))
+    return codes(emoji_data.without_near_duplicates(emoji_data.read(folder)))
 
 
 def codes(all_emoji):
@@ -80,8 +81,8 @@ def test_one_variant_of_an_emoji_stays_the_neutral_one(tmp_path):
 def test_of_pictures_that_look_alike_the_first_stays(tmp_path):
     entries = [entry(code) for code in ("1F1E6", "1F1E7", "1F1E8", "1F1E9", "1F1EA", "1F1EB")]
     # one vendor draws the second as the first
-    pictures = {("1F1E7", "google"): picture((0, data.VENDORS.index("google")))}
-    for v, vendor in enumerate(data.VENDORS):
+    pictures = {("1F1E7", "google"): picture((0, emoji_data.VENDORS.index("google")))}
+    for v, vendor in enumerate(emoji_data.VENDORS):
         pictures["1F1E8", vendor] = picture((2, v))
         near = shifted(picture((2, v)), 10)  # a difference of 10 / 255 = .039
         far = shifted(picture((2, v)), 40)
@@ -108,12 +109,12 @@ def test_near_duplicates_against_a_loop_and_white_behind_what_is_transparent(tmp
         for j in range(7):
             distances = [np.sqrt(((values[i, v] - values[j, v]) ** 2).mean()) for v in range(4)]
             expected[i, j] = min(distances) < 1 / 255 or np.median(distances) < 0.05
-    assert (data.near_duplicates(pictures) == expected).all()
+    assert (emoji_data.near_duplicates(pictures) == expected).all()
     assert expected[1, 3] and expected[0, 5] and not expected[0, 1]
     half = np.broadcast_to(np.array([10, 20, 30, 0], np.uint8), (64, 64, 4)).copy()
     half[:, 32:, 3] = 128
-    (emoji,) = data.read(make_packages(tmp_path, [entry("1F600")], {("1F600", "apple"): half}))
-    opaque = emoji.pictures[data.VENDORS.index("apple")]
+    (emoji,) = emoji_data.read(make_packages(tmp_path, [entry("1F600")], {("1F600", "apple"): half}))
+    opaque = emoji.pictures[emoji_data.VENDORS.index("apple")]
     assert (opaque[:, :32] == 255).all()
     assert np.abs(opaque[:, 32:] - (np.array([10, 20, 30]) * 128 / 255 + 127)).max() <= 1
     with pytest.raises(UserError, match="is not the published package"):
@@ -122,8 +123,8 @@ def test_near_duplicates_against_a_loop_and_white_behind_what_is_transparent(tmp
 
 def test_the_layout_is_read_by_dataset_folder_and_the_list_by_its_hash(tmp_path):
     entries = [entry(f"1F6{i:02X}", ("Smileys & Emotion", "Flags")[i % 2]) for i in range(12)]
-    emoji = data.without_near_duplicates(data.read(make_packages(tmp_path / "packages", entries, {})))
-    digest = data.write(emoji, tmp_path, "emoji")
+    emoji = emoji_data.without_near_duplicates(emoji_data.read(make_packages(tmp_path / "packages", entries, {})))
+    digest = emoji_data.write(emoji, tmp_path, "emoji")
     text = (tmp_path / "emoji.csv").read_bytes()
     assert hashlib.sha256(text).hexdigest() == digest
     rows = list(csv.DictReader(io.StringIO(text.decode())))
@@ -136,13 +137,13 @@ def test_the_layout_is_read_by_dataset_folder_and_the_list_by_its_hash(tmp_path)
     assert sum(part.counts["images"] for part in parts) == 48
     assert {name for part in parts for name in part.super_labels.values()} == {"smileys_emotion", "flags"}
     written = np.asarray(Image.open(tmp_path / "emoji" / "smileys_emotion" / "1f600" / "twitter.png"))
-    assert (written == emoji[0].pictures[data.VENDORS.index("twitter")]).all()
-    assert data.write(emoji[:3], tmp_path, "emoji") != digest
+    assert (written == emoji[0].pictures[emoji_data.VENDORS.index("twitter")]).all()
+    assert emoji_data.write(emoji[:3], tmp_path, "emoji") != digest
     assert len(list((tmp_path / "emoji").rglob("*.png"))) == 12, "the pictures of before are gone"
-    emoji = [data.Emoji(f"{i:04X}", "", "Flags", []) for i in range(200)]
-    chosen = codes(data.subset(emoji, 50))
-    assert len(chosen) == 50 and chosen == sorted(chosen) and set(codes(data.subset(emoji, 20))) < set(chosen)
-    assert len(set(codes(data.subset(emoji[:-1], 50))) ^ set(chosen)) <= 2, "one emoji less moves no other"
+    emoji = [emoji_data.Emoji(f"{i:04X}", "", "Flags", []) for i in range(200)]
+    chosen = codes(emoji_data.subset(emoji, 50))
+    assert len(chosen) == 50 and chosen == sorted(chosen) and set(codes(emoji_data.subset(emoji, 20))) < set(chosen)
+    assert len(set(codes(emoji_data.subset(emoji[:-1], 50))) ^ set(chosen)) <= 2, "one emoji less moves no other"
 
 
 def foreign_keys(backbone):
