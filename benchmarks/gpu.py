@@ -1,14 +1,16 @@
-"""The program on a GPU: steps, loader, metrics, chunks, equal runs. Prints one Markdown table a part.
+"""The program on a GPU: steps, loader, metrics, chunks, equal runs. Prints one Markdown table per part.
 
     python benchmarks/gpu.py                                 # all of it; some minutes
     python benchmarks/gpu.py --only steps chunks
-    python benchmarks/gpu.py --small --device cpu            # a tiny network, few steps: does it run?
+    python benchmarks/gpu.py --small --device cpu            # a tiny network, few steps: a test
 
-steps: ResNet50 and ViT-S/16 beside a bare loop of the same network, loss and optimiser, in turns (goal: at most 1.05
-times its time).
-loader: images a second, beside what the step needs. metrics: the ICML list at SOP's size beside a search and a k-means
-on the GPU, of faiss if it was built for GPUs, else of torch (goals: 3 s, and at most 1.5 times). chunks: see
-benchmarks/chunks.py. determinism: two equal runs in float32.
+steps: ResNet50 and ViT-S/16 compared with a bare loop of the same network, loss and optimiser, alternating (goal: at
+most 1.05 times its time).
+loader: images a second, compared with what the step needs.
+metrics: the ICML list at SOP's size, compared with a search and a k-means on the GPU, of faiss if it was built for
+GPUs, else of torch (goals: 3 s, and at most 1.5 times).
+chunks: see benchmarks/chunks.py.
+determinism: two equal runs in float32.
 """
 
 import copy
@@ -18,6 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -37,10 +40,41 @@ from engine.optimisers import build_optimizer
 from utilities.errors import OneLineParser
 from utilities.numbers import WIDEST, whole
 
-NETWORKS = ("resnet50_frozen_normalize", "timm:vit_small_patch16_224_normalize")
-SIZES = (112, 512)
-SMALL_NETWORKS = ("conv4_frozen_normalize",)
-SMALL_SIZES = (8, 16)
+
+class Scale(NamedTuple):
+    """What the parts run on: the whole benchmark, or a trial of it.
+
+    `n_images`: of the loader's files. `n_rows`: of the embeddings that are measured, None: as many as SOP.
+    `n_steps`: of a run of `determinism`. `chunks`: arch, side of the images, batch and chunk size.
+    """
+
+    networks: tuple[str, ...]
+    sizes: tuple[int, int]
+    n_images: int
+    n_rows: int | None
+    metric_repeats: int
+    n_steps: int
+    chunks: tuple[str, int, int, int]
+
+
+FULL = Scale(
+    networks=("resnet50_frozen_normalize", "timm:vit_small_patch16_224_normalize"),
+    sizes=(112, 512),
+    n_images=4000,
+    n_rows=None,
+    metric_repeats=3,
+    n_steps=20,
+    chunks=("resnet50_frozen_normalize", 224, 4000, 200),
+)
+SMALL = Scale(
+    networks=("conv4_frozen_normalize",),
+    sizes=(8, 16),
+    n_images=100,
+    n_rows=600,
+    metric_repeats=1,
+    n_steps=2,
+    chunks=("conv4_frozen_normalize", 32, 64, 16),
+)
 PRECISIONS = {"float32": [], "tf32": ["--tf32"], "bfloat16": ["--precision", "bfloat16"]}
 WIDTH = 128
 STEPS_GOAL = 1.05
@@ -99,9 +133,7 @@ def step_times(arch: str, bs: int, precision: str, options) -> tuple:
 def steps(options) -> None:
     """Seconds a step, ours and bare."""
     rows = []
-    networks = SMALL_NETWORKS if options.small else NETWORKS
-    sizes = SMALL_SIZES if options.small else SIZES
-    for arch, bs, precision in itertools.product(networks, sizes, PRECISIONS):
+    for arch, bs, precision in itertools.product(options.scale.networks, options.scale.sizes, PRECISIONS):
         try:
             rows.append(step_times(arch, bs, precision, options))
         except torch.OutOfMemoryError:
@@ -122,15 +154,18 @@ def steps(options) -> None:
 
 def loader(options) -> None:
     """Images a second of the loader, from files and from the cache, and of the quickest step."""
-    arch, bs = (SMALL_NETWORKS[0], SMALL_SIZES[0]) if options.small else (NETWORKS[0], SIZES[0])
+    arch = options.scale.networks[0]
+    bs = options.scale.sizes[0]
     step, *_, batch = with_batch(arch, bs, *PRECISIONS["bfloat16"])
     needed = bs / medians({"step": lambda: step(batch)}, options.warm_up, options.repeats)["step"]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "photographs"
         cache = Path(folder) / "cache"
-        n_images = 100 if options.small else 4000
-        make_files(root, n_images)
+        make_files(root, options.scale.n_images)
+        for name, splits in variants(root, cache, 256).items():
+            rate = loader_rate(splits["training"], bs, options.workers)
+            rows.append((name, options.workers, rate, needed, rate / needed, rate >= needed))
         decoded_once = datasets.select(
             "folder",
             dataset_folder_path=str(root),
@@ -139,28 +174,10 @@ def loader(options) -> None:
             image_cache_side=256,
             decode_once=True,
         )
-        for name, splits in {
-            **variants(root, cache, 256),
-            "decode_once": decoded_once,
-            "decode_once, crops made": decoded_once,
-        }.items():
-            words = f"--dataset glyphs --data_sampler shuffle --bs {bs} --kernels {options.workers}"
-            opt = parameters.read(words.split()).but(decode_once=splits is decoded_once)
-            dataset = splits["training"]
-            batches = training_loader(dataset, datasampler.for_training(opt, dataset), opt)
-            for _ in range(2):  # the first epoch starts the workers and touches the cache's pages
-                iterator = iter(batches)
-                count = 0
-                next(iterator)
-                began = time.perf_counter()
-                for part in iterator:
-                    images = part.images.on(step.runtime.device) if name.endswith("made") else part.images
-                    count += len(images)
-                if torch.cuda.is_available():
-                    torch.cuda.synchronize()
-                rate = count / (time.perf_counter() - began)
-            workers = 0 if splits is decoded_once else options.workers
-            rows.append((name, workers, rate, needed, rate / needed, rate >= needed))
+        # the crops of these images are made on the device, in the main process
+        for name, device in (("decode_once", None), ("decode_once, crops made", step.runtime.device)):
+            rate = loader_rate(decoded_once["training"], bs, options.workers, True, device)
+            rows.append((name, 0, rate, needed, rate / needed, rate >= needed))
     heads = (
         "images",
         "workers",
@@ -172,24 +189,58 @@ def loader(options) -> None:
     table("Loader", heads, rows)
 
 
+def loader_rate(dataset, bs: int, workers: int, decode_once: bool = False, device=None) -> float:
+    """Images a second of a data set's loader in its second epoch.
+
+    `decode_once`: the data set's images are decoded once. `device`: where their crops are made; None: no crops.
+    """
+    words = f"--dataset glyphs --data_sampler shuffle --bs {bs} --kernels {workers}"
+    opt = parameters.read(words.split()).but(decode_once=decode_once)
+    batches = training_loader(dataset, datasampler.for_training(opt, dataset), opt)
+    rate = 0.0
+    # the first epoch starts the workers and touches the cache's pages
+    for _ in range(2):
+        iterator = iter(batches)
+        count = 0
+        next(iterator)
+        began = time.perf_counter()
+        for part in iterator:
+            images = part.images
+            if device is not None:
+                images = images.on(device)
+            count += len(images)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        rate = count / (time.perf_counter() - began)
+    return rate
+
+
+def points_of(features: np.ndarray) -> torch.Tensor:
+    """The features as a tensor, on the GPU if there is one."""
+    points = torch.from_numpy(features)
+    if torch.cuda.is_available():
+        points = points.cuda()
+    return points
+
+
 def torch_search(features, labels) -> None:
     """The twelve nearest of each, by products and topk."""
-    points = torch.from_numpy(features).cuda() if torch.cuda.is_available() else torch.from_numpy(features)
-    torch.cat([(part @ points.T).topk(min(13, len(points)), dim=1).indices for part in points.split(4096)]).cpu()
+    points = points_of(features)
+    depth = min(13, len(points))
+    torch.cat([(part @ points.T).topk(depth, dim=1).indices for part in points.split(4096)]).cpu()
 
 
 def torch_kmeans(features, labels) -> None:
     """Twenty iterations of Lloyd's algorithm."""
-    points = torch.from_numpy(features).cuda() if torch.cuda.is_available() else torch.from_numpy(features)
+    points = points_of(features)
     n_clusters = len(np.unique(labels))
     order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))
     centroids = points[order[:n_clusters].to(points.device)]
+    ones = torch.ones(len(points), device=points.device)
     for _ in range(20):
         norms = centroids.square().sum(1)
         assigned = torch.cat([torch.addmm(norms, part, centroids.T, alpha=-2).argmin(1) for part in points.split(4096)])
-        counts = torch.zeros(n_clusters, device=points.device).index_add_(
-            0, assigned, torch.ones(len(points), device=points.device)
-        )
+        counts = torch.zeros(n_clusters, device=points.device).index_add_(0, assigned, ones)
         sums = torch.zeros_like(centroids).index_add_(0, assigned, points)
         centroids = torch.where(counts[:, None] > 0, sums / counts[:, None].clamp(min=1), centroids)
     assigned.cpu()
@@ -221,16 +272,17 @@ def has_faiss_gpu() -> bool:
 
 def metric_list(options) -> None:
     """The ICML list beside a search and a k-means."""
-    n_rows = 600 if options.small else None
-    features, labels = data("sop", n_rows, options.dimensions)
+    features, labels = data("sop", options.scale.n_rows, options.dimensions)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    package, of_search, of_kmeans = (
-        ("faiss", faiss_search, faiss_kmeans) if has_faiss_gpu() else ("torch", torch_search, torch_kmeans)
-    )
-    works = {"list": lambda: metrics.compute(ICML_LIST, features, labels, device=device)}
-    works |= {"search": lambda: of_search(features, labels), "k-means": lambda: of_kmeans(features, labels)}
-    repeats = 1 if options.small else 3
-    seconds = medians(works, 1, repeats)
+    package, search, kmeans = "torch", torch_search, torch_kmeans
+    if has_faiss_gpu():
+        package, search, kmeans = "faiss", faiss_search, faiss_kmeans
+    works = {
+        "list": lambda: metrics.compute(ICML_LIST, features, labels, device=device),
+        "search": lambda: search(features, labels),
+        "k-means": lambda: kmeans(features, labels),
+    }
+    seconds = medians(works, 1, options.scale.metric_repeats)
     ratio = seconds["list"] / (seconds["search"] + seconds["k-means"])
     goals = seconds["list"] <= SECONDS_GOAL, ratio <= METRICS_GOAL
     row = (len(features), options.dimensions, *seconds.values(), ratio, *goals)
@@ -240,7 +292,7 @@ def metric_list(options) -> None:
 
 def chunked(options) -> None:
     """Memory and time of a large batch in chunks."""
-    arch, side, bs, chunk = (SMALL_NETWORKS[0], 32, 64, 16) if options.small else (NETWORKS[0], 224, 4000, 200)
+    arch, side, bs, chunk = options.scale.chunks
     measure = chunks.measure if options.small else chunks.in_a_process
     setting = arch, "multisimilarity", side
     small = measure(*setting, chunk, 0, 1)
@@ -260,10 +312,9 @@ def chunked(options) -> None:
 def determinism(options) -> None:
     """Two equal runs in float32: the largest difference of a parameter, as a share of its tensor's largest value."""
     rows = []
-    n_steps = 2 if options.small else 20
-    networks = SMALL_NETWORKS if options.small else NETWORKS
-    bs = SMALL_SIZES[0] if options.small else SIZES[0]
-    for arch, loss in itertools.product(networks, ("multisimilarity", "triplet", "proxyanchor")):
+    n_steps = options.scale.n_steps
+    bs = options.scale.sizes[0]
+    for arch, loss in itertools.product(options.scale.networks, ("multisimilarity", "triplet", "proxyanchor")):
         states = []
         for _ in range(2):
             step, trainer, *_, batch = with_batch(arch, bs, "--loss", loss)
@@ -285,7 +336,7 @@ def main() -> int:
     """Print the tables of the requested parts. Returns the exit status: 2 without the requested device."""
     parser = OneLineParser(description=__doc__.partition("\n\n")[0], allow_abbrev=False)
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="these parts")
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: to try the benchmark itself")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: to test the benchmark itself")
     parser.add_argument("--small", action="store_true", help="a tiny network, few steps, little data")
     parser.add_argument(
         "--dimensions", type=whole(1, WIDEST), default=128, help="of the embeddings whose metrics are computed"
@@ -294,11 +345,12 @@ def main() -> int:
     parser.add_argument("--warm_up", type=whole(0, 1000), default=5, help="steps before the clock runs")
     parser.add_argument("--repeats", type=whole(1, 10**5), default=20, help="number of steps; their median counts")
     options = parser.parse_args()
+    options.scale = SMALL if options.small else FULL
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # also for the processes that are started
     elif not torch.cuda.is_available():
         print(
-            "benchmarks/gpu.py: there is no CUDA device here: --small --device cpu tries the benchmark itself",
+            "benchmarks/gpu.py: there is no CUDA device here; --small --device cpu tests the benchmark itself",
             file=sys.stderr,
         )
         return 2
