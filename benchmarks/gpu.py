@@ -236,11 +236,11 @@ def torch_kmeans(features, labels) -> None:
     n_clusters = len(np.unique(labels))
     order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))
     centroids = points[order[:n_clusters].to(points.device)]
-    ones = torch.ones(len(points), device=points.device)
+    weights = torch.ones(len(points), device=points.device)
     for _ in range(20):
         norms = centroids.square().sum(1)
         assigned = torch.cat([torch.addmm(norms, part, centroids.T, alpha=-2).argmin(1) for part in points.split(4096)])
-        counts = torch.zeros(n_clusters, device=points.device).index_add_(0, assigned, ones)
+        counts = torch.zeros(n_clusters, device=points.device).index_add_(0, assigned, weights)
         sums = torch.zeros_like(centroids).index_add_(0, assigned, points)
         centroids = torch.where(counts[:, None] > 0, sums / counts[:, None].clamp(min=1), centroids)
     assigned.cpu()
@@ -261,6 +261,10 @@ def faiss_kmeans(features, labels) -> None:
     faiss.Kmeans(features.shape[1], len(np.unique(labels)), niter=20, seed=0, gpu=True, **every_sample).train(features)
 
 
+# package -> its search and its k-means
+BASELINES = {"torch": (torch_search, torch_kmeans), "faiss": (faiss_search, faiss_kmeans)}
+
+
 def has_faiss_gpu() -> bool:
     """Whether faiss is installed, was built for GPUs and sees one."""
     try:
@@ -274,9 +278,8 @@ def metric_list(options) -> None:
     """The ICML list beside a search and a k-means."""
     features, labels = data("sop", options.scale.n_rows, options.dimensions)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    package, search, kmeans = "torch", torch_search, torch_kmeans
-    if has_faiss_gpu():
-        package, search, kmeans = "faiss", faiss_search, faiss_kmeans
+    package = "faiss" if has_faiss_gpu() else "torch"
+    search, kmeans = BASELINES[package]
     works = {
         "list": lambda: metrics.compute(ICML_LIST, features, labels, device=device),
         "search": lambda: search(features, labels),
