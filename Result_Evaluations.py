@@ -306,11 +306,11 @@ def _without_numbers(report: Report, requested: list[Column]) -> list[str]:
 def _counterparts(report: Report, flag_roles: FlagRoles) -> Counterparts:
     """The published numbers that --compare_to requests; a note on each source without a counterpart."""
     sources = report.opt.compare_to
-    matches, notes = published.matches(report.groups, sources, parameters.read)
+    matches, notes = published.matches(report.groups, sources, parameters.unchecked)
     report.notes += notes
     ledgers = {}
     if published.LEDGER in sources:
-        ledgers, notes = published.from_ledger(report.of_dataset, flag_roles, report.defaults, parameters.read)
+        ledgers, notes = published.from_ledger(report.of_dataset, flag_roles, report.defaults, parameters.unchecked)
         report.notes += notes
     return Counterparts(matches, ledgers)
 

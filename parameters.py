@@ -773,16 +773,24 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
         get_parser().error(str(error))
 
 
-def resolve(argv: list[str] | None = None, searched: Collection[str] = ()) -> argparse.Namespace:
+def resolve(
+    argv: list[str] | None = None, searched: Collection[str] = (), is_checked: bool = True
+) -> argparse.Namespace:
     """As `read`; a mistake raises UserError.
 
     Args:
         searched: flags whose values a search varies: what has no effect with one of them, and would with another, is
             not refused.
+        is_checked: options that cannot work are refused.
     """
     parser = get_parser()
     parser.exits = False
-    return composition.compose(parser, argv, searched)
+    return composition.compose(parser, argv, searched, is_checked)
+
+
+def unchecked(argv: list[str]) -> argparse.Namespace:
+    """As `resolve`, for a command that is known to work and is not run. Its checks would import large packages."""
+    return resolve(argv, is_checked=False)
 
 
 def listing(kind: str) -> list[tuple[str, str]]:

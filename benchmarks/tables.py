@@ -4,11 +4,13 @@ The targets are 20 s and 1 GB for 340 runs. The runs are synthetic, in the shape
 seeds on three data sets, 150 epochs, 15 metrics on three splits.
 """
 
-import resource
+import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,7 +29,7 @@ SEEDS = 5
 def make(root: Path, runs: int, epochs: int, is_bare: bool = False) -> int:
     """Write run folders below `root`, on three data sets, two of them with validation. Returns how many.
 
-    `is_bare`: they did not record their weights and transforms, which are then read off their flags.
+    `is_bare`: they have no record of weights and transforms, which are then derived from their flags.
     """
     import parameters
     from tests.kit.run_folders import ENVIRONMENT, make_run, rows
@@ -36,8 +38,10 @@ def make(root: Path, runs: int, epochs: int, is_bare: bool = False) -> int:
     for name in ("n_epochs", "group", "seed", "savename"):
         del flags[name]
     transforms = {"testing": "Resize(size=[256]); CenterCrop(size=(224, 224))"}
-    recorded = {**ENVIRONMENT, "weights": "IMAGENET1K_V1", "data": {**ENVIRONMENT["data"], "transforms": transforms}}
-    recorded = ENVIRONMENT if is_bare else recorded
+    recorded = ENVIRONMENT
+    if not is_bare:
+        data = {**ENVIRONMENT["data"], "transforms": transforms}
+        recorded = {**ENVIRONMENT, "weights": "IMAGENET1K_V1", "data": data}
     groups = -(-runs // SEEDS)
     for group in range(groups):
         dataset = DATASETS[group % len(DATASETS)]
@@ -58,37 +62,43 @@ def make(root: Path, runs: int, epochs: int, is_bare: bool = False) -> int:
     return groups * SEEDS
 
 
+def measured(command: list[str]) -> tuple[float, float, float]:
+    """Seconds, seconds of processor time and peak memory in MB of a command."""
+    began = time.perf_counter()
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"{' '.join(command)}: status {process.returncode}")
+    return wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3
+
+
 def main() -> None:
     """Make the runs, evaluate them in a separate process, print its time and memory."""
     parser = OneLineParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--runs", type=whole(1), default=340, help="how many run folders (default: 340)")
-    parser.add_argument("--epochs", type=whole(2), default=150, help="recorded epochs a run (default: 150)")
+    parser.add_argument("--epochs", type=whole(2), default=150, help="recorded epochs per run (default: 150)")
     parser.add_argument("--repeats", type=whole(1), default=3, help="how often it is measured (default: 3)")
-    parser.add_argument(
-        "--bare", action="store_true", help="runs that recorded neither their weights nor their transforms"
-    )
+    parser.add_argument("--bare", action="store_true", help="runs without a record of their weights and transforms")
     opt = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        count = make(Path(folder) / "runs", opt.runs, opt.epochs, opt.bare)
+        # in a separate process, so that this one stays small: the peak of a process includes that of its parent
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            count = pool.submit(make, Path(folder) / "runs", opt.runs, opt.epochs, opt.bare).result()
         words = ["--runs", f"{folder}/runs", "--out", f"{folder}/out", "--compare_to", "ledger", "--plan", "1"]
-        times = []
-        for _ in range(opt.repeats):
-            began = time.perf_counter()
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run(
-                [sys.executable, "Result_Evaluations.py", *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
-            )
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            times.append(
-                (time.perf_counter() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-            )
+        measurements = [measured([sys.executable, "Result_Evaluations.py", *words]) for _ in range(opt.repeats)]
         page = (Path(folder) / "out" / "index.html").stat().st_size
-    wall, cpu = (min(column) for column in zip(*times, strict=True))
+    wall, cpu, megabytes = (min(column) for column in zip(*measurements, strict=True))
     print(
         f"{count} runs of {opt.epochs} epochs: {wall:.1f} s at best of {opt.repeats} (target: {SECONDS} s), "
         f"{cpu:.1f} s of processor time"
     )
-    print(f"memory: {after.ru_maxrss / 1e3:.0f} MB (target: {MEGABYTES} MB); the page has {page / 1e6:.1f} MB")
+    *_, of_torch = measured([sys.executable, "-c", "import torch"])
+    print(
+        f"memory: {megabytes:.0f} MB (target: {MEGABYTES} MB), import torch alone {of_torch:.0f} MB; the page has "
+        f"{page / 1e6:.1f} MB"
+    )
 
 
 if __name__ == "__main__":

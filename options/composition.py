@@ -22,13 +22,14 @@ from utilities.errors import UserError
 OF_SAVED_RUN = {"savename", "fc_lr", "lr", "eval_kernels", "kernels"}
 
 
-def compose(parser, argv: list[str] | None, searched: Collection[str] = ()) -> Options:
+def compose(parser, argv: list[str] | None, searched: Collection[str] = (), is_checked: bool = True) -> Options:
     """The options of a run; for a reproduction those of its first stage, with those of the other stages in `later`.
 
     Args:
         searched: see `parameters.resolve`.
+        is_checked: options that cannot work are refused.
     """
-    layers = Layers(parser, argv, frozenset(searched))
+    layers = Layers(parser, argv, frozenset(searched), is_checked)
     opt = argparse.Namespace(**{**layers.defaults, **layers.explicit})
     for name in opt.config:
         layers.add_file(configs.find(name))
@@ -45,12 +46,13 @@ class Layers:
         roles: flag -> its role.
         defaults, files, explicit: flag -> value, as declared, in the --config files, on the command line.
         file_of: flag -> the --config file that sets it, in words.
-        searched: see `parameters.resolve`.
+        searched, is_checked: see `compose`.
     """
 
-    def __init__(self, parser, argv: list[str] | None, searched: frozenset[str] = frozenset()):
+    def __init__(self, parser, argv: list[str] | None, searched: frozenset[str] = frozenset(), is_checked: bool = True):
         self.parser = parser
         self.searched = searched
+        self.is_checked = is_checked
         self.roles = roles.declared(parser)
         self.defaults = vars(parser.parse_args([]))
         without_values = dict.fromkeys(self.defaults, argparse.SUPPRESS)
@@ -99,7 +101,8 @@ class Layers:
         opt = derived(opt)
         opt = opt.but(set_by=self._set_by(opt, explicit), typed=frozenset(explicit))
         opt = opt.but(without_effect=self._without_effect(opt, usual))
-        checks.check(opt)
+        if self.is_checked:
+            checks.check(opt)
         return opt
 
     def _without_effect(self, opt: Options, usual: dict) -> dict[str, str]:

@@ -64,7 +64,7 @@ class Published:
         return self.flag("--loss") or str(self.flags(read)["loss"])
 
     def flags(self, read) -> dict:
-        """All flags as resolved by `read` (parameters.read)."""
+        """All flags as resolved by `read` (parameters.unchecked)."""
         if not self._flags:
             opt = read(self.words)
             self._flags = {name: value for name, value in vars(opt).items() if name in opt.roles}
@@ -134,7 +134,7 @@ class Match:
 
 
 def matches(groups: list[Group], sources: list[str], read) -> tuple[dict[str, list[Match]], list[str]]:
-    """Source -> its matches, if there are any, and a note on each source that has none. `read`: parameters.read.
+    """Source -> its matches, if there are any, and a note on each source that has none. `read`: parameters.unchecked.
 
     Raises UserError if none of the sources has a match, unless the ledger is among them, which reports by itself.
     """

@@ -2,6 +2,9 @@
 
 import csv
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +12,7 @@ import parameters
 from results import columns, formats, ledger, published, tables
 from tests.kit.run_folders import built, evaluated, lines, make_run, rows
 
+ROOT = Path(__file__).resolve().parents[2]
 resolved = parameters.read
 
 
@@ -148,3 +152,17 @@ def test_a_source_without_a_counterpart_is_told_and_the_other_one_shown(tmp_path
     assert (
         line["rho ours"] and "rho: mean of 2 of 3 seeds" in line["remarks"] and not (out / "cub200_mlrc.csv").exists()
     )
+
+
+def test_published_configurations_are_read_without_the_packages_of_their_networks():
+    """Some presets have networks of timm, whose import takes a quarter of a gigabyte."""
+    program = """
+import sys
+import parameters
+from results import published
+presets = published.load_presets({"cub200"})
+names = [str(preset.flags(parameters.unchecked)["arch"]) for preset in presets]
+assert any(name.startswith("timm:") for name in names), names
+assert "timm" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
