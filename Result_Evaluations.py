@@ -75,7 +75,7 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
         help="where tables, figures and index.html go (default: Result_Tables)",
     )
     help_compare = (
-        "published values beside ours: ICML 2020's, the Reality Check's; ledger: every published figure of the same "
+        "compare with published values: ICML 2020's, the Reality Check's; ledger: every published figure of the same "
         "conditions"
     )
     add("--compare_to", nargs="+", default=[], choices=published.SOURCES, help=help_compare)
@@ -93,7 +93,10 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
         "part of a group's name that names the split, such as 'Split[0-9]+_'"
     )
     add("--splits", default=None, metavar="PATTERN", help=help_splits)
-    help_ddof = "deviations divide by seeds - ddof, 0 or 1 (default: 1); beside published values always 0, like theirs"
+    help_ddof = (
+        "deviations divide by seeds - ddof, 0 or 1 (default: 1); in comparisons with published values always 0, as "
+        "theirs"
+    )
     add("--ddof", type=whole(0, 1), default=1, help=help_ddof)
     help_plan = (
         "print how many seeds per group show a difference of DELTA points in the first metric, given the deviations "

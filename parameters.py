@@ -172,7 +172,7 @@ def basic_training_parameters(parser) -> None:
         type=_schedule,
         help="learning-rate schedule: step multiplies by --gamma at the epochs --tau, cosine falls to --min_lr over "
         "--n_epochs, flat_cosine does so after --flat_share, onecycle rises from a 25th in --onecycle_rise of the "
-        "steps and then falls to --min_lr, plateau multiplies by --gamma when the selection metric rests",
+        "steps and then falls to --min_lr, plateau multiplies by --gamma when the selection metric no longer improves",
     )
     group.add_argument(
         "--min_lr",
@@ -240,7 +240,7 @@ def basic_training_parameters(parser) -> None:
     group.add_argument(
         "--clip_grad_each",
         type=number(above=0),
-        help="largest norm of the gradient of each parameter by itself (unset: no limit)",
+        help="largest norm of the gradient of each single parameter (unset: no limit)",
     ).excludes = "clip_grad_norm"
     group.add_argument(
         "--clip_grad_value",
@@ -286,8 +286,8 @@ def step_parameters(parser) -> None:
         type=number(0, below=1),
         metavar="DECAY",
         help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay per step, "
-        "such as .999: the average is evaluated and selected, and checkpoints hold it as the network, beside the "
-        "trained one (unset: none)",
+        "such as .999: the average is evaluated and selected, and checkpoints contain it as the network, and also "
+        "the trained weights (unset: none)",
     )
     group.add_argument(
         "--warmup_epochs",
@@ -311,8 +311,8 @@ def step_parameters(parser) -> None:
         default=0,
         metavar="N",
         help=(
-            "in the first N epochs the backbone rests, in evaluation mode (BatchNorm's statistics, dropout): only the "
-            "layers after it are trained"
+            "in the first N epochs the backbone is frozen, in evaluation mode (BatchNorm's statistics, dropout): only "
+            "the layers after it are trained"
         ),
     ).excludes = "freeze_backbone"
     group.add_argument(
@@ -506,7 +506,7 @@ def _beside_the_values(group) -> None:
         "--dump_embeddings",
         action="store_true",
         help="write features as they are measured, labels and paths of the best epoch to embeddings_<split>.npz in the "
-        "run folder; with --evaluate, where it has them already, beside that evaluation's pictures; with --n_epochs 0 "
+        "run folder; with --evaluate, if it has them already, next to that evaluation's pictures; with --n_epochs 0 "
         "those of the untrained network",
     ).role = roles.RECORDS
     group.add_argument(
@@ -687,7 +687,7 @@ def run_parameters(parser) -> None:
         default=0,
         metavar="N",
         help="time N steps, then run as many (20 at most) in torch's profiler, print the time by part with the flag "
-        "that would help first, write the trace beside the run's folder (<savename>_trace.json, for chrome://tracing "
+        "that would help first, write the trace next to the run's folder (<savename>_trace.json, for chrome://tracing "
         "or ui.perfetto.dev), and stop",
     )
     group.add_argument(

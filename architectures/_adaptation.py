@@ -114,7 +114,7 @@ def add_prompts(network, opt) -> None:
         return
     if not network.takes_prompts:
         raise UserError(
-            f"--prompts {opt.prompts}: --arch {network.name} takes no prompts; timm's VisionTransformers do (not "
+            f"--prompts {opt.prompts}: --arch {network.name} has no prompts; timm's VisionTransformers have (not "
             "DINOv3), such as timm:vit_small_patch16_224: leave it out"
         )
     blocks = network.blocks()

@@ -116,8 +116,8 @@ def check_separate(opt, inner) -> None:
             )
     if opt.weight_regularizer == "regular_face":
         raise UserError(
-            "--separate_classifiers: --weight_regularizer regular_face pushes the vectors of all domains apart: "
-            "leave one out"
+            "--separate_classifiers: --weight_regularizer regular_face repels the vectors of all domains from each "
+            "other: leave one out"
         )
     if not (classifies or issubclass(module.Criterion, ShardedCriterion)):
         raise UserError(
@@ -126,8 +126,7 @@ def check_separate(opt, inner) -> None:
         )
     if (flag := requested(opt)) is not None:
         raise UserError(
-            f"--separate_classifiers {flag}: class vectors that are taken apart are compared with all samples: "
-            "leave one out"
+            f"--separate_classifiers {flag}: separated class vectors are compared with all samples: leave one out"
         )
     if opt.label_level_train:
         raise UserError(

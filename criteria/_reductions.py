@@ -21,8 +21,8 @@ def add_arguments(group) -> None:
         choices=CHOICES,
         help="reduction of the terms of all pairs or triplets: their mean, the mean of those above 0, the mean over "
         "the batch of each anchor's mean (0 without a term), their sum, or their mean with the weights of the anchors' "
-        "classes. Wins over --loss_triplet_reduction and --loss_contrastive_reduction (default: what the loss does by "
-        "itself)",
+        "classes. Wins over --loss_triplet_reduction and --loss_contrastive_reduction (default: the reduction of "
+        "the loss)",
     )
     group.add_argument(
         "--loss_class_weights",

@@ -27,7 +27,7 @@ FLAGS = {
     "eps": Flag(number(0), 0.05, "squared distance beyond the k-th neighbour that still is in the neighbourhood"),
     "pos_margin": Flag(number(), 0.75, "cosine above which positives cost nothing in the contrastive part"),
     "neg_margin": Flag(number(), 0.6, "cosine below which negatives cost nothing there"),
-    "mean": Flag(number(-1, 1), 0.3, "mean cosine of the batch that the regulariser asks for"),
+    "mean": Flag(number(-1, 1), 0.3, "target of the regulariser: mean cosine of the batch"),
     "projection": Flag(
         whole(0, WIDEST),
         0,

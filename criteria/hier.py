@@ -43,7 +43,7 @@ FLAGS = {
 def derived(opt) -> dict:
     """The flags of the loss that it stands beside. Raises UserError where that is hier itself."""
     if opt.loss_hier_base == "hier":
-        raise UserError("--loss_hier_base hier: the loss that it stands beside is another one, such as proxyanchor")
+        raise UserError("--loss_hier_base hier: choose another loss, such as proxyanchor")
     return criteria.REGISTRY.derived(opt.loss_hier_base, opt)
 
 

@@ -21,8 +21,8 @@ FLAGS = {
     "cosine_weight": Flag(
         number(0),
         0,
-        "weight of the plain cosine beside that of the multiplied angle, which eases training (the paper's lambda, "
-        "lowered there in steps)",
+        "weight of the plain cosine relative to that of the multiplied angle, which eases training (the paper's "
+        "lambda, lowered there in steps)",
     ),
 }
 

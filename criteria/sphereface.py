@@ -21,7 +21,7 @@ FLAGS = {
     "cosine_weight": Flag(
         number(0),
         0,
-        "weight of the plain cosine beside that of the multiplied angle, which eases training (lambda; the "
+        "weight of the plain cosine relative to that of the multiplied angle, which eases training (lambda; the "
         "official code lowers it to 5)",
     ),
 }

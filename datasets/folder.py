@@ -249,8 +249,8 @@ def _parts(top: Tree) -> list[str]:
     if "train" in parts and testing in (["test"], ["query", "gallery"]):
         if classes:
             raise UserError(
-                f"{root} holds train and {' and '.join(testing)}, and beside them {classes[0]}: a split, or classes? "
-                "A split is of train, val and test, or query and gallery, alone"
+                f"{root} contains train, {' and '.join(testing)} and also {classes[0]}: a split, or classes? "
+                "A split has only train, val and test, or query and gallery"
             )
         return parts
     if classes:

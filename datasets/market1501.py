@@ -35,8 +35,7 @@ def add_arguments(group) -> None:
         "--market1501_distractors",
         action="store_true",
         help=(
-            f"the images of {DISTRACTORS}/, the 500,000 distractors that are offered beside the data set, are added "
-            "to the gallery"
+            f"the images of {DISTRACTORS}/, the 500,000 distractors of the data set's authors, are added to the gallery"
         ),
     )
 

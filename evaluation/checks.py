@@ -88,8 +88,8 @@ def _check_lists(datasets: dict, opt) -> None:
             value = getattr(opt, flag)
             if value != needed:
                 raise UserError(
-                    f"--{flag} {value}: lists, or --eval_relevance, say what a query of --dataset {dataset.name} "
-                    f"finds, in its own gallery: take {needed}"
+                    f"--{flag} {value}: lists, or --eval_relevance, define the relevant images of --dataset "
+                    f"{dataset.name}, in its gallery: use {needed}"
                 )
         if not dataset.n_classes:
             metrics.refuse_class_wise(opt.evaluation_metrics)

@@ -21,8 +21,7 @@ def check(trainer: torch.nn.Module, opt, runtime) -> None:
             trainer.outputs(runtime.to_device(torch.zeros(2, trainer.network.feature_dim)))
     except (ValueError, RuntimeError, AttributeError, KeyError) as error:
         raise UserError(
-            f"--feature_cache: {opt.arch} with --trainer {opt.trainer} takes no features in the place of images: "
-            f"{error}"
+            f"--feature_cache: {opt.arch} with --trainer {opt.trainer} cannot use features instead of images: {error}"
         ) from error
     finally:
         for module, mode in modes.items():

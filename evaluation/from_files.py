@@ -173,8 +173,8 @@ def _checked(path: str, arrays: dict, listed: bool = False) -> EmbeddingFile:
         asking = distractor & arrays.get("is_query", ~distractor).astype(bool)
         if asking.any() and not listed:
             raise UserError(
-                f"{path}: row {int(asking.argmax())} is_distractor and is_query: an image of no class finds none of "
-                "its own"
+                f"{path}: row {int(asking.argmax())} is_distractor and is_query: distractors (no label) cannot be "
+                "queries"
             )
     draws = arrays.get("role_draws")
     if draws is not None and (draws.dtype != bool or draws.ndim != 2 or draws.shape[1] != size or not len(draws)):

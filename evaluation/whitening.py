@@ -86,7 +86,7 @@ def _spread(values: np.ndarray, dims: int | None) -> np.ndarray:
     requested = len(values) if dims is None else dims
     if requested > rank:
         raise UserError(
-            f"whitening: the embeddings spread in {rank} dimensions of {len(values)}: ask for at most {rank}"
+            f"whitening: the embeddings spread in {rank} dimensions of {len(values)}: request at most {rank}"
         )
     return values if dims is None else np.where(np.arange(len(values)) < dims, values, 1.0)
 

@@ -181,7 +181,7 @@ class SearchTask(Task):
         """See `Task.outcome`. A search also ends with status 0 while other processes still work on its last trials."""
         if self.standing() == FINISHED:
             return FINISHED, "in this call"
-        return RUNNING, f"{self.progress}: another process works on the rest"
+        return RUNNING, f"{self.progress}: another process is running the other trials"
 
 
 TASKS = {Line.program: Task, SearchLine.program: SearchTask}
@@ -365,8 +365,8 @@ def submit(tasks: list[Task], options) -> bool:
     """Submit the tasks as jobs of Slurm, and wait. Returns whether none failed."""
     if options.gpus:
         raise UserError(
-            f"--slurm --gpus {' '.join(map(str, options.gpus))}: Slurm hands out GPUs: leave --gpus out and "
-            "ask for them, such as slurm_gpus_per_node=1"
+            f"--slurm --gpus {' '.join(map(str, options.gpus))}: Slurm assigns GPUs: leave out --gpus and "
+            "request them from Slurm, such as slurm_gpus_per_node=1"
         )
     refuse_secrets(options)
     settings = dict(setting.split("=", 1) for setting in options.slurm)

@@ -143,11 +143,11 @@ def _parse(name: str) -> Parsed:
     declared_name, number = _known(name, base, plain)
     metric_class = declared[plain[declared_name]]
     if macro and "macro" not in metric_class.VARIANTS:
-        raise UserError(f"metric {name!r}: only retrieval metrics have a _macro variant, ask for {base!r}.")
+        raise UserError(f"metric {name!r}: only retrieval metrics have a _macro variant; use {base!r}.")
     metric = metric_class(plain[declared_name], number)
     if level is not None:
         if "level" not in metric.VARIANTS:
-            raise UserError(f"metric {name!r} is not by one level, ask for {base!r}.")
+            raise UserError(f"metric {name!r} has no variant for one level; use {base!r}.")
         metric.column = int(level)
     return Parsed(metric, declared_name not in declared, macro)
 
@@ -163,7 +163,7 @@ def _known(name: str, base: str, names: dict) -> tuple[str, float | None]:
     if declared_name is not None:
         return declared_name, _parameter_of(name, declared_name, parameter)
     if at and head in names:
-        raise UserError(f"metric {name!r} is ill-formed: {head} takes no parameter, ask for {head!r}.")
+        raise UserError(f"metric {name!r} is ill-formed: {head} has no parameter; use {head!r}.")
     raise unknown("metric", name, names)
 
 

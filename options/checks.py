@@ -175,7 +175,7 @@ def _features(opt):
         (flag for flag in ("freeze_backbone", "lora_rank", "prompts", "train_biases") if getattr(opt, flag)), None
     )
     if opt.pool == "gem_learned" and rests and opt.weights is None and opt.job == "train" and opt.resume is None:
-        yield f"--pool gem_learned: its power is of the backbone, which rests under --{rests}: take gem"
+        yield f"--pool gem_learned: its power belongs to the backbone, which is frozen with --{rests}: use gem"
     if opt.feature_cache and not opt.freeze_backbone:
         yield "--feature_cache keeps the features of a frozen backbone: add --freeze_backbone"
     if opt.feature_cache and opt.augmentation != "none":

@@ -165,6 +165,6 @@ def _refuse_code(opt: Options, typed: dict) -> None:
         file = getattr(opt, flag)
         if file is not None and typed.get(flag) != file:
             raise UserError(
-                f"--{flag} {file} is code, and a saved run or a --config file asks for it: if you trust it, name it on "
+                f"--{flag} {file} is code, and a saved run or a --config file requests it: if you trust it, name it on "
                 f"the command line, --{flag} {file}; --{flag} none measures without it"
             )

@@ -169,7 +169,7 @@ def refuse_missing(folder: Path, opt: Options) -> None:
     runs = [path.parent.name for path in folder.parent.glob(f"*/{PARAMETERS}")]
     raise UserError(
         f"--resume: there is no run {folder}.{did_you_mean(folder.name, runs)} --resume_or_start begins a new run "
-        "where there is none"
+        "if it is missing"
     )
 
 

@@ -138,7 +138,8 @@ def _explore_flags(add) -> None:
     add("--split", choices=["test", "val", "train"], default="test", help="of a run, which images (default: test)")
     add("--neighbours", type=whole(1, 100), default=12, help="neighbours of each image on the page (default: 12)")
     help_map = (
-        "t-SNE, of more images than --map_size of a sample beside which the others are placed; or pca (default: tsne)"
+        "t-SNE, or pca; of more than --map_size images t-SNE arranges a sample and places the others by it (default: "
+        "tsne)"
     )
     add("--map", choices=["tsne", "pca"], default="tsne", help=help_map)
     add("--map_size", type=whole(4, 50_000), default=5000, help="images that t-SNE arranges (default: 5000)")

@@ -152,7 +152,7 @@ def _data(environment: dict, opt) -> str:
         parts.append(f"Partial: {_cell(data['partial'])}")
     if any("Box; " in str(steps) for steps in (data.get("transforms") or {}).values()):
         parts.append(
-            "In training and evaluation images were cropped to their boxes, before all other steps: crop yours, too."
+            "In training and evaluation images were cropped to their boxes, before all other steps: crop yours as well."
         )
     return "\n\n".join(parts)
 

@@ -138,8 +138,8 @@ def restore(path: Path | str, content: dict, parts: dict) -> None:
                 check_state(part)
         except Exception as error:  # a plug-in's own state may fail in any way
             reason = (
-                f"its {name} does not fit this run's ({line(error).rstrip('.')}), as where a flag that was changed "
-                f"asks for another {name}"
+                f"its {name} does not fit this run's ({line(error).rstrip('.')}), for example because a changed "
+                f"flag needs another {name}"
             )
             raise damaged(path, reason) from error
         if name in NETWORKS and isinstance(part, torch.nn.Module):

@@ -188,7 +188,7 @@ def _without_miner(opt) -> str:
     """Why a loss takes no miner."""
     loss_module = criteria.REGISTRY.module(opt.loss)
     mines_pairs = getattr(loss_module, "MINES_PAIRS", False)
-    return "compares all pairs of a batch, and those of a miner with --mine_pairs" if mines_pairs else "takes no miner"
+    return "compares all pairs of a batch, and those of a miner with --mine_pairs" if mines_pairs else "has no miner"
 
 
 @functools.cache

@@ -113,10 +113,10 @@ def step_changes(opt) -> list[str]:
         lines.append(f"rates rise linearly over {count_of(opt.warmup_steps, 'step')} {scheduler}")
     if opt.freeze_backbone_steps:
         steps = count_of(opt.freeze_backbone_steps, "step")
-        lines.append(f"the backbone rests for {steps}, its BatchNorm statistics too")
+        lines.append(f"the backbone is frozen for {steps}, including its BatchNorm statistics")
     if opt.warmup_head_epochs:
         epochs = count_of(opt.warmup_head_epochs, "epoch")
-        lines.append(f"the backbone rests for {epochs}, its BatchNorm statistics too")
+        lines.append(f"the backbone is frozen for {epochs}, including its BatchNorm statistics")
     if opt.ema_decay:
         lines.append(
             f"evaluated is a moving average of the weights and of BatchNorm's statistics, decay {opt.ema_decay}"

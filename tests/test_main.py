@@ -372,7 +372,7 @@ def test_what_a_continuation_may_change(begun, capsys):
             parameters.read([*go_on, *change])
         message = capsys.readouterr().err
         assert message.count("\n") == 1 and all(part in message for part in parts.split("; ")), message
-    with pytest.raises(UserError, match="does not fit .*as where a flag that was changed asks for another model"):
+    with pytest.raises(UserError, match="does not fit .*for example because a changed flag needs another model"):
         resumed(begun, "--n_epochs", "3", "--embed_dim", "5")
     assert (begun / "parameters.yaml").read_bytes() == saved
     opt = parameters.read([*go_on, "--kernels", "1", "--evaluate"])

@@ -142,7 +142,7 @@ MISTAKES = {  # a command line -> what its one line says
     "--savename /elsewhere": ["no name of a folder below <save_path>/<dataset>"],
     "--evaluation_metrics rho_spectrum@0 --storage_metrics rho_spectrum@0": ["array"],
     "--pool gem_learned --freeze_backbone": [
-        "its power is of the backbone, which rests under --freeze_backbone: take gem"
+        "its power belongs to the backbone, which is frozen with --freeze_backbone: use gem"
     ],
     "--bs 111": ["--bs 111 is not a multiple of --samples_per_class 2"],
     "--samples_per_class 1": ["--samples_per_class 1", "positives"],

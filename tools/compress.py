@@ -250,7 +250,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--prefixes", type=whole(1, WIDEST), nargs="+", default=None, metavar="D", help=help_prefixes)
     help_rescore = (
-        f"of binary: times as many candidates by Hamming distance as are asked for (default: {codes.RESCORED})"
+        f"of binary: how many times as many candidates by Hamming distance as neighbours (default: {codes.RESCORED})"
     )
     parser.add_argument(
         "--rescore_multiplier", type=whole(1, 10**4), default=codes.RESCORED, metavar="N", help=help_rescore

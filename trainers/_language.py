@@ -25,7 +25,7 @@ def add_arguments(group) -> None:
         default=None,
         metavar="FILE",
         help=(
-            "language_loss beside the criterion's: draw the similarities of the batch to those of its classes' "
+            "language_loss in addition to the criterion's: draw the similarities of the batch to those of its classes' "
             "vectors, such as a text model's of their names; an .npz file with names (N,) and vectors (N, E), or "
             "(N, K, E) for K vectors per class; python -m evaluation.pseudo_labels makes one"
         ),

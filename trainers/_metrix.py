@@ -32,8 +32,8 @@ def add_arguments(group) -> None:
         metavar="WEIGHT",
         help=(
             "metrix_loss: this weight (published: 0.4) times the loss of mixed points of the batch, which are "
-            "positives by a share drawn each step and negatives by the rest; with --loss contrastive, multisimilarity "
-            "or proxyanchor; 0: none"
+            "positives by a share drawn each step and negatives by the remaining share; with --loss contrastive, "
+            "multisimilarity or proxyanchor; 0: none"
         ),
     )
     group.add_argument(

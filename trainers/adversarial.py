@@ -63,7 +63,7 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--adversarial_metric_epochs", type=whole(0), default=0, help="first epochs, without the generator"
     )
-    help_generator = "epochs after those in which the generator learns alone; network and criterion rest"
+    help_generator = "epochs after those in which only the generator is trained; network and criterion are frozen"
     group.add_argument("--adversarial_generator_epochs", type=whole(0), default=0, help=help_generator)
 
 

@@ -15,8 +15,8 @@ NOT_ALONE = {  # classes of the package that are no loss of embeddings and label
     "GenericPairLoss": (
         "is a base of losses, without a formula of its own (--loss gpw has the formula that it is named after)"
     ),
-    "ManifoldLoss": "takes no labels (--loss manifold does)",
-    "VICRegLoss": "compares two views of the images and takes no labels (--loss vicreg does)",
+    "ManifoldLoss": "uses no labels (--loss manifold does)",
+    "VICRegLoss": "compares two views of the images and uses no labels (--loss vicreg does)",
 }
 MISREADS = {"ThresholdConsistentMarginLoss"}  # takes a reference, but looks its rows up in the batch
 OWN_PAIRS = {"NCALoss", "AngularLoss"}  # form pairs beyond those that they are given, so that no image can be left out

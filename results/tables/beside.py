@@ -44,7 +44,7 @@ def comparison(matches: list[published.Match], source: str, dataset_groups: list
     if with_rho:
         heads += ["rho ours", "rho published"]
     heads += map(head, other_columns)
-    table = Table(f"{dataset}_{source}", f"{dataset}: beside the published values", heads)
+    table = Table(f"{dataset}_{source}", f"{dataset}: compared with the published values", heads)
     for match in matches:
         _row(table, match, value_columns, with_rho, other_columns)
     table.notes = [published.NOTES[source] + ".", WELCH]
@@ -125,7 +125,9 @@ def from_ledger(comparison: ledger.Comparison, dataset_groups: list[Group]) -> T
     """
     dataset = dataset_groups[0].dataset
     wide = {"published", "conditions that differ", "source"}
-    table = Table(f"{dataset}_ledger", f"{dataset}: beside the ledger of published figures", LEDGER_HEADS, wide=wide)
+    table = Table(
+        f"{dataset}_ledger", f"{dataset}: compared with the ledger of published figures", LEDGER_HEADS, wide=wide
+    )
     # The rows of a part follow each other: first those whose source states all conditions.
     for group, figure, silent in sorted(comparison.comparable, key=lambda row: bool(row[2])):
         _comparable_row(table, group, figure, silent)

@@ -50,8 +50,8 @@ def cross_validation(dataset_groups: list[Group], table_columns: list[Column]) -
         ranked_within += " in a part of the table"
     table.notes = [
         f"Epochs: {SELECTIONS[SELECTED]} of each fold; selected: {notes.rules(fold_groups)}.",
-        "Separated: mean of the folds, each measured by itself. Concatenated: the folds' test embeddings, each of unit "
-        "length, joined to one; - if not measured. A cross-validation counts as one seed.",
+        "Separated: mean of the folds, each measured separately. Concatenated: the folds' test embeddings, each of "
+        "unit length, joined to one; - if not measured. A cross-validation counts as one seed.",
         f"±: half of the 95 % interval (Student's t, ddof 1) over {notes.seeds(fold_groups)} per group; of a single "
         "seed over its folds, which share training data, so that it is probably too narrow.",
         *notes.ranking(table, ranked_within),

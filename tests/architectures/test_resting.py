@@ -262,9 +262,9 @@ def test_files_with_updates_are_read_merged_and_files_with_prompts_need_their_fl
 def test_what_cannot_be_is_one_line():
     for name, flags, says in (
         (TINY, {"prompts": 2, "prompt_depth": 7}, "--prompt_depth 7: .* has 6 blocks"),
-        ("resnet18", {"prompts": 2}, "takes no prompts; timm's"),
-        ("timm:swin_tiny_patch4_window7_224", {"prompts": 2, "crop_size": 64}, "takes no prompts"),
-        ("timm:vit_small_patch16_dinov3", {"prompts": 2}, "takes no prompts"),
+        ("resnet18", {"prompts": 2}, "has no prompts; timm's"),
+        ("timm:swin_tiny_patch4_window7_224", {"prompts": 2, "crop_size": 64}, "has no prompts"),
+        ("timm:vit_small_patch16_dinov3", {"prompts": 2}, "has no prompts"),
         (TINY, {"prompts": 2, "freeze_blocks": 1}, "both determine"),
         (TINY, {"train_biases": True, "freeze_backbone": True}, "--freeze_backbone and --train_biases both determine"),
         (TINY, {"freeze_backbone": True, "freeze_blocks": 1}, "both determine"),

@@ -171,7 +171,7 @@ def test_the_border_zeros_and_few_samples(c):
 
 def test_what_cannot_work_is_refused_in_one_line():
     for base, said in (
-        ("hier", "--loss_hier_base hier: the loss that it stands beside is another one"),
+        ("hier", "--loss_hier_base hier: choose another loss"),
         ("proxyanchr", "Did you mean 'proxyanchor'"),
     ):
         with pytest.raises(UserError, match=said):

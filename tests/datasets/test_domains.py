@@ -438,7 +438,7 @@ def test_flags_of_separate_classifiers_are_checked(folder_data, capsys):
             "--s2sd_target proxynca compares with the vectors of all classes",
         ),
         ("--loss hier --loss_hier_base proxynca --trainer classifier", "--loss_hier_base proxynca compares with"),
-        ("--loss softmax --weight_regularizer regular_face", "pushes the vectors of all domains apart"),
+        ("--loss softmax --weight_regularizer regular_face", "repels the vectors of all domains"),
     ):
         with pytest.raises(SystemExit):
             parameters.read(

@@ -141,8 +141,8 @@ def test_names_of_parts_may_be_those_of_classes_and_classes_may_be_in_two_parts(
 @pytest.mark.parametrize(
     ("folders", "words"),
     [
-        ("train/a test/b bus/c", "beside them bus"),
-        ("train/a query/b gallery/b bus/c", "beside them bus"),
+        ("train/a test/b bus/c", "and also bus"),
+        ("train/a query/b gallery/b bus/c", "and also bus"),
         ("train/a Test/b", "holds train and Test: is Test the part test"),
         ("train/a test/b validation/c", "validation the part val"),
         ("Train/a tset/b", "Train the part train"),

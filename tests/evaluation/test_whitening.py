@@ -46,7 +46,7 @@ def test_learned_whitening_by_plain_steps(has_few_pairs):
 
 
 def test_what_cannot_be_whitened(tmp_path):
-    with refused("spread in 1 dimensions of 2: ask for at most 1"):
+    with refused("spread in 1 dimensions of 2: request at most 1"):
         whitening.pca(np.array([[1.0, 0], [2, 0], [4, 0]]))
     with refused("no class has two images"):
         whitening.pairs_of_classes(np.arange(4))

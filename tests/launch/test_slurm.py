@@ -13,7 +13,7 @@ def test_refused_lines_are_told(tmp_path, capsys):
     script.write_text("python main.py --group A --seed 0 --loss nothing\n")
     assert launcher.main([str(script), "--slurm", "cluster=local"]) == 1
     script.write_text("python main.py --group A --seed 0 --dataset glyphs\n")
-    with refused("Slurm hands out GPUs"):
+    with refused("Slurm assigns GPUs"):
         launcher.main([str(script), "--slurm", "cluster=local", "--gpus", "0"])
     assert "line 1: " in (output := capsys.readouterr().out) and "nothing" in output
 

@@ -32,7 +32,7 @@ def notes(*words):
         ),
         (
             "--loss softmax --batch_mining distance",
-            ["--batch_mining distance has no effect: --loss softmax takes no miner"],
+            ["--batch_mining distance has no effect: --loss softmax has no miner"],
         ),
         (
             "--loss multisimilarity --batch_mining distance",
@@ -135,7 +135,7 @@ def test_the_start_of_a_run_says_it(folder_data, tmp_path, capsys):
             run_words(folder_data, tmp_path, "--loss", "softmax", "--batch_mining", "semihard", "--dry_run")
         )
     )
-    assert "--batch_mining semihard has no effect: --loss softmax takes no miner" in capsys.readouterr().out
+    assert "--batch_mining semihard has no effect: --loss softmax has no miner" in capsys.readouterr().out
 
 
 def test_the_folders_whose_files_read_flags_exist():
