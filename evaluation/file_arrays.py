@@ -178,7 +178,7 @@ def _joined(paths: list[str], parts: list[dict]) -> dict:
     of_one_file = sorted(names & {"role_draws", *OF_REFERENCE})
     if of_one_file:
         raise UserError(
-            f"--gallery {' '.join(paths)}: {of_one_file[0]} belongs to a single file; the rows of several are concatenated"
+            f"--gallery {' '.join(paths)}: {of_one_file[0]} belongs to a single file; those of several are joined"
         )
     features = [part["features"] for part in parts]
     if len({array.shape[1:] for array in features}) > 1:
