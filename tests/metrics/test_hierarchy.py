@@ -152,7 +152,7 @@ IS_ABOVE = [[False, True]] * 4
             [NESTED.T],
             "labels have shape (2, 4): (4,) is expected, one for each row of features, or (4, L)",
         ),
-        ("h_ap_level1", [NESTED], "metric 'h_ap_level1' is not by one level, ask for 'h_ap'"),
+        ("h_ap_level1", [NESTED], "metric 'h_ap_level1' has no variant for one level; use 'h_ap'"),
         ("h_ap", [NESTED, np.eye(4), NESTED[:, 0]], "both need the same levels"),
         ("h_ap", [NESTED, np.eye(4)[:1], [[0, 5]]], "levels do not nest: 0 of level 0 is in 0 and 5 of level 1"),
     ],
