@@ -13,7 +13,7 @@ SIZE_gpu = downloads 4.1 GB and takes 7.7 GB of disk on Linux (PyTorch with its 
 SIZE_cpu = downloads 0.4 GB and takes 2 GB of disk (PyTorch without GPU libraries)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-gpu docs wheel lint bench study-data clean environment
+.PHONY: help demo test test-long test-gpu docs wheel completion lint bench study-data clean environment
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,12 @@ test-gpu: environment  ## the tests that need a CUDA device
 docs: environment  ## the documentation site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "== build/site/index.html; with its search: $(BIN)/python -m http.server -d build/site"
+
+completion: environment  ## scripts by which bash and zsh complete flags, in build/completion
+	@mkdir -p build/completion
+	$(BIN)/python -m tools.completion bash > build/completion/dmlkit.bash
+	$(BIN)/python -m tools.completion zsh > build/completion/_dmlkit
+	@echo "== source build/completion/dmlkit.bash; for zsh copy build/completion/_dmlkit to a folder of fpath"
 
 wheel: environment  ## the package dmlkit in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

@@ -16,6 +16,7 @@ EXTRAS = {  # extra -> the modules that it installs
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "results": ("pandas", "jinja2", "matplotlib", "sklearn", "statsmodels", "faiss"),
     "slurm": ("submitit",),
+    "completion": ("shtab",),
 }
 
 
