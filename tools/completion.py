@@ -39,22 +39,23 @@ def script(shell: str) -> str:
     """The completion script of `bash` or `zsh`."""
     import shtab
 
-    parser = copy.deepcopy(parameters.get_parser())  # others share it
-    parser.prog = "dmlkit"
-    for action in parser._actions:
-        _complete(action, shtab)
+    parser = argparse.ArgumentParser("dmlkit", add_help=False)
+    for action in parameters.get_parser()._actions:
+        parser._add_action(_with_completion(action, shtab))
     text = shtab.complete(parser, shell)
     return text + BASH_CLONE if shell == "bash" else text
 
 
-def _complete(action: argparse.Action, shtab) -> None:
-    """Give an action its choices, or have files completed where its value is one."""
+def _with_completion(action: argparse.Action, shtab) -> argparse.Action:
+    """A copy of an action with its choices, or by which files are completed where its value is one."""
+    action = copy.copy(action)
     if action.dest in LISTS:
         action.choices = [name for name, _ in parameters.listing(LISTS[action.dest]) if " " not in name]
     elif action.metavar == "FILE":
         action.complete = shtab.FILE
     elif action.metavar in ("FOLDER", "DIR"):
         action.complete = shtab.DIRECTORY
+    return action
 
 
 def main(argv: list[str] | None = None) -> None:

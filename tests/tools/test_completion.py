@@ -11,9 +11,8 @@ from tools import completion
 def completed(script: str, function: str, *words: str) -> list[str]:
     """What bash proposes for the last word."""
     quoted = " ".join(f"'{word}'" for word in words)
-    program = (
-        f'{script}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; {function}; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    )
+    state = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}"
+    program = f'{script}\n{state}; {function}; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
     assert not done.stderr, done.stderr
     return done.stdout.split()
