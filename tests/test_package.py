@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -247,3 +248,24 @@ def test_the_wheel_in_an_environment_of_its_own(installed, tmp_path):
     )
     (tmp_path / "datasets_of_others.py").write_text("MINE = 1\n")
     assert run("python", "-c", program).split() == ["True", "1"]
+
+
+def test_the_dockerfile_builds_what_there_is():
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    version = re.search(r"^FROM python:([\d.]+)-slim$", text, re.MULTILINE)[1]
+    assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
+    assert 'ENTRYPOINT ["dmlkit"]' in text and "dmlkit" in PROJECT["scripts"]
+    for source in re.findall(r"^COPY (\S+) ", text, re.MULTILINE):
+        assert (ROOT / source).exists(), source
+    for file in re.findall(r"requirements/\S+\.txt", text):
+        assert (ROOT / file).exists(), file
+    ignored = set((ROOT / ".dockerignore").read_text().split())
+    assert {".git", ".venv", "Datasets", "Training_Results"} <= ignored
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("docker") is None, reason="needs docker")
+def test_the_container_runs_the_program():
+    subprocess.run(["docker", "build", "--quiet", "--tag", "dmlkit-test", str(ROOT)], check=True)
+    command = ["docker", "run", "--rm", "dmlkit-test", "--list", "losses"]
+    assert "multisimilarity" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
