@@ -175,7 +175,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--peers", action="store_true", help="the comparison with pytorch-metric-learning instead of the table")
     text = "with --peers: class vectors of each program start its own way"
     add("--own_starts", action="store_true", help=text)
-    add("--trainers", action="store_true", help="every trainer beside metric_only instead of the table")
+    add("--trainers", action="store_true", help="every trainer and metric_only with its loss, instead of the table")
     add("--miners", action="store_true", help="every miner with contrastive or triplet loss instead of the table")
     text = "every sampler with multisimilarity, or triplet loss, instead of the table"
     add("--samplers", action="store_true", help=text)

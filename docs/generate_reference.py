@@ -125,7 +125,7 @@ def _flags(group) -> list[str]:
 def _results(kind: str, name: str) -> list[str]:
     """The rows of docs/methods_on_glyphs.md for a loss, a trainer, a miner or a sampler."""
     if kind == "trainers":
-        return _table(_beside_its_base(f"--trainer {name}"), "every-trainer-beside-metric_only")
+        return _table(_beside_its_base(f"--trainer {name}"), "every-trainer-compared-with-metric_only")
     if kind == "miners":
         rows = results("Every miner")
         for loss, flags, *values in of_losses():
