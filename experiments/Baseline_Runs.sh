@@ -1,12 +1,12 @@
 #!/bin/sh
-# A classifier with smoothed labels, a neck and generalised mean beside the three best losses of Study_Runs.sh, with and without erasing, x 5 seeds
+# A classifier with smoothed labels, a neck and generalised mean compared with the three best losses of Study_Runs.sh, with and without erasing, x 5 seeds
 #
 # Protocol and results: docs/study.md. `make study-data` fetches the data. This file is written by experiments/study/protocol.py. In order,
 # with OMP_NUM_THREADS=1:
 #   python -m launch experiments/Baseline_Runs.sh --jobs 2 --filter "group BaselineRate"
 #   python -m experiments.study.protocol --choose Training_Results
 #   python -m launch experiments/Baseline_Runs.sh --jobs 2 --filter "group Baseline_"
-datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
+datapath=${datapath:-./Datasets}  # the folder of `make study-data`, without spaces
 emoji=${emoji:-emoji_1008}
 
 baseline_emoji_classifier="--lr 0.0001 --classifier_lr 0.005"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# 7 methods of 2021 to 2024 beside the 8 best losses of Study_Runs.sh, x 5 seeds, on emoji with the pretrained network
+# 7 methods of 2021 to 2024 and the 8 best losses of Study_Runs.sh, x 5 seeds, on emoji with the pretrained network
 #
 # Protocol and results: docs/study_recent.md. `make study-data` fetches the data. This file is written by experiments/study/protocol.py. In order,
 # with OMP_NUM_THREADS=1:
@@ -7,7 +7,7 @@
 #   python -m launch experiments/Recent_Runs.sh --jobs 2 --filter "group RecentRate"
 #   python -m experiments.study.protocol --choose Training_Results
 #   python -m launch experiments/Recent_Runs.sh --jobs 2 --filter "group Recent_"
-datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
+datapath=${datapath:-./Datasets}  # the folder of `make study-data`, without spaces
 emoji=${emoji:-emoji_1008}
 
 recent_emoji_ibc="--lr 0.00003 --classifier_lr 0.0015"

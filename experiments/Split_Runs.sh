@@ -4,7 +4,7 @@
 # Protocol and results: docs/study_splits.md. Data, losses and rates are those of Study_Runs.sh. This file is written by
 # experiments/study/protocol.py. With OMP_NUM_THREADS=1:
 #   python -m launch experiments/Split_Runs.sh --jobs 2
-datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
+datapath=${datapath:-./Datasets}  # the folder of `make study-data`, without spaces
 emoji=${emoji:-emoji_1008}
 
 python main.py --config study_emoji --dataset_folder_path $datapath/$emoji --weights $datapath/efficientnet_lite0.safetensors --project Study --group Split0_Emoji_Contrastive --seed 0 --loss contrastive --batch_mining distance --lr 0.00003 --split_shuffle 0 --n_epochs 16 --save_interval 2 --evaluation_metrics e_recall@1 map_r --dump_query_results

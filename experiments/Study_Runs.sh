@@ -9,8 +9,8 @@
 #   python -m experiments.study.protocol --choose Training_Results
 #   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group (Emoji|Glyphs)"
 #   python -m experiments.study.tables --runs Training_Results --write docs/study.md
-# with OMP_NUM_THREADS=1. With all classes, on a GPU: emoji=emoji before each, and -- --gpu 0 --save_path … behind.
-datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
+# with OMP_NUM_THREADS=1. With all classes, on a GPU: emoji=emoji before each, and -- --gpu 0 --save_path … after it.
+datapath=${datapath:-./Datasets}  # the folder of `make study-data`, without spaces
 emoji=${emoji:-emoji_1008}  # emoji: all classes
 
 # ============================== Emoji

@@ -1,10 +1,10 @@
 #!/bin/sh
-# One embedding for emoji, glyphs, food photographs and stamps: a joint classifier, one a domain, a specialist a domain, the pretrained features; x 3 seeds
+# One embedding for emoji, glyphs, food photographs and stamps: a joint classifier, one per domain, a specialist per domain, the pretrained features; x 3 seeds
 #
 # Protocol and results: docs/study_union.md. `make study-data` and `python -m experiments.study.data --union` fetch the data. This file is
 # written by experiments/study/protocol.py. With OMP_NUM_THREADS=1:
 #   python -m launch experiments/Union_Runs.sh --jobs 2
-datapath=${datapath:-./Datasets}  # what these commands filled, without spaces
+datapath=${datapath:-./Datasets}  # the folder of these commands, without spaces
 
 python main.py --config study_union --union folder:$datapath/emoji_1008 glyphs folder:$datapath/food folder:$datapath/stamps --source_path $datapath --weights $datapath/efficientnet_lite0.safetensors --project Study --group Union_Features --seed 0 --arch timm:tf_efficientnet_lite0_normalize --embed_dim 0 --freeze_backbone --n_epochs 1 --iterations_per_epoch 1
 python main.py --config study_union --union folder:$datapath/emoji_1008 glyphs folder:$datapath/food folder:$datapath/stamps --source_path $datapath --weights $datapath/efficientnet_lite0.safetensors --project Study --group Union_Joint --seed 0 --n_epochs 4 --save_interval 4

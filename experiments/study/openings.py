@@ -14,8 +14,8 @@ experiments/study/protocol.py. In order:
 #   python -m experiments.study.protocol --choose Training_Results
 #   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group (Emoji|Glyphs)"
 #   python -m experiments.study.tables --runs Training_Results --write docs/study.md
-# with OMP_NUM_THREADS=1. With all classes, on a GPU: emoji=emoji before each, and -- --gpu 0 --save_path … behind.
-datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
+# with OMP_NUM_THREADS=1. With all classes, on a GPU: emoji=emoji before each, and -- --gpu 0 --save_path … after it.
+datapath=${datapath:-./Datasets}  # the folder of `make study-data`, without spaces
 emoji=${emoji:-emoji_1008}  # emoji: all classes
 """
 SPLIT_OPENING = """\
@@ -26,12 +26,12 @@ the classes?
 # Protocol and results: docs/study_splits.md. Data, losses and rates are those of Study_Runs.sh. This file is written by
 # experiments/study/protocol.py. With OMP_NUM_THREADS=1:
 #   python -m launch experiments/Split_Runs.sh --jobs 2
-datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
+datapath=${datapath:-./Datasets}  # the folder of `make study-data`, without spaces
 emoji=${emoji:-emoji_1008}
 """
 BASELINE_OPENING = """\
 #!/bin/sh
-# A classifier with smoothed labels, a neck and generalised mean beside the three best losses of Study_Runs.sh, \
+# A classifier with smoothed labels, a neck and generalised mean compared with the three best losses of Study_Runs.sh, \
 with and without erasing, x 5 seeds
 #
 # Protocol and results: docs/study.md. `make study-data` fetches the data. This file is written by \
@@ -40,12 +40,12 @@ experiments/study/protocol.py. In order,
 #   python -m launch experiments/Baseline_Runs.sh --jobs 2 --filter "group BaselineRate"
 #   python -m experiments.study.protocol --choose Training_Results
 #   python -m launch experiments/Baseline_Runs.sh --jobs 2 --filter "group Baseline_"
-datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
+datapath=${datapath:-./Datasets}  # the folder of `make study-data`, without spaces
 emoji=${emoji:-emoji_1008}
 """
 RECENT_OPENING = """\
 #!/bin/sh
-# 7 methods of 2021 to 2024 beside the 8 best losses of Study_Runs.sh, x 5 seeds, on emoji with the pretrained network
+# 7 methods of 2021 to 2024 and the 8 best losses of Study_Runs.sh, x 5 seeds, on emoji with the pretrained network
 #
 # Protocol and results: docs/study_recent.md. `make study-data` fetches the data. This file is written by \
 experiments/study/protocol.py. In order,
@@ -56,17 +56,17 @@ experiments/study/protocol.py. In order,
 #   python -m launch experiments/Recent_Runs.sh --jobs 2 --filter "group RecentRate"
 #   python -m experiments.study.protocol --choose Training_Results
 #   python -m launch experiments/Recent_Runs.sh --jobs 2 --filter "group Recent_"
-datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
+datapath=${datapath:-./Datasets}  # the folder of `make study-data`, without spaces
 emoji=${emoji:-emoji_1008}
 """
 UNION_OPENING = """\
 #!/bin/sh
-# One embedding for emoji, glyphs, food photographs and stamps: a joint classifier, one a domain, \
-a specialist a domain, the pretrained features; x 3 seeds
+# One embedding for emoji, glyphs, food photographs and stamps: a joint classifier, one per domain, \
+a specialist per domain, the pretrained features; x 3 seeds
 #
 # Protocol and results: docs/study_union.md. `make study-data` and `python -m experiments.study.data --union` \
 fetch the data. This file is
 # written by experiments/study/protocol.py. With OMP_NUM_THREADS=1:
 #   python -m launch experiments/Union_Runs.sh --jobs 2
-datapath=${datapath:-./Datasets}  # what these commands filled, without spaces
+datapath=${datapath:-./Datasets}  # the folder of these commands, without spaces
 """
