@@ -112,7 +112,7 @@ class Task:
     exclude: `(N,)` index of each query in the gallery, -1 where it is not there; None: none is there.
     relevance: protocol -> positives and junk of each query in the gallery, in place of classes and sequences; a
         protocol "" has no name.
-    further: query -> labels of its further classes, whose images it is to find too.
+    further_labels: query -> labels of its further classes, whose images it is to find too.
     pool: the images of class-wise numbers; None: the queries.
     name: of the domain that all queries are of.
     """

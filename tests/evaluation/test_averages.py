@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import metrics
-from evaluation import __main__ as program
 from evaluation import averages
 from evaluation.task import Rows, Task
 from runs import reports
-from tests.kit.splits import Images, evaluated
+from tests.kit.splits import Images, evaluated, measured
 from utilities.files import write_json
 
 SINGLE = np.arange(6)  # labels of classes of one image
@@ -32,12 +31,10 @@ def test_a_metric_that_searches_is_nan_where_no_query_counts():
 
 
 def test_a_file_of_domains_leaves_the_undefined_one_out_and_says_so(tmp_path, capsys):
-    labels = np.array([0, 0, 1, 1, 2, 3, 4])
-    domains = np.array(["birds"] * 4 + ["cars"] * 3)
-    path = tmp_path / "file.npz"
-    np.savez(path, features=points(7), labels=labels, domains=domains)
+    labels = [0, 0, 1, 1, 2, 3, 4]
     out = tmp_path / "out.json"
-    results = program.main([str(path), "--evaluation_metrics", "map_r", "e_recall@1", "--out", str(out)])
+    arrays = {"features": points(7), "labels": labels, "domains": ["birds"] * 4 + ["cars"] * 3}
+    results = measured(tmp_path, "--out", str(out), names=["map_r", "e_recall@1"], **arrays)
     assert math.isnan(results["cars/map_r"]) and results["map_r"] == results["birds/map_r"]
     assert results["e_recall@1"] == pytest.approx(results["birds/e_recall@1"] / 2)
     printed = capsys.readouterr().out
@@ -48,8 +45,7 @@ def test_a_file_of_domains_leaves_the_undefined_one_out_and_says_so(tmp_path, ca
 
 
 def test_a_file_without_a_query_that_counts(tmp_path, capsys):
-    np.savez(tmp_path / "file.npz", features=points(6), labels=SINGLE)
-    results = program.main([str(tmp_path / "file.npz"), "--evaluation_metrics", "map_r", "precision@1", "e_recall@1"])
+    results = measured(tmp_path, names=["map_r", "precision@1", "e_recall@1"], features=points(6), labels=SINGLE)
     assert math.isnan(results["map_r"]) and results["e_recall@1"] == 0.0
     assert "map_r, precision@1: NaN, no query counts: none has anything to find" in capsys.readouterr().out
 
@@ -61,14 +57,13 @@ def test_draws_and_super_classes_where_a_metric_is_nan():
     results = averages.over_draws(iter([pairs, singles, pairs]), ["map_r", "e_recall@1"], {}, notes)
     expected = metrics.compute(["map_r", "e_recall@1"], points(4), np.array([0, 0, 1, 1]))
     assert results == pytest.approx({"map_r": expected["map_r"], "e_recall@1": expected["e_recall@1"] * 2 / 3})
-    assert notes == [
-        "map_r: mean over 2 of 3 draws of the gallery; NaN in the others, no query counts: none has anything to find"
-    ]
+    reason = "NaN in the others, no query counts: none has anything to find"
+    assert notes == [f"map_r: mean over 2 of 3 draws of the gallery; {reason}"]
     notes = []
     results = averages.over_draws(iter([pairs + singles]), ["map_r", "dists@intra"], {}, notes)
+    undefined = "mean over 1 of 2 super-classes; NaN in the others, it is not defined on these images"
     assert results["map_r"] == expected["map_r"] and len(notes) == 2
-    assert notes[0].startswith("map_r: mean over 1 of 2 super-classes")
-    assert "dists@intra: mean over 1 of 2 super-classes; NaN in the others, it is not defined on these images" in notes
+    assert notes[0].startswith("map_r: mean over 1 of 2 super-classes") and f"dists@intra: {undefined}" in notes
     averages.over_draws(iter([pairs, pairs]), ["map_r"], {}, notes)
     assert len(notes) == 2, "nothing is said where all is defined"
 
@@ -77,18 +72,14 @@ def test_a_run_says_it_once_and_its_table_shows_nan(made_single, capsys):
     scores = evaluated(made_single, "--splits_to_eval", "val")[0]["val"]
     assert math.isnan(scores["map_r"]) and scores["e_recall@1"] == 0.0
     assert "val: map_r: NaN, no query counts" in capsys.readouterr().out
-    assert reports.table({"value": {"val": scores}, "other": {"val": {}}}).splitlines()[-1].split() == [
-        "val",
-        "map_r",
-        "NaN",
-        "-",
-    ]
+    last_line = reports.table({"value": {"val": scores}, "other": {"val": {}}}).splitlines()[-1]
+    assert last_line.split() == ["val", "map_r", "NaN", "-"]
 
 
 @pytest.fixture
 def made_single():
     images = Images(points(4, seed=3) * 20 + 100, list("efgh"))
-    return {"training": images, "evaluation": images, "validation": images, "testing": images}
+    return dict.fromkeys(("training", "evaluation", "validation", "testing"), images)
 
 
 def test_json_files_have_null_for_nan(tmp_path):

@@ -20,16 +20,12 @@ ARRAYS = {"features": QUERIES, "reference_features": GALLERY}
 
 def test_protocols_have_names(tmp_path):
     """Each further protocol's lists, and each metric once for each."""
-    protocols = {"easy": LISTS, "hard": Lists.of(*random_lists(5, len(GALLERY), len(QUERIES)))}
-    arrays = {
-        f"{name}_{protocol}": array for protocol, lists in protocols.items() for name, array in lists._asdict().items()
-    }
+    arrays = {}
     expected = {}
-    for protocol, lists in protocols.items():
-        expected |= {
-            f"{protocol}/{name}": value
-            for name, value in metrics.compute(NAMES, QUERIES, reference=GALLERY, lists=lists).items()
-        }
+    for protocol, lists in (("easy", LISTS), ("hard", Lists.of(*random_lists(5, len(GALLERY), len(QUERIES))))):
+        arrays |= {f"{name}_{protocol}": array for name, array in lists._asdict().items()}
+        for name, value in metrics.compute(NAMES, QUERIES, reference=GALLERY, lists=lists).items():
+            expected[f"{protocol}/{name}"] = value
     assert measured(tmp_path, names=NAMES, **ARRAYS, **arrays) == pytest.approx(expected)
 
 
@@ -41,31 +37,18 @@ def relevant(folder, body):
 
 def test_a_function_of_the_users(tmp_path):
     words = relevant(tmp_path, "return (np.abs(q[:, None] - g[None]) <= 2) / 2")
-    rows = range(30)
     asks = np.arange(30) % 3 == 0  # rows of the file, whatever their role
-    in_gallery = []
-    in_itself = []
-    with_roles = []
-    for i in rows:
-        near = [j for j in rows if abs(i - j) <= 2]
-        in_itself.append([j for j in near if j != i])
-        if i < 12:
-            in_gallery.append(near)
-        if asks[i]:
-            with_roles.append([j - 1 - j // 3 for j in near if not asks[j]])
+    is_near = abs(np.arange(30)[:, None] - np.arange(30)) <= 2
+    near = [np.flatnonzero(row) for row in is_near]
+    in_itself = [rows[rows != i] for i, rows in enumerate(near)]
+    with_roles = [np.flatnonzero(row) for row in is_near[asks][:, ~asks]]
     for arrays, x, reference, lists in (
-        (ARRAYS, QUERIES, GALLERY, in_gallery),
+        (ARRAYS, QUERIES, GALLERY, near[:12]),
         ({"features": GALLERY}, GALLERY, None, in_itself),
-        (
-            {"features": GALLERY, "is_query": asks, "is_gallery": ~asks},
-            GALLERY[asks],
-            GALLERY[~asks],
-            with_roles,
-        ),
+        ({"features": GALLERY, "is_query": asks, "is_gallery": ~asks}, GALLERY[asks], GALLERY[~asks], with_roles),
     ):
-        assert measured(tmp_path, *words, names=NAMES, **arrays) == pytest.approx(
-            metrics.compute(NAMES, x, reference=reference, lists=Lists.of(lists))
-        )
+        expected = metrics.compute(NAMES, x, reference=reference, lists=Lists.of(lists))
+        assert measured(tmp_path, *words, names=NAMES, **arrays) == pytest.approx(expected)
     for body, message in (
         ("return np.zeros((len(g), len(q)))", r"relevance\(\) gave \(30, 12\)"),
         ("return np.full((len(q), len(g)), 1.5)", "from 1.5 to 1.5; expected"),
@@ -78,68 +61,83 @@ def test_a_function_of_the_users(tmp_path):
 
 
 def test_a_function_is_asked_once_for_the_same_rows(tmp_path):
-    printed = tmp_path / "calls"
-    _, path = relevant(tmp_path, f"open({str(printed)!r}, 'a').write('x'); return np.ones((len(q), len(g)))")
+    calls = tmp_path / "calls"
+    _, path = relevant(tmp_path, f"open({str(calls)!r}, 'a').write('x'); return np.ones((len(q), len(g)))")
     rows = np.arange(4)
     first, second = (relevance.lists(path, rows, rows, rows) for _ in range(2))
-    assert (
-        printed.read_text() == "x"
-        and first is second
-        and first.positive_indices.tolist() == [1, 2, 3, 0, 2, 3, 0, 1, 3, 0, 1, 2]
-    )
-    assert len(relevance.lists(path, rows[:2], rows, rows[:2])) == 2 and printed.read_text() == "xx"
+    assert calls.read_text() == "x" and first is second
+    assert first.positive_indices.tolist() == [1, 2, 3, 0, 2, 3, 0, 1, 3, 0, 1, 2]
+    assert len(relevance.lists(path, rows[:2], rows, rows[:2])) == 2 and calls.read_text() == "xx"
 
 
-def test_published_ground_truth_by_names(tmp_path):
-    """Ids of Google Landmarks v2, and a table of paths; the gallery in two files, of whose distractors some are
-    kept.
-    """
-    requested = np.array([f"/t/{i}.jpg" for i in range(12)])
-    ids = np.array([f"/i/x{i}.jpg" for i in range(30)])
-    positives, _ = random_lists(3, len(GALLERY), len(QUERIES))
-    needed = sorted({j for relevant_ids in positives for j in relevant_ids})
-    of_none = ~np.isin(np.arange(30), needed)
-    parts = {
-        name: {"features": GALLERY[part], "paths": ids[part]}
-        for name, part in (("a", slice(0, 11)), ("b", slice(11, 30)))
-    }
-    solution = tmp_path / "retrieval_solution_v2.1.csv"
-    table = tmp_path / "lists.csv"
-    rows = []
-    for i, relevant_ids in enumerate(positives):
+POSITIVES, _ = random_lists(3, len(GALLERY), len(QUERIES))
+
+
+ASKED = {"features": QUERIES, "paths": [f"/t/{i}.jpg" for i in range(12)]}
+
+
+FILES = {"a": slice(11), "b": slice(11, 30)}  # of the gallery
+
+
+def gallery_files(folder, names, **columns):
+    """The words of a gallery in two files, whose images have these names."""
+    columns |= {"features": GALLERY, "paths": np.array([f"/i/{name}.jpg" for name in names])}
+    parts = {file: {name: array[rows] for name, array in columns.items()} for file, rows in FILES.items()}
+    return ["--gallery", *save(folder, **parts)]
+
+
+def test_ids_of_google_landmarks(tmp_path):
+    rows = ["id,images,Usage"]
+    for i, relevant_ids in enumerate(POSITIVES):
         images = " ".join(f"x{j}" for j in relevant_ids)
         usage = "Private" if i < 8 else "Public"
         rows.append(f"{i},{images or 'None'},{usage}")
-    solution.write_text("\n".join(["id,images,Usage", *rows]) + "\n")
-    gallery = ["--gallery", *save(tmp_path, **parts)]
-    results = measured(
-        tmp_path, *gallery, "--ground_truth", str(solution), names=NAMES, features=QUERIES, paths=requested
-    )
-    for protocol, rows in (("private", range(8)), ("public", range(8, 12))):
-        of_protocol = [positives[i] if i in rows else [] for i in range(12)]
+    solution = tmp_path / "retrieval_solution_v2.1.csv"
+    solution.write_text("\n".join(rows) + "\n")
+    gallery = gallery_files(tmp_path, [f"x{j}" for j in range(30)])
+    results = measured(tmp_path, *gallery, "--ground_truth", str(solution), names=NAMES, **ASKED)
+    for protocol, queries in (("private", range(8)), ("public", range(8, 12))):
+        of_protocol = [POSITIVES[i] if i in queries else [] for i in range(12)]
         lists = Lists.of(of_protocol)
         expected = metrics.compute(NAMES, QUERIES, reference=GALLERY, lists=lists)
         assert {name: results[f"{protocol}/{name}"] for name in NAMES} == pytest.approx(expected)
-    table.write_text(
-        "query,kind,path\n"
-        + "".join(
-            f"/t/{i}.jpg,positive,/i/x{j}.jpg\n" for i, relevant_ids in enumerate(positives) for j in relevant_ids
-        )
-    )
-    for name, part in (("a", slice(0, 11)), ("b", slice(11, 30))):
-        parts[name]["is_distractor"] = of_none[part]
-    save(tmp_path, **parts)
-    listed = [j for j in range(30) if j in needed or j % 2]
-    spaced = next(j for j in range(29, 11, -2) if of_none[j])
+
+
+def test_a_table_of_paths_and_a_gallery_of_whose_distractors_some_are_kept(tmp_path):
+    needed = sorted({j for relevant_ids in POSITIVES for j in relevant_ids})
+    is_distractor = ~np.isin(np.arange(30), needed)
+    rows = ["query,kind,path"]
+    for i, relevant_ids in enumerate(POSITIVES):
+        rows += [f"/t/{i}.jpg,positive,/i/x{j}.jpg" for j in relevant_ids]
+    (tmp_path / "lists.csv").write_text("\n".join(rows) + "\n")
     names = [f"x{j}" for j in range(30)]
+    spaced = next(j for j in range(29, 11, -2) if is_distractor[j])
     names[spaced] = f"my x{spaced}"
-    parts["b"]["paths"] = np.array([f"/i/{name}.jpg" for name in names[11:]])
-    save(tmp_path, **parts)
+    gallery = gallery_files(tmp_path, names, is_distractor=is_distractor)
     (tmp_path / "keep.txt").write_text("".join(f"{name}\n" for name in names[1::2]))
-    words = [*gallery, "--ground_truth", str(table), "--gallery_keep", str(tmp_path / "keep.txt")]
-    lists = Lists.of([[listed.index(j) for j in relevant_ids] for relevant_ids in positives])
+    words = ["--ground_truth", str(tmp_path / "lists.csv"), "--gallery_keep", str(tmp_path / "keep.txt")]
+    listed = [j for j in range(30) if j in needed or j % 2]
+    lists = Lists.of([[listed.index(j) for j in relevant_ids] for relevant_ids in POSITIVES])
     expected = metrics.compute(NAMES, QUERIES, reference=GALLERY[listed], lists=lists)
-    assert measured(tmp_path, *words, names=NAMES, features=QUERIES, paths=requested) == pytest.approx(expected)
+    assert measured(tmp_path, *gallery, *words, names=NAMES, **ASKED) == pytest.approx(expected)
+
+
+def test_ground_truth_of_queries_that_are_rows_of_a_file_with_roles(tmp_path):
+    (tmp_path / "lists.csv").write_text("query,kind,path\nq,positive,g\nr,positive,h\n")
+    roles = {"is_query": np.array([False, True, True, False]), "is_gallery": np.array([True, False, False, True])}
+    file = {"features": GALLERY[:4], "labels": np.arange(4), "paths": ["g", "q", "r", "h"], **roles}
+    words = ["--ground_truth", str(tmp_path / "lists.csv")]
+    expected = metrics.compute(NAMES, GALLERY[1:3], reference=GALLERY[[0, 3]], lists=Lists.of([[0], [1]]))
+    assert measured(tmp_path, *words, names=NAMES, **file) == pytest.approx(expected)
+
+
+def test_a_query_of_lists_needs_no_class(tmp_path):
+    is_query = np.arange(42) < 12
+    file = {"features": np.concatenate([QUERIES, GALLERY]), "labels": np.arange(42) % 3, **LISTS._asdict()}
+    file |= {"is_query": is_query, "is_gallery": ~is_query}
+    expected = metrics.compute(NAMES, QUERIES, reference=GALLERY, lists=LISTS)
+    for is_distractor in (np.zeros(42, bool), np.arange(42) % 5 == 1):
+        assert measured(tmp_path, names=NAMES, **file, is_distractor=is_distractor) == pytest.approx(expected)
 
 
 def test_drawn_galleries_beside_a_function(tmp_path):
@@ -150,34 +148,23 @@ def test_drawn_galleries_beside_a_function(tmp_path):
         measured(tmp_path, *words, names=NAMES, features=QUERIES, labels=np.arange(12), role_draws=draws)
 
 
-def test_ground_truth_that_does_not_fit(tmp_path):
-    (tmp_path / "lists.csv").write_text("query,kind,path\na,positive,g\nb,positive,g\n")
-    (gallery,) = save(tmp_path, gallery={"features": GALLERY[:1], "paths": np.array(["g"])})
-    for arrays, message in (
-        ({}, "has no paths"),
-        ({"paths": ["a", "a"]}, "a occurs there twice of the queries"),
-        ({"paths": ["a", "c"]}, "b is not among the paths of the queries"),
-        ({"paths": ["a", "b"], **LISTS._asdict()}, "given twice, by --ground_truth and by lists"),
-    ):
-        with refused(message):
-            measured(
-                tmp_path,
-                "--gallery",
-                gallery,
-                "--ground_truth",
-                str(tmp_path / "lists.csv"),
-                features=QUERIES[:2],
-                **arrays,
-            )
-    (tmp_path / "lists.csv").write_text("query,kind,path\na,positive,b\nb,positive,a\n")
-    (gallery,) = save(tmp_path, gallery={"features": GALLERY[:1], "paths": np.array(["b"])})
-    with refused("a is not among the paths of the gallery"):
-        measured(
-            tmp_path,
-            "--gallery",
-            gallery,
-            "--ground_truth",
-            str(tmp_path / "lists.csv"),
-            features=QUERIES[:2],
-            paths=["a", "b"],
-        )
+@pytest.mark.parametrize(
+    ("rows", "gallery", "arrays", "message"),
+    [
+        ("a,positive,g\nb,positive,g", "g", {}, "has no paths"),
+        ("a,positive,g\nb,positive,g", "g", {"paths": ["a", "a"]}, "a occurs there twice of the queries"),
+        ("a,positive,g\nb,positive,g", "g", {"paths": ["a", "c"]}, "b is not among the paths of the queries"),
+        (
+            "a,positive,g\nb,positive,g",
+            "g",
+            {"paths": ["a", "b"], **LISTS._asdict()},
+            "given twice, by --ground_truth and by lists",
+        ),
+        ("a,positive,b\nb,positive,a", "b", {"paths": ["a", "b"]}, "a is not among the paths of the gallery"),
+    ],
+)
+def test_ground_truth_that_does_not_fit(rows, gallery, arrays, message, tmp_path):
+    (tmp_path / "lists.csv").write_text(f"query,kind,path\n{rows}\n")
+    words = ["--gallery", *save(tmp_path, gallery={"features": GALLERY[:1], "paths": [gallery]})]
+    with refused(message):
+        measured(tmp_path, *words, "--ground_truth", str(tmp_path / "lists.csv"), features=QUERIES[:2], **arrays)

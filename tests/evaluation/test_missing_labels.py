@@ -16,6 +16,11 @@ METRICS = ["e_recall@1", "map_r", "nmi", "dists@intra"]
 ROWS = 24
 MISSING = [7, 20]
 IS_QUERY = np.arange(ROWS) < 6
+
+
+ROLES = {"is_query": IS_QUERY, "is_gallery": ~IS_QUERY}
+
+
 FEATURES = np.random.default_rng(3).normal(size=(ROWS, 4)).astype(np.float32)
 LABELS = np.arange(ROWS) % 3
 HAS_NONE = np.isin(np.arange(ROWS), MISSING)
@@ -36,11 +41,17 @@ def measured(folder, *words, names=METRICS, **arrays):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_gallery_row_without_a_label_is_a_distractor(form, tmp_path):
-    roles = {"is_query": IS_QUERY, "is_gallery": ~IS_QUERY}
-    expected = measured(tmp_path, features=FEATURES, labels=LABELS, is_distractor=HAS_NONE, **roles)
-    assert measured(tmp_path, features=FEATURES, labels=FORMS[form], **roles) == pytest.approx(expected)
-    marked = measured(tmp_path, features=FEATURES, labels=FORMS[form], is_distractor=HAS_NONE, **roles)
-    assert marked == pytest.approx(expected), "marked and without a label"
+    expected = measured(tmp_path, features=FEATURES, labels=LABELS, is_distractor=HAS_NONE, **ROLES)
+    for marks in ({}, {"is_distractor": HAS_NONE}):
+        results = measured(tmp_path, features=FEATURES, labels=FORMS[form], **marks, **ROLES)
+        assert results == pytest.approx(expected), marks
+
+
+def test_a_distractor_of_a_class_beside_a_row_without_a_label(tmp_path):
+    marked = np.arange(ROWS) == 9
+    expected = measured(tmp_path, features=FEATURES, labels=LABELS, is_distractor=HAS_NONE | marked, **ROLES)
+    results = measured(tmp_path, features=FEATURES, labels=FORMS["text"], is_distractor=marked, **ROLES)
+    assert results == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -78,14 +89,14 @@ def test_lists_need_no_labels(tmp_path):
 
 
 def test_other_programs_refuse_or_mark_them(tmp_path):
-    np.savez(tmp_path / "file.npz", features=FEATURES, labels=FORMS["text"])
+    file = str(tmp_path / "file.npz")
+    np.savez(file, features=FEATURES, labels=FORMS["text"])
     with refused("labels are missing"):
-        whiten.main([str(tmp_path / "file.npz"), "--learned", "--out", str(tmp_path / "w.npz")])
+        whiten.main([file, "--learned", "--out", str(tmp_path / "w.npz")])
     with refused("labels are missing"):
-        explore.of_file(str(tmp_path / "file.npz"))
-    roles = {"is_query": IS_QUERY, "is_gallery": ~IS_QUERY}
-    np.savez(tmp_path / "file.npz", features=FEATURES, labels=FORMS["text"], **roles)
-    assert np.array_equal(np.flatnonzero(explore.of_file(str(tmp_path / "file.npz")).labels == -1), MISSING)
+        explore.of_file(file)
+    np.savez(file, features=FEATURES, labels=FORMS["text"], **ROLES)
+    assert np.array_equal(np.flatnonzero(explore.of_file(file).labels == -1), MISSING)
 
 
 def test_a_class_needs_all_levels_and_roles_that_do_not_fit_are_left_to_others():

@@ -1,6 +1,4 @@
-"""Data on which the metric that chooses the epoch is a constant are refused before training, against a plain search for
-two values.
-"""
+"""Data on which the metric that selects the epoch is a constant are refused, against a plain search for two values."""
 
 import itertools
 from argparse import Namespace
@@ -13,8 +11,27 @@ import metrics
 import parameters
 from evaluation import selectable
 from tests.kit.data_sets import make_folder
-from tests.kit.runs import SHORT_RUN, SMALL_IMAGES
+from tests.kit.runs import run_words
 from utilities.errors import UserError
+
+PLAIN = {
+    "evaluation_metrics": [],
+    "evaluate": False,
+    "evaluate_only": False,
+    "evaluate_ensemble": False,
+    "n_epochs": 1,
+    "splits_to_eval": ["val", "test"],
+    "eval_reference_set": "compared_to_self",
+    "eval_relevance": None,
+    "tester": "global",
+    "label_hierarchy_level": 0,
+    "split_scheme": "half",
+    "use_tv_split": True,
+    "tv_split_by_samples": False,
+    "tv_split_perc": 0.8,
+    "split_partitions": 4,
+}
+
 
 METRICS = ("e_recall@1", "e_recall@2", "e_recall@4", "map_r", "mAP_c", "mrr", "precision@1", "r_precision", "map@2")
 
@@ -30,29 +47,9 @@ class Data:
 
 
 def refused(splits, metric, **flags):
-    opt = Namespace(
-        **{
-            "evaluation_metrics": [],
-            "evaluate": False,
-            "evaluate_only": False,
-            "evaluate_ensemble": False,
-            "n_epochs": 1,
-            "storage_metrics": [metric],
-            "splits_to_eval": ["val", "test"],
-            "eval_reference_set": "compared_to_self",
-            "eval_relevance": None,
-            "tester": "global",
-            "label_hierarchy_level": 0,
-            "split_scheme": "half",
-            "use_tv_split": True,
-            "tv_split_by_samples": False,
-            "tv_split_perc": 0.8,
-            "split_partitions": 4,
-            **flags,
-        },
-    )
+    """The error of one line, or None."""
     try:
-        selectable.check(splits, opt)
+        selectable.check(splits, Namespace(**{**PLAIN, "storage_metrics": [metric], **flags}))
     except UserError as error:
         assert "\n" not in str(error) and metric in str(error)
         return str(error)
@@ -76,42 +73,43 @@ def test_refused_where_no_order_of_neighbours_makes_a_difference():
         taking = taking_two_values(names)
         for metric in METRICS:
             is_refused = refused({"val": Data(names)}, metric) is not None
-            if metric in taking:
-                wrong += [(names, metric)] if is_refused else []
-            elif metric.startswith("e_recall") or len(set(names)) in (1, len(names)):
-                wrong += [(names, metric)] if not is_refused else []
+            is_constant = metric.startswith("e_recall") or len(set(names)) in (1, len(names))
+            if is_refused if metric in taking else is_constant and not is_refused:
+                wrong.append((names, metric))
     assert not wrong
 
 
-def test_reasons_and_ways_out():
-    two = Data("aabb")
-    training = {"eval_reference_set": "compared_to_training_set"}
-    for splits, metric, flags, message in (
+TWO = Data("aabb")
+
+
+ONE_CLASS = {"val": Data("aaaa"), "test": TWO}
+
+
+SINGLES = {"val": Data("abcd"), "test": TWO}
+
+
+IN_TRAINING = {"eval_reference_set": "compared_to_training_set"}
+
+
+BY_SAMPLES = {"tv_split_by_samples": True, "tv_split_perc": 0.75}
+
+
+OF_SINGLES = ["on val", "a single image of each of its 4 classes", "Lower --tv_split_perc 0.75"]
+
+
+@pytest.mark.parametrize(
+    ("splits", "metric", "flags", "message"),
+    [
+        (SINGLES, "e_recall@1", BY_SAMPLES, [*OF_SINGLES, "leave out --tv_split_by_samples"]),
+        (ONE_CLASS, "map_r", {"tv_split_perc": 0.99}, ["has 1 class, ", "Lower --tv_split_perc 0.99"]),
         (
-            {"val": Data("abcd"), "test": two},
+            {"train": TWO, "val": Data("ccdd")},
             "e_recall@1",
-            {"tv_split_by_samples": True, "tv_split_perc": 0.75},
-            [
-                "on val",
-                "a single image of each of its 4 classes",
-                "Lower --tv_split_perc 0.75",
-                "leave out --tv_split_by_samples",
-            ],
-        ),
-        (
-            {"val": Data("aaaa"), "test": two},
-            "map_r",
-            {"tv_split_perc": 0.99},
-            ["has 1 class, ", "Lower --tv_split_perc 0.99"],
-        ),
-        (
-            {"train": two, "val": Data("ccdd")},
-            "e_recall@1",
-            training,
+            IN_TRAINING,
             ["no image of a class that is in the reference", "compared_to_self"],
         ),
-        ({"train": two, "val": Data("ab")}, "e_recall@1", training, None),
-        ({"train": two, "val": Data("ccdd")}, "nmi", training, None),
+        ({"train": TWO, "val": Data("ab")}, "e_recall@1", IN_TRAINING, None),
+        ({"train": TWO, "val": Data("ccdd")}, "nmi", IN_TRAINING, None),
         (
             {"val": Data("abc")},
             "nmi",
@@ -119,30 +117,35 @@ def test_reasons_and_ways_out():
             ["--split_partitions 4"],
         ),
         ({"test": Data("abc")}, "e_recall@1", {"use_tv_split": False}, ["on test"]),
-        *(
-            ({"val": Data("aaaa"), "test": two}, "e_recall@1", {flag: value}, None)
-            for flag, value in {
-                "evaluate": True,
-                "evaluate_only": True,
-                "evaluate_ensemble": True,
-                "n_epochs": 0,
-            }.items()
-        ),
-    ):
-        printed = refused(splits, metric, **flags)
-        assert printed is None if message is None else all(words in printed for words in message), (
-            metric,
-            flags,
-            printed,
-        )
+        (ONE_CLASS, "e_recall@1", {"evaluate": True}, None),
+        (ONE_CLASS, "e_recall@1", {"evaluate_only": True}, None),
+        (ONE_CLASS, "e_recall@1", {"evaluate_ensemble": True}, None),
+        (ONE_CLASS, "e_recall@1", {"n_epochs": 0}, None),
+    ],
+)
+def test_reasons_and_ways_out(splits, metric, flags, message):
+    printed = refused(splits, metric, **flags)
+    assert printed is None if message is None else all(words in printed for words in message), printed
 
 
-def test_metrics_and_super_classes():
-    separate = {"a": "x", "b": "y"}
-    together = {"a": "x", "b": "x"}
-    inside = {"tester": "same_parent_label"}
-    level = {"label_hierarchy_level": 1}
-    for names, metric, parents, flags, is_refused in (
+SEPARATE = {"a": "x", "b": "y"}
+
+
+TOGETHER = {"a": "x", "b": "x"}
+
+
+PAIRS = {"a": "x", "b": "x", "c": "y", "d": "y"}
+
+
+INSIDE = {"tester": "same_parent_label"}
+
+
+LEVEL = {"label_hierarchy_level": 1}
+
+
+@pytest.mark.parametrize(
+    ("names", "metric", "parents", "flags", "is_refused"),
+    [
         ("abcd", "alignment", None, {}, True),
         ("aaaa", "fnmr@.1", None, {}, True),
         ("abcd", "opis", None, {}, True),
@@ -154,32 +157,28 @@ def test_metrics_and_super_classes():
         ("abcd", "dists@inter", None, {}, False),
         ("abcd", "dists@intra", None, {}, True),
         ("aaaa", "f1", None, {}, True),
-        ("aabb", "e_recall@1", separate, {}, False),
-        ("aabb", "e_recall@1", separate, inside, True),
-        ("aabb", "e_recall@1", together, inside, False),
-        ("aabb", "e_recall@1", together, level, True),
-        ("abcd", "e_recall@1", {"a": "x", "b": "x", "c": "y", "d": "y"}, level, False),
-    ):
-        assert bool(refused({"val": Data(names, parents)}, metric, **flags)) == is_refused, (
-            names,
-            metric,
-            parents,
-            flags,
-        )
+        ("aaaa", "c_recall@1", None, {}, True),
+        ("abb", "c_recall@2", None, {}, True),
+        ("aabb", "e_recall@1", SEPARATE, {}, False),
+        ("aabb", "e_recall@1", SEPARATE, INSIDE, True),
+        ("aabb", "e_recall@1", TOGETHER, INSIDE, False),
+        ("aabb", "e_recall@1", TOGETHER, LEVEL, True),
+        ("abcd", "e_recall@1", PAIRS, LEVEL, False),
+    ],
+)
+def test_metrics_and_super_classes(names, metric, parents, flags, is_refused):
+    assert bool(refused({"val": Data(names, parents)}, metric, **flags)) == is_refused
 
 
 def test_a_run_is_refused_before_it_writes(tmp_path):
     root = make_folder(tmp_path / "things", n_classes=10, n_images=4, size=(16, 16))
-    argv = ["--dataset", "folder", "--dataset_folder_path", str(root), *SMALL_IMAGES, *SHORT_RUN]
-    argv += [
-        *"--loss softmax --bs 4 --storage_metrics e_recall@1 --use_tv_split --save_path".split(),
-        str(tmp_path / "runs"),
-    ]
+    argv = run_words(root, tmp_path / "runs")
+    argv += "--loss softmax --bs 4 --storage_metrics e_recall@1 --use_tv_split".split()
     for flags, words in (
-        (["--tv_split_by_samples"], "a single image of each of its 5 classes"),
-        (["--tv_split_perc", "0.99", "--dry_run"], "1 class, "),
-        (["--eval_reference_set", "compared_to_training_set", "--tv_split_perc", "0.5"], "in the reference"),
+        ("--tv_split_by_samples", "a single image of each of its 5 classes"),
+        ("--tv_split_perc 0.99 --dry_run", "1 class, "),
+        ("--eval_reference_set compared_to_training_set --tv_split_perc 0.5", "in the reference"),
     ):
         with pytest.raises(UserError, match=words):
-            main.main(parameters.read([*argv, *flags]))
+            main.main(parameters.read([*argv, *flags.split()]))
         assert not (tmp_path / "runs").exists()

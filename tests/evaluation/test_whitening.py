@@ -29,20 +29,17 @@ def test_principal_components_of_the_published_example():
 @pytest.mark.parametrize("has_few_pairs", [False, True], ids=["many pairs", "fewer than dimensions"])
 def test_learned_whitening_by_plain_steps(has_few_pairs):
     features = np.random.default_rng(0).standard_normal((30, 4)) @ np.diag([3, 1, 0.5, 0.2])
-    first = np.arange(2) if has_few_pairs else np.arange(20)
-    pairs = first, first + 10
-    results = whitening.learned(features, pairs)
-    differences = features[pairs[0]] - features[pairs[1]]
-    if (
-        not has_few_pairs
-    ):  # differences of pairs have unit covariance, and features then lie along the axes, widest first
-        whitened = results.projection @ (differences.T @ differences / 20) @ results.projection.T
-        np.testing.assert_allclose(whitened, np.eye(4), atol=1e-9)
-    turned = (features - features[pairs[0]].mean(0)) @ results.projection.T
+    n_pairs = 2 if has_few_pairs else 20
+    first = np.arange(n_pairs)
+    projection = whitening.learned(features, (first, first + 10)).projection
+    if not has_few_pairs:
+        # differences of pairs have unit covariance, and features then lie along the axes, widest first
+        differences = (features[first] - features[first + 10]) @ projection.T
+        np.testing.assert_allclose(differences.T @ differences / 20, np.eye(4), atol=1e-9)
+    turned = (features - features[first].mean(0)) @ projection.T
     spread = turned.T @ turned
-    assert (np.diff(np.diag(spread)) <= 0).all() and np.abs(
-        spread - np.diag(np.diag(spread))
-    ).max() < 1e-5 * spread.max()
+    assert (np.diff(np.diag(spread)) <= 0).all()
+    assert np.abs(spread - np.diag(np.diag(spread))).max() < 1e-5 * spread.max()
 
 
 def test_what_cannot_be_whitened(tmp_path):
@@ -52,9 +49,8 @@ def test_what_cannot_be_whitened(tmp_path):
         whitening.pairs_of_classes(np.arange(4))
     rows = whitening.pairs_of_classes(np.array([1, 0, 1, 1, 2]))
     assert [row.tolist() for row in rows] == [[0, 2], [2, 3]]
-    odd, large = save(
-        tmp_path, b={"mean": np.zeros(3), "projection": np.eye(2)}, c={"mean": np.zeros(3), "projection": np.eye(3)}
-    )
+    mean = np.zeros(3)
+    odd, large = save(tmp_path, b={"mean": mean, "projection": np.eye(2)}, c={"mean": mean, "projection": np.eye(3)})
     (tmp_path / "a.npz").write_bytes(b"nothing")
     for path, message in (
         (tmp_path / "a.npz", "cannot be read"),
@@ -78,9 +74,8 @@ def test_fitted_on_one_file_and_used_on_another(tmp_path, capsys):
         command.main(["whiten", *fitted_on, "--out", path, *words])
         assert f"80 embeddings, 4 dimensions to {dims}" in capsys.readouterr().out
         results = measured(tmp_path, "--eval_whiten", path, names=names, **test)
-        expected = measured(
-            tmp_path, names=names, features=whitening.read(path, 4, None)(test["features"]), labels=test["labels"]
-        )
+        whitened = whitening.read(path, 4, None)(test["features"])
+        expected = measured(tmp_path, names=names, features=whitened, labels=test["labels"])
         assert results["map_r"] == expected["map_r"] and len(results["rho_spectrum@0"]) == dims
     measured(tmp_path, "--eval_whiten", "fit_gallery", **test)
     assert "whitened by the images that are searched" in capsys.readouterr().out
@@ -101,9 +96,8 @@ class Sums(torch.nn.Module):
 
     def forward(self, images):
         bright = images.float().mean((1, 2, 3)) / (1 if images.is_floating_point() else 255)
-        return torch.stack(
-            [torch.full_like(bright, images.shape[2]), torch.full_like(bright, images.shape[3]), bright], 1
-        ), {}
+        height, width = images.shape[2:]
+        return torch.stack([torch.full_like(bright, height), torch.full_like(bright, width), bright], 1), {}
 
 
 def test_an_image_is_embedded_at_each_scale():
@@ -119,11 +113,12 @@ def test_an_image_is_embedded_at_each_scale():
 
 
 def test_what_cannot_whiten_is_told_before_training_and_nan_is_not_finite(tmp_path):
-    opt = SimpleNamespace(eval_whiten="fit", eval_whiten_dims=9)
-    with refused("--eval_whiten_dims 9: the embeddings have 8 dimensions"):
-        whitening.check(opt, 8)
-    with refused("nosuch.npz: cannot be read"):
-        whitening.check(SimpleNamespace(eval_whiten=str(tmp_path / "nosuch.npz"), eval_whiten_dims=None), 8)
+    for whiten, dims, message in (
+        ("fit", 9, "--eval_whiten_dims 9: the embeddings have 8 dimensions"),
+        (str(tmp_path / "nosuch.npz"), None, "nosuch.npz: cannot be read"),
+    ):
+        with refused(message):
+            whitening.check(SimpleNamespace(eval_whiten=whiten, eval_whiten_dims=dims), 8)
     assert whitening.check(SimpleNamespace(eval_whiten="fit", eval_whiten_dims=3), 8) == 3
     for fit in (whitening.pca, lambda x: whitening.learned(x, (np.arange(3), np.arange(3) + 1))):
         with pytest.raises(NotFinite, match="NaN or infinity"):
