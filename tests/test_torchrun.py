@@ -182,7 +182,7 @@ def torchrun(n, arguments, fail=""):
         "--standalone",
         "--nproc_per_node",
         str(n),
-        "tests/kit/torchrun_main.py",
+        *("-m", "tests.kit.torchrun_main"),
         *arguments,
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **({"FAIL": fail} if fail else {})}
