@@ -69,9 +69,7 @@ def test_seeds_alone_are_students_t():
 
 
 def test_classes_alone_are_the_paired_ratio_estimator():
-    """One seed each: the standard error is that of a ratio of sums over classes, of the differences, not of each method
-    by itself.
-    """
+    """One seed each: the standard error is that of a ratio of sums over classes, of the differences."""
     generator = np.random.default_rng(4)
     sizes = generator.integers(2, 40, 400).astype(float)
     hard = generator.random(400)

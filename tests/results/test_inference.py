@@ -14,19 +14,22 @@ from results import inference
 from results.inference import Estimate
 from utilities import intervals
 
+SPREAD = (Estimate(60, 0.5, 5), Estimate(60.2, 0.5, 5), Estimate(55, 0.5, 5))
+
+
+SINGLE = Estimate(61, math.nan, 1)
+
+
 samples = st.lists(st.floats(-100, 100, allow_nan=False), min_size=2, max_size=8)
 
 
 def test_estimate():
-    assert inference.estimate([1, 2, 4, math.nan]) == Estimate(
-        pytest.approx(7 / 3), pytest.approx(np.std([1, 2, 4], ddof=1)), 3
-    )
+    deviation = np.std([1, 2, 4], ddof=1)
+    assert inference.estimate([1, 2, 4, math.nan]) == Estimate(pytest.approx(7 / 3), pytest.approx(deviation), 3)
     assert inference.estimate([1, 2, 4], ddof=0).deviation == pytest.approx(np.std([1, 2, 4]))
     for ddof in (0, 1):
         single = inference.estimate([5.0], ddof)
-        assert single.mean == 5 and math.isnan(single.deviation) and single.count == 1, (
-            "one seed has no deviation, by either ddof"
-        )
+        assert single.mean == 5 and math.isnan(single.deviation) and single.count == 1, "by either ddof"
     assert inference.estimate([]).count == 0
 
 
@@ -52,17 +55,15 @@ def test_without_spread_or_seeds():
 @given(st.lists(st.one_of(st.floats(0, 1), st.just(math.nan)), max_size=9))
 def test_holm_by_its_definition(p_values):
     adjusted = inference.holm(p_values)
-    defined = [p for p in p_values if not math.isnan(p)]
+    ordered = sorted(p for p in p_values if not math.isnan(p))
     for p, value in zip(p_values, adjusted, strict=True):
         if math.isnan(p):
             assert math.isnan(value)
             continue
         # The largest (m - j) p_(j) over all p_(j) that come before p, and p itself.
-        ordered = sorted(defined)
-        candidates = [(len(defined) - j) * q for j, q in enumerate(ordered) if q <= p]
-        last = max(j for j, q in enumerate(ordered) if q == p)
-        first = min(j for j, q in enumerate(ordered) if q == p)
-        assert value == pytest.approx(min(1, max(candidates[: first + 1])), abs=1e-12) or first != last
+        candidates = [(len(ordered) - j) * q for j, q in enumerate(ordered) if q <= p]
+        places = [j for j, q in enumerate(ordered) if q == p]
+        assert value == pytest.approx(min(1, max(candidates[: places[0] + 1])), abs=1e-12) or len(places) > 1
     assert inference.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
@@ -71,13 +72,7 @@ def marks(groups, higher):
 
 
 def test_marks():
-    groups = [
-        Estimate(60, 0.5, 5),
-        Estimate(60.2, 0.5, 5),
-        Estimate(55, 0.5, 5),
-        Estimate(61, math.nan, 1),
-        Estimate(math.nan, math.nan, 0),
-    ]
+    groups = [*SPREAD, SINGLE, Estimate(math.nan, math.nan, 0)]
     assert marks(groups, True) == ["close", "best", "", "", ""], "a mean of one seed is not the best"
     assert marks(groups, False) == ["", "", "best", "", ""]
     assert marks(groups, None) == [""] * 5
@@ -130,13 +125,13 @@ def test_least_marked_is_marked_in_80_of_100_tables():
     true = inference.least_marked(groups)
     upper = 0.5 * inference.spread_of_deviation(17)[1]
     rng = np.random.default_rng(0)
-    k = 4
-    values = rng.normal(0, upper, (1000, k, 5)) - true * (np.arange(k) == 0)[:, None]
-    marked = [
-        inference.ranked([inference.estimate(v) for v in table[:2]] + [Estimate(-99, upper, 5)] * 2, True)[0].mark
-        for table in values
-    ]
-    assert np.mean([mark == "" for mark in marked]) == pytest.approx(inference.POWER, abs=0.04)
+    values = rng.normal(0, upper, (1000, 4, 5))
+    values[:, 0] -= true
+    n_marked = 0
+    for table in values:
+        estimates = [inference.estimate(v) for v in table[:2]] + [Estimate(-99, upper, 5)] * 2
+        n_marked += inference.ranked(estimates, True)[0].mark == ""
+    assert n_marked / len(values) == pytest.approx(inference.POWER, abs=0.04)
     assert math.isnan(inference.least_marked([Estimate(1, 0.5, 2)] * 3))
 
 
@@ -155,13 +150,10 @@ def test_compare():
     expected = stats.ttest_ind_from_stats(64, 0.4, 5, 63.09, theirs.deviation, 5, equal_var=False)
     assert result.difference == pytest.approx(0.91) and result.t == pytest.approx(expected.statistic)
     assert 2 * stats.t.sf(result.t, result.freedom) == pytest.approx(expected.pvalue)
-    for estimate in (
-        inference.compare(Estimate(64, math.nan, 1), theirs),
-        inference.compare(ours, Estimate(63, math.nan, 1)),
-    ):
-        assert math.isfinite(estimate.difference) and math.isnan(estimate.t) and math.isnan(estimate.freedom), (
-            "no test of one seed"
-        )
+    for pair in ((SINGLE, theirs), (ours, SINGLE)):
+        estimate = inference.compare(*pair)
+        # no test of one seed
+        assert math.isfinite(estimate.difference) and math.isnan(estimate.t) and math.isnan(estimate.freedom)
 
 
 @settings(deadline=None, max_examples=60)
@@ -179,9 +171,8 @@ def test_correlation_is_scipys(pairs):
 
 def test_how_many_groups_a_correlation_is_of():
     x = [1.0, 2.0, 3.0, 4.0, math.nan]
-    assert (
-        all(math.isnan(value) for value in inference.correlation(x, x)[:3]) and inference.correlation(x, x).count == 4
-    )
+    of_four = inference.correlation(x, x)
+    assert np.isnan(of_four[:3]).all() and of_four.count == 4
     assert inference.correlation([*x, 5.0], [*x, 5.0]).pearson == pytest.approx(1)
     rng = np.random.default_rng(0)
     x, y = rng.random((2, 7))

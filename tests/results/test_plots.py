@@ -29,6 +29,12 @@ def texts_of(figure):
     return {text.get_text() for text in figure.findobj(Text)}
 
 
+def with_rho(group):
+    """The group's miner is rho_distance."""
+    for run in group.runs:
+        run.flags["batch_mining"] = "rho_distance"
+
+
 @pytest.mark.parametrize(
     ("seed", "spread", "centre"),
     [
@@ -60,61 +66,57 @@ def test_no_label_touches_another_or_a_point_and_none_is_nearer_to_another_than_
         boxes.append(box)
         gaps = np.linalg.norm(np.maximum(np.maximum(box.p0 - centres, centres - box.p1), 0), axis=1)
         index = int(text.get_text().split()[-1])
-        assert not spread or points[index] in joined or gaps.argmin() == index, (
-            "a label without a line is nearest to its own point"
-        )
+        # a label without a line is nearest to its own point
+        assert not spread or points[index] in joined or gaps.argmin() == index
     assert len(boxes) == 25
     plt.close(figure)
 
 
 def groups_of(count):
+    keys = [("test", "e_recall@1"), ("train", "rho_spectrum@2")]
+
     def run(i, seed):
-        values = np.array([[0.5 + 0.01 * i + 0.001 * seed, 0.3 - 0.02 * i]])
-        series = Series(np.array([1]), [("test", "e_recall@1"), ("train", "rho_spectrum@2")], values)
-        return RecordedRun(
-            f"{i}_{seed}", "x", "cub200", f"g{i}", seed, flag_roles(), flags={"n_epochs": 1}, series=series
-        )
+        series = Series(np.array([1]), keys, np.array([[0.5 + 0.01 * i + 0.001 * seed, 0.3 - 0.02 * i]]))
+        flags = {"n_epochs": 1}
+        return RecordedRun(f"{i}_{seed}", "x", "cub200", f"g{i}", seed, flag_roles(), flags=flags, series=series)
 
     return build([run(i, seed) for i in range(count) for seed in (0, 1)])
 
 
-def test_figures_of_few_groups_give_no_r_and_no_line(tmp_path, figures):
+def test_of_one_group_there_is_no_relation(tmp_path, figures):
+    group = groups_of(1)
+    assert plots.relations(group, R1, [RHO], tmp_path) is plots.rho(group, R1, [RHO], tmp_path) is None
+    assert plots.ranked(group, R1, tmp_path) == "cub200_ranked"
+
+
+@pytest.mark.parametrize(("count", "title"), [(4, "4 groups: too few for r"), (5, "r = -1.00 over 5 groups")])
+def test_figures_of_few_groups_give_no_r_and_no_line(count, title, tmp_path, figures):
     distances = column("train", "dists@intra")  # which nobody recorded
-    for count in (1, 4, 5):
-        few_groups = groups_of(count)
-        title = {1: "1 group: too few for r", 4: "4 groups: too few for r", 5: "r = -1.00 over 5 groups"}[count]
-        if count == 1:
-            assert (
-                plots.relations(few_groups, R1, [RHO], tmp_path) is plots.rho(few_groups, R1, [RHO], tmp_path) is None
-            ), "one point shows no relation"
-            assert plots.ranked(few_groups, R1, tmp_path) == "cub200_ranked"
-            continue
-        assert plots.relations(few_groups, R1, [RHO, distances], tmp_path) == "cub200_relations"
-        assert plots.rho(few_groups, R1, [RHO], tmp_path) == "cub200_recall_against_rho"
-        for figure in figures[-2:]:
-            assert any(title in text.get_text() for text in figure.findobj(Text))
-            assert len([line for axis in figure.axes for line in axis.lines if line.get_linestyle() == "--"]) == (
-                count == 5
-            )
-        assert plots.ranked(few_groups, R1, tmp_path) == "cub200_ranked"
-        assert (plots.matrix(few_groups, [R1, RHO], tmp_path) is None) == (count < 5), (
-            "chance alone gives values near 1"
-        )
-    n_drawn = len(figures)
-    names = [
-        plots.relations(few_groups, R1, [distances], tmp_path),
-        plots.ranked(few_groups, column("test", "nmi"), tmp_path),
-        plots.rho(few_groups, R1, [], tmp_path),
-    ]
-    assert names == [None] * 3 and len(figures) == n_drawn
+    few_groups = groups_of(count)
+    assert plots.relations(few_groups, R1, [RHO, distances], tmp_path) == "cub200_relations"
+    assert plots.rho(few_groups, R1, [RHO], tmp_path) == "cub200_recall_against_rho"
+    for figure in figures:
+        assert any(title in text for text in texts_of(figure))
+        lines = [line for axis in figure.axes for line in axis.lines if line.get_linestyle() == "--"]
+        assert len(lines) == (count == 5)
+    assert plots.ranked(few_groups, R1, tmp_path) == "cub200_ranked"
+    # chance alone gives values near 1
+    assert (plots.matrix(few_groups, [R1, RHO], tmp_path) is None) == (count < 5)
+    n_figures = len(figures)
+    assert plots.relations(few_groups, R1, [distances], tmp_path) is None
+    assert plots.ranked(few_groups, column("test", "nmi"), tmp_path) is None
+    assert plots.rho(few_groups, R1, [], tmp_path) is None and len(figures) == n_figures
+
+
+def test_twins_count_once_in_a_figure(tmp_path, figures):
     few_groups = groups_of(6)
+    with_rho(few_groups[5])
     for i, group in enumerate(few_groups):
         for run in group.runs:
-            run.flags |= {"batch_mining": "rho_distance" if i == 5 else "distance", "loss": str(min(i, 4))}
+            run.flags["loss"] = str(min(i, 4))
+            run.flags.setdefault("batch_mining", "distance")
     plots.relations(few_groups, R1, [RHO], tmp_path)
-    assert any("r = -1.00 over 5 groups" in text for text in texts_of(figures[-1])), (
-        "the last two are twins, and count once"
-    )
+    assert any("r = -1.00 over 5 groups" in text for text in texts_of(figures[-1]))
 
 
 def test_the_colours_of_the_ranked_bars_are_named_beside_the_title(tmp_path, figures):
@@ -123,8 +125,7 @@ def test_the_colours_of_the_ranked_bars_are_named_beside_the_title(tmp_path, fig
         group.dataset = "online_products"
     plots.ranked(all_groups, R1, tmp_path)
     assert figures[0].axes[0].get_legend() is None, "one colour needs no name"
-    for run in all_groups[1].runs:
-        run.flags["batch_mining"] = "rho_distance"
+    with_rho(all_groups[1])
     plots.ranked(all_groups, R1, tmp_path)
     (axis,) = figures[1].axes
     renderer = figures[1].canvas.get_renderer()
@@ -140,10 +141,8 @@ def test_the_colours_of_the_ranked_bars_are_named_beside_the_title(tmp_path, fig
 def test_of_a_matrix_the_first_column_is_on_top(tmp_path, figures):
     plots.matrix(groups_of(5), [R1, RHO], tmp_path)
     axis = figures[0].axes[0]
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["R@1", "rho (train)"] and axis.get_ylim() == (
-        1.5,
-        -0.5,
-    )
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["R@1", "rho (train)"]
+    assert axis.get_ylim() == (1.5, -0.5)
     text_at = {text.get_position(): text.get_text() for text in axis.texts}
     assert text_at == {(0, 0): "1.00", (1, 0): "-1.00", (0, 1): "-1.00", (1, 1): "1.00"}
     assert np.abs(np.asarray(axis.collections[0].get_array()).ravel() - [1, -1, -1, 1]).max() < 0.005
@@ -156,10 +155,8 @@ def test_no_text_of_a_figure_is_a_formula_and_groups_without_a_run_are_named_bel
         group.name = f"{group.name}$_$"
     all_groups[5].seeds.clear()
     captions = dict(Result_Evaluations._figures(all_groups, [R1], [(R1, RHO)], tmp_path))
-    assert (
-        captions.pop("$data_$set_ranked") == "Groups ranked by R@1; without a run that counts, and so not here: g5$_$"
-    )
-    assert len(figures) == len(captions) + 1 == 5
+    caption = "Groups ranked by R@1; without a run that counts, and so not here: g5$_$"
+    assert captions.pop("$data_$set_ranked") == caption and len(figures) == len(captions) + 1 == 5
     assert not any(text.get_parse_math() for figure in figures for text in figure.findobj(Text))
 
 
@@ -177,8 +174,7 @@ def test_means_of_fewer_seeds_than_were_run_are_marked_in_figures(tmp_path, figu
 
 def test_the_colours_of_the_relations_are_named_outside_of_all_panels(tmp_path, figures):
     all_groups = groups_of(4)
-    for run in all_groups[1].runs:
-        run.flags["batch_mining"] = "rho_distance"
+    with_rho(all_groups[1])
     for panels in ([RHO], [RHO, R1, RHO]):
         plots.relations(all_groups, R1, panels, tmp_path)
         figure = figures[-1]
@@ -194,16 +190,13 @@ def test_the_colours_of_the_relations_are_named_outside_of_all_panels(tmp_path, 
 
 def test_ranked_groups_are_dots_with_deviations_best_on_top_in_parts(tmp_path, figures):
     all_groups = groups_of(4)
-    for group in all_groups[:2]:
-        for run in group.runs:
-            run.series = Series(
-                run.series.epochs, [*run.series.keys, ("val", "e_recall@1")], np.hstack([run.series.values, [[0.5]]])
-            )
+    for run in (run for group in all_groups[:2] for run in group.runs):
+        keys = [*run.series.keys, ("val", "e_recall@1")]
+        run.series = Series(run.series.epochs, keys, np.hstack([run.series.values, [[0.5]]]))
     plots.ranked(all_groups, R1, tmp_path)
     (axis,) = figures[0].axes
     assert not axis.patches, "no bars: their axis would have to begin at 0"
     assert [label.get_text() for label in axis.get_yticklabels()] == ["g2", "g3", "g0", "g1"], "from below"
     assert axis.get_ylim()[0] < axis.get_ylim()[1]
-    assert {"selected on val", "selected on test", "50.05", "51.05", "52.05"} <= {
-        text.get_text() for text in axis.texts
-    }
+    printed = {"selected on val", "selected on test", "50.05", "51.05", "52.05"}
+    assert printed <= {text.get_text() for text in axis.texts}

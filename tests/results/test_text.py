@@ -6,50 +6,34 @@ from results.formats import Cell, Table, to_text
 
 
 def wide_table():
-    table = Table(
-        "glyphs",
-        "glyphs: values",
-        ["group", "seeds", *(f"metric@{i} [%]" for i in range(9)), "arch"],
-        noisy={"metric@3 [%]"},
-    )
+    heads = ["group", "seeds", *(f"metric@{i} [%]" for i in range(9)), "arch"]
+    table = Table("glyphs", "glyphs: values", heads, noisy={"metric@3 [%]"})
     for number, name in enumerate(["Triplet", "MultiSimilarity_with_a_name"]):
         values = [Cell(10.5 * i + number, 0.25) for i in range(9)]
-        values[1].mark = "best" if number else "close"
-        remarks = ["fewer than 3 seeds"] if number else []
+        values[1].mark = ("close", "best")[number]
+        remarks = ["fewer than 3 seeds"] * number
         table.add([Cell(text=name), Cell(5, digits=0), *values, Cell(text="conv4")], remarks, part="distance")
-    table.notes.append("Bold: as the files say it.")
-    table.notes.append(
-        "A note of many words, which the page of a terminal with a hundred columns cannot show in one line of text "
-        "alone."
-    )
+    table.notes = ["Bold: as the files say it.", "A note of many words, which a terminal cannot show in one line. " * 2]
     return table
 
 
 def test_a_table_fits_the_terminal_and_its_columns_stand_below_each_other(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    lines = to_text(wide_table()).splitlines()
-    assert max(map(len, lines)) <= 100 and "|" not in "".join(lines) and "**" not in "".join(lines)
+    text = to_text(wide_table())
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 100 and "|" not in text and "**" not in text
     heads = [number for number, line in enumerate(lines) if line.startswith("group ")]
     assert len(heads) > 1, "in several blocks"
     for number in heads:
-        rule = lines[number + 1]
         block = lines[number : number + 5]
-        starts = [match.start() for match in re.finditer("(?<= )-|^-", rule)]
-        for line in block:
-            assert all(line.ljust(100)[start - 1] == " " for start in starts[1:]), (
-                "no cell reaches into the next column"
-            )
+        starts = [match.start() for match in re.finditer("(?<= )-|^-", block[1])]
+        # no cell reaches into the next column
+        assert all(line.ljust(100)[start - 1] == " " for line in block for start in starts[1:])
         assert block[4].startswith("MultiSimilarity_with_a_name [a]")
-    text = "\n".join(lines)
-    assert (
-        "11.50 ± 0.25*" in text and "10.50 ± 0.25~" in text and "* best; ~ not shown to be worse than the best" in text
-    )
-    assert (
-        "Bold" not in text
-        and "[a] fewer than 3 seeds" in text
-        and "metric@3 [%] †" in text
-        and "\n  " in text.partition("A note")[2]
-    )
+    for printed in ("11.50 ± 0.25*", "10.50 ± 0.25~", "* best; ~ not shown to be worse than the best"):
+        assert printed in text
+    assert "Bold" not in text and "[a] fewer than 3 seeds" in text and "metric@3 [%] †" in text
+    assert "\n  " in text.partition("A note")[2]
 
 
 def test_in_a_file_a_table_is_one_block():
