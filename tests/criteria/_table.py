@@ -1,10 +1,8 @@
-"""The table of the losses: each one's formula as obvious loops in float64, the flags that it is tried under, its peer
-elsewhere.
+"""The table of the losses: each one's formula as obvious loops in float64, the flags that it is tried under, its peer.
 
-A loss that compares samples: `formula(criterion, x, r, partner_rows, (labels, reference_labels, own_rows))`, with
-anchors `x`, reference `r`, and `partner_rows` the rows of each anchor's positives and those of its negatives. A loss of
-the batch as a whole, most with class vectors: `formula(criterion, x, labels)`. Numbers such as margins are read from
-the criterion.
+A loss that compares samples: `formula(criterion, x, r, pairs, (labels, reference_labels, own_rows))`, with anchors `x`,
+reference `r`, and `pairs` the rows of each anchor's positives and those of its negatives. A loss of the batch as a
+whole, most with class vectors: `formula(criterion, x, labels)`. Margins and the like are read from the criterion.
 """
 
 import math
@@ -18,7 +16,7 @@ from utilities.tuples import Classes
 
 
 def partners(labels, reference_labels, own_rows) -> tuple[list[list[int]], list[list[int]]]:
-    """Of each anchor the rows of the reference that are its positives, and its negatives; its own image is neither."""
+    """The rows of each anchor's positives, and of its negatives; its own image is neither."""
     own_rows = [-1] * len(labels) if own_rows is None else [int(row) for row in own_rows]
     positives = []
     negatives = []
@@ -39,85 +37,90 @@ def cosine(u, v):
     return u @ v / u.norm() / v.norm()
 
 
+def unit(rows):
+    return rows / rows.norm(dim=1, keepdim=True) if len(rows) else rows
+
+
 def mean(terms):
     return sum(terms) / len(terms) if terms else 0.0
 
 
 def mean_active(terms):
-    terms = [term for term in terms if term > 0]
-    return mean(terms)
+    return mean([term for term in terms if term > 0])
 
 
-def triplets(partner_rows):
+hinge = torch.relu
+
+
+def log_sum_exp(values):
+    return torch.log(sum(torch.exp(value) for value in values))
+
+
+def log1p_sum(terms):
+    return torch.log(1 + sum(terms)) if terms else 0.0
+
+
+def triplets(pairs):
     """(a, p, n), as the stand-in miner gives them."""
-    return [(a, p, n) for a, (ps, ns) in enumerate(zip(*partner_rows, strict=True)) for p in ps for n in ns]
+    return [(a, p, n) for a, (ps, ns) in enumerate(zip(*pairs, strict=True)) for p in ps for n in ns]
 
 
-def of_pairs(values, x, r, partner_rows):
+def pair_values(values, x, r, pairs):
     """The values of all positive and of all negative pairs."""
-    return [[values(x[a], r[j]) for a, js in enumerate(kind) for j in js] for kind in partner_rows]
+    return [[values(x[a], r[j]) for a, js in enumerate(kind) for j in js] for kind in pairs]
 
 
 def noise_ratio(u, v):
     return (u - v).var() / u.var()
 
 
-def sets(partner_rows):
-    return [(a, ps, ns) for a, (ps, ns) in enumerate(zip(*partner_rows, strict=True)) if ps and ns]
+def sets(pairs):
+    return [(a, ps, ns) for a, (ps, ns) in enumerate(zip(*pairs, strict=True)) if ps and ns]
 
 
-def contrastive(c, x, r, partner_rows, context):
-    all_triplets = triplets(partner_rows)
-    far = [torch.relu(distance(x[a], r[p]) - c.pos_margin) for a, p, _ in all_triplets]
-    return mean(far) + mean([torch.relu(c.neg_margin - distance(x[a], r[n])) for a, _, n in all_triplets])
+def contrastive(c, x, r, pairs, context):
+    all_triplets = triplets(pairs)
+    far = [hinge(distance(x[a], r[p]) - c.pos_margin) for a, p, _ in all_triplets]
+    return mean(far) + mean([hinge(c.neg_margin - distance(x[a], r[n])) for a, _, n in all_triplets])
 
 
-def triplet(c, x, r, partner_rows, context):
-    return mean(
-        [
-            torch.relu(distance(x[a], r[p]) ** 2 - distance(x[a], r[n]) ** 2 + c.margin)
-            for a, p, n in triplets(partner_rows)
-        ]
-    )
+def triplet(c, x, r, pairs, context):
+    terms = [distance(x[a], r[p]) ** 2 - distance(x[a], r[n]) ** 2 + c.margin for a, p, n in triplets(pairs)]
+    return mean([hinge(term) for term in terms])
 
 
-def margin(c, x, r, partner_rows, context):
+def margin(c, x, r, pairs, context):
     terms = []
     betas = 0.0
-    for a, p, n in triplets(partner_rows):
+    for a, p, n in triplets(pairs):
         beta = c.beta[context[0][a]]
-        terms += [
-            torch.relu(distance(x[a], r[p]) - beta + c.margin),
-            torch.relu(beta - distance(x[a], r[n]) + c.margin),
-        ]
+        terms += [hinge(distance(x[a], r[p]) - beta + c.margin), hinge(beta - distance(x[a], r[n]) + c.margin)]
         betas = betas + beta
     active = sum(bool(term > 0) for term in terms)
     return (sum(terms) + c.nu * betas) / active if active else 0.0
 
 
-def quadruplet(c, x, r, partner_rows, context):
+def quadruplet(c, x, r, pairs, context):
     labels, reference_labels, own_rows = context
     first = []
     second = []
-    chosen = triplets(partner_rows)
+    chosen = triplets(pairs)
     if chosen:
         anchors, _, negatives = torch.tensor(chosen).unbind(1)
-        # the criterion's draws
-        strangers, _ = Classes(labels, Reference.build(x, labels, r, reference_labels, own_rows)).draw_strangers(
-            anchors, negatives
-        )
+        classes = Classes(labels, Reference.build(x, labels, r, reference_labels, own_rows))
+        strangers, _ = classes.draw_strangers(anchors, negatives)  # the criterion's draws
         for (a, p, n), m in zip(chosen, strangers.tolist(), strict=True):
-            first.append(torch.relu(distance(x[a], r[p]) - distance(x[a], r[n]) + c.margin_alpha_1))
+            first.append(hinge(distance(x[a], r[p]) - distance(x[a], r[n]) + c.margin_alpha_1))
             if set(reference_labels.tolist()) - {int(labels[a]), int(reference_labels[n])}:
                 assert reference_labels[m] not in (labels[a], reference_labels[n])
                 stranger_distance = distance(r[n], r[m]) if n != m else 0.0
-                second.append(torch.relu(distance(x[a], r[p]) - stranger_distance + c.margin_alpha_2))
+                second.append(hinge(distance(x[a], r[p]) - stranger_distance + c.margin_alpha_2))
     return mean(first) + mean(second)
 
 
-def snr(c, x, r, partner_rows, context):
-    chosen = triplets(partner_rows)
-    terms = [torch.relu(noise_ratio(x[a], r[p]) - noise_ratio(x[a], r[n]) + c.margin) for a, p, n in chosen]
+def snr(c, x, r, pairs, context):
+    chosen = triplets(pairs)
+    terms = [hinge(noise_ratio(x[a], r[p]) - noise_ratio(x[a], r[n]) + c.margin) for a, p, n in chosen]
     return mean_active(terms) + c.reg_lambda * mean([x[a].sum().abs() for a, _, _ in chosen])
 
 
@@ -125,52 +128,50 @@ def norms(x):
     return sum(row.norm() for row in x) / len(x)
 
 
-def npair(c, x, r, partner_rows, context):
-    terms = [
-        torch.log1p(sum(torch.exp(x[a] @ r[n] - x[a] @ r[ps[-1]]) for n in ns)) for a, ps, ns in sets(partner_rows)
-    ]
-    return mean(terms) + getattr(c, "npair_l2" if hasattr(c, "npair_l2") else "l2") * norms(x)
+def npair_terms(x, r, pairs):
+    return mean([torch.log1p(sum(torch.exp(x[a] @ r[n] - x[a] @ r[ps[-1]]) for n in ns)) for a, ps, ns in sets(pairs)])
 
 
-def angular(c, x, r, partner_rows, context):
+def npair(c, x, r, pairs, context):
+    return npair_terms(x, r, pairs) + c.l2 * norms(x)
+
+
+def angular(c, x, r, pairs, context):
     t = math.tan(math.radians(c.alpha)) ** 2
+    u = unit(x)
+    v = unit(r)
     terms = []
-    u = x / x.norm(dim=1, keepdim=True)
-    v = r / r.norm(dim=1, keepdim=True)
-    for a, ps, ns in sets(partner_rows):
+    for a, ps, ns in sets(pairs):
         exponents = [4 * t * (u[a] + v[ps[-1]]) @ v[n] - 2 * (1 + t) * u[a] @ v[ps[-1]] for n in ns]
-        terms.append(torch.log1p(sum(torch.exp(e) for e in exponents)))
-    return npair(c, x, r, partner_rows, context) + c.npair_ang_weight * mean(terms)
+        terms.append(log1p_sum([torch.exp(e) for e in exponents]))
+    return npair_terms(x, r, pairs) + c.npair_l2 * norms(x) + c.npair_ang_weight * mean(terms)
 
 
-def lifted(c, x, r, partner_rows, context):
+def lifted(c, x, r, pairs, context):
     terms = []
-    for a, ps, ns in sets(partner_rows):
-        far = torch.log(sum(torch.exp(distance(x[a], r[p])) for p in ps))
-        terms.append(torch.relu(far + torch.log(sum(torch.exp(c.neg_margin - distance(x[a], r[n])) for n in ns))))
+    for a, ps, ns in sets(pairs):
+        far = log_sum_exp([distance(x[a], r[p]) for p in ps])
+        terms.append(hinge(far + log_sum_exp([c.neg_margin - distance(x[a], r[n]) for n in ns])))
     return mean(terms) + c.l2 * norms(x)
 
 
 def each_anchor(values, reduce=mean):
-    """A loss from the `reduce`d terms of the anchors: `term(criterion, values of positives, of negatives)` is one, a
-    list, or None.
+    """A loss from the `reduce`d terms of the anchors: `term(criterion, values of positives, of negatives)` is a number,
+    a list, or None.
     """
 
-    def made(term):
-        def loss(c, x, r, partner_rows, context):
-            terms = [
-                term(c, *([values(x[a], r[j]) for j in kind] for kind in both))
-                for a, both in enumerate(zip(*partner_rows, strict=True))
-            ]
-            return reduce([one for of in terms if of is not None for one in (of if isinstance(of, list) else [of])])
+    def loss_of(term):
+        def loss(c, x, r, pairs, context):
+            terms = []
+            for a, (ps, ns) in enumerate(zip(*pairs, strict=True)):
+                value = term(c, [values(x[a], r[j]) for j in ps], [values(x[a], r[j]) for j in ns])
+                if value is not None:
+                    terms += value if isinstance(value, list) else [value]
+            return reduce(terms)
 
         return loss
 
-    return made
-
-
-def log1p_sum(terms):
-    return torch.log(1 + sum(terms)) if terms else 0.0
+    return loss_of
 
 
 def soft_multisimilarity(c, ps, ns):
@@ -188,37 +189,36 @@ def multisimilarity(c, ps, ns):
     return soft_multisimilarity(c, [s for s in ps if s - c.margin < max(ns)], [s for s in ns if s + c.margin > min(ps)])
 
 
-def histogram(c, x, r, partner_rows, context):
+def node_share(value, node, width):
+    """The share of a value that a node of a histogram gets."""
+    share = 1 - abs(value - node) / width
+    return share * bool(share > 0)
+
+
+def histogram(c, x, r, pairs, context):
     width = 2 / (c.nbins - 1)
     densities = []
-    for chosen in partner_rows:
-        nodes = [0.0] * c.nbins
-        count = 0
-        for a, js in enumerate(chosen):
-            for j in js:
-                similarity = (x[a] @ r[j]).clamp(-1, 1)
-                count += 1
-                for k in range(c.nbins):
-                    share = 1 - abs(similarity - (-1 + k * width)) / width
-                    nodes[k] = nodes[k] + share * bool(share > 0)
-        densities.append([node / max(count, 1) for node in nodes])
+    for values in pair_values(torch.dot, x, r, pairs):
+        shares = [[node_share(s.clamp(-1, 1), k * width - 1, width) for s in values] for k in range(c.nbins)]
+        densities.append([mean(of_node) for of_node in shares])
     positives, negatives = densities
     return sum(negatives[k] * sum(positives[: k + 1]) for k in range(c.nbins))
 
 
 @each_anchor(cosine, lambda terms: 1 - mean(terms) if terms else 0.0)
 def fastap(c, ps, ns):
-    width = 4 / c.num_bins
-    partner_rows = ([0.0] * (c.num_bins + 1), [0.0] * (c.num_bins + 1))
     if not ps:
         return None
-    for place, s in enumerate(ps + ns):
-        for k in range(c.num_bins + 1):
-            share = 1 - abs(2 - 2 * s - k * width) / width
-            for nodes in partner_rows[: 1 + (place < len(ps))] if share > 0 else ():  # of all, and of positives
-                nodes[k] = nodes[k] + share
-    totals, hits = ([sum(nodes[: k + 1]) for k in range(c.num_bins + 1)] for nodes in partner_rows)
-    return sum(partner_rows[1][k] * hits[k] / totals[k] for k in range(c.num_bins + 1) if totals[k] > 0) / len(ps)
+    width = 4 / c.num_bins
+    hits, misses = (
+        [sum(node_share(2 - 2 * s, k * width, width) for s in kind) for k in range(c.num_bins + 1)] for kind in (ps, ns)
+    )
+    average = 0.0
+    for k, hits_of_node in enumerate(hits):
+        total = sum(hits[: k + 1]) + sum(misses[: k + 1])
+        if total > 0:
+            average = average + hits_of_node * sum(hits[: k + 1]) / total / len(ps)
+    return average
 
 
 @each_anchor(lambda u, v: (u - v).square().sum())
@@ -243,53 +243,48 @@ def supcon(c, ps, ns):
 def circle(c, ps, ns):
     if not ps or not ns:
         return None
-    near = [-c.gamma * torch.relu(1 + c.m - s.detach()) * (s - 1 + c.m) for s in ps]
-    far = [c.gamma * torch.relu(s.detach() + c.m) * (s - c.m) for s in ns]
+    near = [-c.gamma * hinge(1 + c.m - s.detach()) * (s - 1 + c.m) for s in ps]
+    far = [c.gamma * hinge(s.detach() + c.m) * (s - c.m) for s in ns]
     exponent = torch.logsumexp(torch.stack(near), 0) + torch.logsumexp(torch.stack(far), 0)
     return torch.log1p(torch.exp(-exponent.abs())) + exponent.clamp(min=0)
 
 
-def snr_contrastive(c, x, r, partner_rows, context):
-    near, far = of_pairs(noise_ratio, x, r, partner_rows)
+def snr_contrastive(c, x, r, pairs, context):
+    near, far = pair_values(noise_ratio, x, r, pairs)
     active = mean_active([d - c.pos_margin for d in near]) + mean_active([c.neg_margin - d for d in far])
     return active + c.regularizer_weight * mean([row.sum().abs() for row in x])
 
 
 def soft_rank(s, rivals, temperature):
     """Of a value among rivals, of which it may be one itself."""
-    return 1 + sum(torch.sigmoid((other - s) / temperature) for other in rivals if other is not s)
+    return 1 + sum(torch.sigmoid((rival - s) / temperature) for rival in rivals if rival is not s)
 
 
 @each_anchor(torch.dot)
 def smoothap(c, ps, ns):
-    return (
-        1 - mean([soft_rank(s, ps, c.temperature) / soft_rank(s, ps + ns, c.temperature) for s in ps]) if ps else None
-    )
+    ratios = [soft_rank(s, ps, c.temperature) / soft_rank(s, ps + ns, c.temperature) for s in ps]
+    return 1 - mean(ratios) if ps else None
 
 
-def recallatk(c, x, r, partner_rows, context):
+def recallatk(c, x, r, pairs, context):
     @each_anchor(torch.dot)
-    def terms(c, ps, ns):
+    def recalls(c, ps, ns):
         ranks = [soft_rank(s, ps + ns, c.temperature) for s in ps]
-        terms = []
-        for k in [k for k in c.ks if k < len(r)] if ps else []:
-            hits = sum(torch.sigmoid((k - rank) / c.k_temperature) for rank in ranks)
-            terms.append(1 - hits.clamp(max=k) / min(k, len(ps)))
-        return terms
+        ks = [k for k in c.ks if k < len(r) and ps]
+        hits = [sum(torch.sigmoid((k - rank) / c.k_temperature) for rank in ranks) for k in ks]
+        return [1 - hit.clamp(max=k) / min(k, len(ps)) for hit, k in zip(hits, ks, strict=True)]
 
-    return terms(c, x, r, partner_rows, context)
+    return recalls(c, x, r, pairs, context)
 
 
-def hyperbolic(c, x, r, partner_rows, context):
-    """By the distance's other form, 1/sqrt(c) arcosh(1 + 2c |p - q|^2 / ((1 - c p^2) (1 - c q^2))) of points of the
-    ball.
-    """
+def hyperbolic(c, x, r, pairs, context):
+    """By the distance's other form, 1/sqrt(c) arcosh(1 + 2c |p - q|^2 / ((1 - c p^2) (1 - c q^2))), in the ball."""
 
     def point(u):
         norm = u.norm().clamp(max=c.clip_r)
         return torch.tanh(c.c**0.5 * norm) / c.c**0.5 * u / u.norm()
 
-    def apart(u, v):
+    def ball_distance(u, v):
         p = point(u)
         q = point(v)
         return torch.acosh(1 + 2 * c.c * (p - q).square().sum() / ((1 - c.c * p @ p) * (1 - c.c * q @ q))) / c.c**0.5
@@ -298,24 +293,24 @@ def hyperbolic(c, x, r, partner_rows, context):
         return [sum(int(labels[b]) == int(labels[a]) for b in range(a)) for a in range(len(labels))]
 
     labels, reference_labels, own_rows = context
-    of_batch = views(labels)
-    of_others = views(reference_labels)
+    anchor_views = views(labels)
+    reference_views = views(reference_labels)
     groups = {}
-    for a, (ps, ns) in enumerate(zip(*partner_rows, strict=True)):
+    for a, (ps, ns) in enumerate(zip(*pairs, strict=True)):
         own_row = -1 if own_rows is None else int(own_rows[a])
         for p in ps:
-            rivals = [n for n in ns if own_row < 0 or of_others[n] in (of_others[own_row], of_others[p])]
-            logits = torch.stack([-apart(x[a], r[j]) / c.temperature for j in [p, *rivals]])
-            groups.setdefault((of_batch[a], of_others[p]), []).append(torch.logsumexp(logits, 0) - logits[0])
+            rivals = [
+                n for n in ns if own_row < 0 or reference_views[n] in (reference_views[own_row], reference_views[p])
+            ]
+            logits = torch.stack([-ball_distance(x[a], r[j]) / c.temperature for j in [p, *rivals]])
+            groups.setdefault((anchor_views[a], reference_views[p]), []).append(torch.logsumexp(logits, 0) - logits[0])
     return sum(mean(terms) for terms in groups.values())
 
 
-def pml(c, x, r, partner_rows, context):
+def pml(c, x, r, pairs, context):
     """Its ContrastiveLoss: unit vectors, margins 0 and 1, means over what is active."""
-    u = x / x.norm(dim=1, keepdim=True)
-    v = r / r.norm(dim=1, keepdim=True) if len(r) else r
-    near, far = of_pairs(distance, u, v, partner_rows)
-    return mean_active(near) + mean_active([torch.relu(1 - d) for d in far])
+    near, far = pair_values(distance, unit(x), unit(r), pairs)
+    return mean_active(near) + mean_active([hinge(1 - d) for d in far])
 
 
 @each_anchor(cosine)
@@ -324,57 +319,48 @@ def tupletmargin(c, ps, ns):
     return [torch.log(1 + sum((torch.exp(c.scale * (n - s)) for n in ns), 0 * s)) for s in narrowed]
 
 
-def of_one_anchor(kind, c, of_positives, of_negatives):
+def weighed_loss(c, ps, ns):
     """The loss that gpw's weights are named after, of one anchor's cosines; None where it has no slope."""
-    if kind == "contrastive":
-        return sum(-s for s in of_positives) + sum((s - c.threshold).clamp(min=0) for s in of_negatives)
-    if kind == "triplet":
-        return sum((n - p + c.margin).clamp(min=0) for p in of_positives for n in of_negatives)
-    if kind == "binomial":
-        near = [torch.log1p(torch.exp(c.pos_scale * (c.threshold - s))) for s in of_positives]
-        return mean(near) + mean([torch.log1p(torch.exp(c.neg_scale * (s - c.threshold))) for s in of_negatives])
-    if kind == "lifted":
-        if not of_positives or not of_negatives:
-            return None
-        return (
-            torch.log(sum(torch.exp(-s) for s in of_positives)) + torch.log(sum(torch.exp(s) for s in of_negatives))
-        ).clamp(min=0)
-    positive = log1p_sum([torch.exp(-c.pos_scale * (s - c.threshold)) for s in of_positives]) / c.pos_scale
-    return positive + log1p_sum([torch.exp(c.neg_scale * (s - c.threshold)) for s in of_negatives]) / c.neg_scale
+    if c.weights == "contrastive":
+        return sum(-s for s in ps) + sum((s - c.threshold).clamp(min=0) for s in ns)
+    if c.weights == "triplet":
+        return sum((n - p + c.margin).clamp(min=0) for p in ps for n in ns)
+    if c.weights == "binomial":
+        near = [torch.log1p(torch.exp(c.pos_scale * (c.threshold - s))) for s in ps]
+        return mean(near) + mean([torch.log1p(torch.exp(c.neg_scale * (s - c.threshold))) for s in ns])
+    if c.weights == "lifted":
+        return (log_sum_exp([-s for s in ps]) + log_sum_exp(ns)).clamp(min=0) if ps and ns else None
+    positive = log1p_sum([torch.exp(-c.pos_scale * (s - c.threshold)) for s in ps]) / c.pos_scale
+    return positive + log1p_sum([torch.exp(c.neg_scale * (s - c.threshold)) for s in ns]) / c.neg_scale
 
 
-def gpw(kind):
+@each_anchor(cosine)
+def gpw(c, ps, ns):
     """The weights are that loss's derivatives by automatic differentiation."""
-
-    @each_anchor(cosine)
-    def loss(c, ps, ns):
-        leaves = [s.detach().clone().requires_grad_() for s in ps + ns]
-        named = of_one_anchor(kind, c, leaves[: len(ps)], leaves[len(ps) :])
-        if not torch.is_tensor(named) or not named.requires_grad:
-            return 0.0
-        slopes = torch.autograd.grad(named, leaves, allow_unused=True)
-        return sum(slope * s for slope, s in zip(slopes, ps + ns, strict=True) if slope is not None)
-
-    return loss
+    leaves = [s.detach().clone().requires_grad_() for s in ps + ns]
+    value = weighed_loss(c, leaves[: len(ps)], leaves[len(ps) :])
+    if not torch.is_tensor(value) or not value.requires_grad:
+        return 0.0
+    slopes = torch.autograd.grad(value, leaves, allow_unused=True)
+    return sum(slope * s for slope, s in zip(slopes, ps + ns, strict=True) if slope is not None)
 
 
-def intrapair_variance(c, x, r, partner_rows, context):
-    of_positives, of_negatives = of_pairs(cosine, x, r, partner_rows)
-    middle = mean(of_positives)
-    other = mean(of_negatives)
-    below = mean([((1 - c.pos_eps) * middle - s).clamp(min=0) ** 2 for s in of_positives])
-    return below + mean([(s - (1 + c.neg_eps) * other).clamp(min=0) ** 2 for s in of_negatives])
+def intrapair_variance(c, x, r, pairs, context):
+    near, far = pair_values(cosine, x, r, pairs)
+    below = mean([((1 - c.pos_eps) * mean(near) - s).clamp(min=0) ** 2 for s in near])
+    return below + mean([(s - (1 + c.neg_eps) * mean(far)).clamp(min=0) ** 2 for s in far])
 
 
-def lifted_original(c, x, r, partner_rows, context):
-    positives, negatives = partner_rows
+def lifted_original(c, x, r, pairs, context):
+    positives, negatives = pairs
     terms = []
     for a, ps in enumerate(positives):
         for p in ps:
-            near = [torch.exp(c.neg_margin - distance(x[a], r[n])) for n in negatives[a]]
-            near += [torch.exp(c.neg_margin - distance(x[b], r[p])) for b in range(len(x)) if p in negatives[b]]
-            apart = distance(x[a], r[p])
-            terms.append((apart + torch.log(sum(near))).clamp(min=0) ** 2 / 2 if near else 0 * apart)
+            near = [c.neg_margin - distance(x[a], r[n]) for n in negatives[a]]
+            near += [c.neg_margin - distance(x[b], r[p]) for b in range(len(x)) if p in negatives[b]]
+            d = distance(x[a], r[p])
+            term = (d + log_sum_exp(near)).clamp(min=0) ** 2 / 2 if near else 0 * d
+            terms.append(term)
     return mean(terms)
 
 
@@ -390,8 +376,8 @@ def rankedlist(c, ps, ns):
     return (1 - c.imbalance) * far + c.imbalance * weighted([c.alpha - d for d in ns], c.neg_temperature)
 
 
-def threshold_consistent(c, x, r, partner_rows, context):
-    near, far = of_pairs(cosine, x, r, partner_rows)
+def threshold_consistent(c, x, r, pairs, context):
+    near, far = pair_values(cosine, x, r, pairs)
     below = [c.pos_margin - s for s in near if s <= c.pos_margin]
     above = [s - c.neg_margin for s in far if s >= c.neg_margin]
     return c.pos_weight * mean(below) + c.neg_weight * mean(above)
@@ -436,23 +422,21 @@ def soft_h_ap(c, similarities, shared, n_levels):
 
 
 def happier(levels):
-    def loss(c, x, r, partner_rows, context):
+    def loss(c, x, r, pairs, context):
         labels, reference_labels, _ = context
         terms = []
-        for a, rows in enumerate(ps + ns for ps, ns in zip(*partner_rows, strict=True)):
+        for a, rows in enumerate(ps + ns for ps, ns in zip(*pairs, strict=True)):
             shared = [int((levels[labels[a]] == levels[reference_labels[j]]).sum()) for j in rows]
             terms.append(soft_h_ap(c, [x[a] @ r[j] for j in rows], shared, levels.shape[1]))
         ranking = mean([1 - term for term in terms if term is not None])
-        logits = lambda c, row, y: [row @ w / w.norm() / c.cluster.temperature for w in c.cluster.proxies]  # noqa: E731
-        return (1 - c.weight) * ranking + c.weight * cross_entropy(logits)(c, x, labels)
+        return (1 - c.weight) * ranking + c.weight * softmax(c.cluster, x, labels)
 
+    loss.levels = levels
     return loss
 
 
-# ------------------------------------------------------------------------------------------------------------- the
-# batch as a whole
+# --- the batch as a whole
 def contextual(c, x, labels):
-    labels = labels.tolist()
     n = len(x)
     rows = [c.projection.weight @ row if c.projection is not None else row for row in x]
     s = [[cosine(a, b) for b in rows] for a in rows]
@@ -472,482 +456,378 @@ def contextual(c, x, labels):
             size = sum(value.item() for value in members[i]) or 1
             for j in range(n):
                 overlap[i][j] += sum(members[i][m] * members[j][m] for m in range(n)) / size / 2 * near[i][j]
-    alike = []
+    shared = []
     for i in range(n):
         mutual = [half[i][m] * half[m][i] for m in range(n)]
-        alike.append([sum(mutual[m] * overlap[m][j] for m in range(n)) / sum(mutual) for j in range(n)])
+        shared.append([sum(mutual[m] * overlap[m][j] for m in range(n)) / sum(mutual) for j in range(n)])
     context = 0.0
     far = []
     close = []
-    for i in range(n):
-        for j in range(n):
-            value = (alike[i][j] + alike[j][i]) / 2
-            same = labels[i] == labels[j]
-            context = context + ((1 - value) ** 2 if same else value**2) / n**2 * (i != j)
-            if i != j:
-                (far if same else close).append(
-                    (c.pos_margin - s[i][j] if same else s[i][j] - c.neg_margin).clamp(min=0)
-                )
+    for i, j in [(i, j) for i in range(n) for j in range(n) if i != j]:
+        value = (shared[i][j] + shared[j][i]) / 2
+        if labels[i] == labels[j]:
+            context = context + (1 - value) ** 2 / n**2
+            far.append((c.pos_margin - s[i][j]).clamp(min=0))
+        else:
+            context = context + value**2 / n**2
+            close.append((s[i][j] - c.neg_margin).clamp(min=0))
     average = sum(sum(row) for row in s) / n**2
     contrastive = mean_active(far) + mean_active(close)
     return c.context_weight * context + c.contrastive_weight * contrastive + c.mean_weight * (average - c.mean) ** 2
 
 
 def hist(c, x, labels):
-    present, labels, (one, two) = sorted(set(labels.tolist())), labels.tolist(), c.layers
-    apart = lambda u, w, rho: ((u / u.norm() - w / w.norm()) ** 2 / torch.exp(rho.clamp(0, 6))).sum()  # noqa: E731
-    distances = [[apart(row, w, rho) for w, rho in zip(c.proxies, c.log_variances, strict=True)] for row in x]
-    edges = [
-        [torch.ones((), dtype=x.dtype) if k == y else torch.exp(-c.alpha * row[k]) for k in present]
-        for row, y in zip(distances, labels, strict=True)
-    ]
-    edges = torch.stack([torch.stack(row) for row in edges])
+    labels = labels.tolist()
+    first, second = c.layers
+    gap = lambda u, w, rho: ((u / u.norm() - w / w.norm()) ** 2 / torch.exp(rho.clamp(0, 6))).sum()  # noqa: E731
+    gaps = [[gap(row, w, rho) for w, rho in zip(c.proxies, c.log_variances, strict=True)] for row in x]
+    edges = []
+    for row, y in zip(gaps, labels, strict=True):
+        edges.append(torch.stack([torch.exp(-c.alpha * row[k] * (k != y)) for k in sorted(set(labels))]))
+    edges = torch.stack(edges)
     root = torch.diag(edges.sum(1) ** -0.5)
     graph = root @ edges @ torch.diag(1 / edges.sum(0)) @ edges.T @ root
-    hidden = graph @ (x @ one.weight.T + one.bias)
+    hidden = graph @ (x @ first.weight.T + first.bias)
     hidden = (hidden - hidden.mean(0)) / (hidden.var(0, correction=0) + 1e-5).sqrt() * c.norm.weight + c.norm.bias
-    out = graph @ (torch.where(hidden > 0, hidden, 0.1 * hidden) @ two.weight.T + two.bias)
+    out = graph @ (torch.where(hidden > 0, hidden, 0.1 * hidden) @ second.weight.T + second.bias)
     terms = []
-    for row, logits, y in zip(distances, out, labels, strict=True):
-        of_distributions = torch.stack([-c.tau * d for d in row])
-        terms.append(
-            torch.logsumexp(of_distributions, 0)
-            - of_distributions[y]
-            + c.weight * (torch.logsumexp(logits, 0) - logits[y])
-        )
+    for row, logits, y in zip(gaps, out, labels, strict=True):
+        distributions = torch.stack([-c.tau * d for d in row])
+        terms.append(cross_entropy_of(distributions, y) + c.weight * cross_entropy_of(logits, y))
     return mean(terms)
 
 
 def vicreg(c, x, labels):
-    places = {label: [i for i, other in enumerate(labels.tolist()) if other == label] for label in labels.tolist()}
-    views = [[i for of in places.values() for i in of[: len(of) // 2 * 2][k::2]] for k in (0, 1)]
+    views = [[], []]
+    for label in dict.fromkeys(labels.tolist()):
+        rows = [i for i, y in enumerate(labels) if y == label]
+        for k, view in enumerate(views):
+            view += rows[: len(rows) // 2 * 2][k::2]
     n = len(views[0])
-    dimensions = x.shape[1]
-    total = 0.0
-    if n:
-        total = c.invariance * mean([((x[i] - x[j]) ** 2).mean() for i, j in zip(*views, strict=True)])
-    for view in views if n else ():
+    if not n:
+        return 0.0
+    dimensions = range(x.shape[1])
+    total = c.invariance * mean([((x[i] - x[j]) ** 2).mean() for i, j in zip(*views, strict=True)])
+    for view in views:
         centred = x[view] - x[view].mean(0)
-        for k in range(dimensions):
-            for m in range(dimensions):
-                entry = (centred[:, k] * centred[:, m]).sum() / max(n - 1, 1)
-                of_variance = c.variance * (1 - (entry.clamp(min=0) + c.eps).sqrt()).clamp(min=0) / 2
-                total = total + (of_variance if k == m else c.covariance * entry**2) / dimensions
+        for k, m in [(k, m) for k in dimensions for m in dimensions]:
+            entry = (centred[:, k] * centred[:, m]).sum() / max(n - 1, 1)
+            variance_term = c.variance * (1 - (entry.clamp(min=0) + c.eps).sqrt()).clamp(min=0) / 2
+            total = total + (variance_term if k == m else c.covariance * entry**2) / len(dimensions)
     return total
+
+
+def cross_entropy_of(logits, y):
+    return torch.logsumexp(logits, 0) - logits[y]
 
 
 def cross_entropy(logits_of):
     """mean over samples of the cross-entropy of `logits_of(criterion, x, y)`, a list of scalars."""
 
     def loss(c, x, labels):
-        logits = [torch.stack(logits_of(c, row, int(y))) for row, y in zip(x, labels, strict=True)]
-        return mean([torch.logsumexp(row, 0) - row[y] for row, y in zip(logits, labels.tolist(), strict=True)])
+        rows = zip(x, labels.tolist(), strict=True)
+        return mean([cross_entropy_of(torch.stack(logits_of(c, row, y)), y) for row, y in rows])
 
     return loss
 
 
-def widened(own_rows, margin):
-    angle = torch.acos(own_rows.clamp(-1 + 1e-7, 1 - 1e-7))
-    return torch.cos(angle + margin) if angle + margin <= math.pi else own_rows - margin * math.sin(margin)
+softmax = cross_entropy(lambda c, x, y: [x @ w / w.norm() / c.temperature for w in c.proxies])
+instance = cross_entropy(lambda c, x, y: [c.gamma * (x @ w) for w in c.proxies])
 
 
-def subcenter_arcface(c, x, y):
-    per_class = len(c.proxies) // c.n_classes
-    cosines = [max(cosine(x, w) for w in c.proxies[k * per_class : (k + 1) * per_class]) for k in range(c.n_classes)]
-    cosines[y] = widened(cosines[y], c.angular_margin)
-    return [c.feature_scale * s for s in cosines]
-
-
+@cross_entropy
 def cosface(c, x, y):
     return [c.scale * (cosine(x, w) - c.margin * (k == y)) for k, w in enumerate(c.proxies)]
 
 
+@cross_entropy
+def subcenter_arcface(c, x, y):
+    per_class = len(c.proxies) // c.n_classes
+    cosines = [max(cosine(x, w) for w in c.proxies[k * per_class : (k + 1) * per_class]) for k in range(c.n_classes)]
+    angle = torch.acos(cosines[y].clamp(-1 + 1e-7, 1 - 1e-7)) + c.angular_margin
+    linear = cosines[y] - c.angular_margin * math.sin(c.angular_margin)
+    cosines[y] = torch.cos(angle) if angle <= math.pi else linear
+    return [c.feature_scale * s for s in cosines]
+
+
+arcface = subcenter_arcface
+
+
+@cross_entropy
 def circle_softmax(c, x, y):
     logits = []
     for k, w in enumerate(c.proxies):
         s = cosine(x, w)
-        weight = max(float((1 + c.margin - s if k == y else s + c.margin).detach()), 0)
-        logits.append(c.scale * weight * (s - (1 - c.margin if k == y else c.margin)))
+        weight = 1 + c.margin - s if k == y else s + c.margin
+        bound = 1 - c.margin if k == y else c.margin
+        logits.append(c.scale * weight.detach().clamp(min=0) * (s - bound))
     return logits
 
 
 def center(c, x, labels):
     """The embeddings' part with the weight, the centres' without: the second is subtracted again."""
-    own_rows = [c.proxies[y] for y in labels.tolist()]
-    embeddings = mean([(row - w.detach()).square().sum() for row, w in zip(x, own_rows, strict=True)])
-    centres = mean([(row.detach() - w).square().sum() for row, w in zip(x, own_rows, strict=True)])
-    return c.weight * embeddings + centres - centres.detach()
+    centres = [c.proxies[y] for y in labels.tolist()]
+    embeddings = mean([(row - w.detach()).square().sum() for row, w in zip(x, centres, strict=True)])
+    moved = mean([(row.detach() - w).square().sum() for row, w in zip(x, centres, strict=True)])
+    return c.weight * embeddings + moved - moved.detach()
 
 
 def multiplicative(lengths_count):
     def logits(c, x, y):
         cosines = [cosine(x, w) for w in c.proxies]
+        lengths = [w.norm() if lengths_count else 1 for w in c.proxies]
         angle = torch.acos(cosines[y])
         k = math.floor(c.margin * float(angle.detach()) / math.pi)
-        cosines[y] = ((-1) ** k * torch.cos(c.margin * angle) - 2 * k + c.cosine_weight * cosines[y]) / (
-            1 + c.cosine_weight
-        )
-        return [
-            c.scale * x.norm() * (w.norm() if lengths_count else 1) * s for w, s in zip(c.proxies, cosines, strict=True)
-        ]
+        widened = (-1) ** k * torch.cos(c.margin * angle) - 2 * k
+        cosines[y] = (widened + c.cosine_weight * cosines[y]) / (1 + c.cosine_weight)
+        return [c.scale * x.norm() * length * s for length, s in zip(lengths, cosines, strict=True)]
 
-    return logits
+    return cross_entropy(logits)
 
 
-def proxynca(own_counts):
+largemargin_softmax = multiplicative(True)
+sphereface = multiplicative(False)
+
+
+def proxy_nca(own_counts):
     def loss(c, x, labels):
         terms = []
+        scale = c.scale if c.scale is not None else c.softmax_scale**0.5
         for row, y in zip(x, labels.tolist(), strict=True):
-            scale = c.scale if c.scale is not None else c.softmax_scale**0.5
             squared = [scale**2 * (row / row.norm() - p / p.norm()).square().sum() for p in c.proxies]
-            terms.append(
-                squared[y] + torch.log(sum(torch.exp(-s) for k, s in enumerate(squared) if own_counts or k != y))
-            )
+            terms.append(squared[y] + log_sum_exp([-s for k, s in enumerate(squared) if own_counts or k != y]))
         return mean(terms)
 
     return loss
+
+
+proxynca = proxy_nca(False)
+proxynca_pp = proxy_nca(True)
 
 
 def proxyanchor(c, x, labels):
     positive = []
     negative = 0.0
     for k, proxy in enumerate(c.proxies):
-        own_rows, reference_labels = (
-            [cosine(row, proxy) for row, y in zip(x, labels.tolist(), strict=True) if (y == k) == same]
-            for same in (True, False)
-        )
-        if own_rows:
-            positive.append(log1p_sum([torch.exp(-c.alpha * (s - c.delta)) for s in own_rows]))
-        negative = negative + log1p_sum([torch.exp(c.alpha * (s + c.delta)) for s in reference_labels])
+        near = [cosine(row, proxy) for row, y in zip(x, labels, strict=True) if y == k]
+        far = [cosine(row, proxy) for row, y in zip(x, labels, strict=True) if y != k]
+        if near:
+            positive.append(log1p_sum([torch.exp(-c.alpha * (s - c.delta)) for s in near]))
+        negative = negative + log1p_sum([torch.exp(c.alpha * (s + c.delta)) for s in far])
     return mean(positive) + negative / len(c.proxies)
 
 
 def softtriplet(c, x, labels):
     size = len(c.proxies) // c.n_classes
-    centres = [w / w.norm() for w in c.proxies]
-    centres = [centres[k * size : (k + 1) * size] for k in range(c.n_classes)]
+    centres = [[w / w.norm() for w in c.proxies[k * size : (k + 1) * size]] for k in range(c.n_classes)]
 
-    def logits(c, row, y):
-        partner_rows = []
-        for k, own_rows in enumerate(centres):
-            s = torch.stack([row @ w / row.norm() for w in own_rows])
-            partner_rows.append(c.scale * ((torch.softmax(s / c.gamma, 0) * s).sum() - c.margin_delta * (k == y)))
-        return partner_rows
+    @cross_entropy
+    def loss(c, row, y):
+        logits = []
+        for k, of_class in enumerate(centres):
+            s = torch.stack([row @ w / row.norm() for w in of_class])
+            logits.append(c.scale * ((torch.softmax(s / c.gamma, 0) * s).sum() - c.margin_delta * (k == y)))
+        return logits
 
-    pairs = [(own_rows[t], own_rows[u]) for own_rows in centres for t in range(size) for u in range(t + 1, size)]
-    apart = sum(torch.sqrt(2 + 1e-5 - 2 * one @ other) for one, other in pairs)
-    return cross_entropy(logits)(c, x, labels) + (
-        c.reg_weight * apart / (c.n_classes * size * (size - 1)) if size > 1 else 0
-    )
+    if size == 1:
+        return loss(c, x, labels)
+    products = [of_class[t] @ of_class[u] for of_class in centres for t in range(size) for u in range(t + 1, size)]
+    spread = sum(torch.sqrt(2 + 1e-5 - 2 * product) for product in products)
+    return loss(c, x, labels) + c.reg_weight * spread / (c.n_classes * size * (size - 1))
 
 
 def p2sgrad(c, x, labels):
-    return mean(
-        [
-            sum((cosine(row, w) - float(k == y)) ** 2 for k, w in enumerate(c.proxies)) / 2
-            for row, y in zip(x, labels, strict=True)
-        ]
-    )
+    terms = []
+    for row, y in zip(x, labels, strict=True):
+        terms.append(sum((cosine(row, w) - float(k == y)) ** 2 for k, w in enumerate(c.proxies)) / 2)
+    return mean(terms)
 
 
 def manifold(c, x, labels):
     """The walk by its series F = (1 - alpha) sum_t (alpha S)^t."""
     n = len(x)
-    nodes = [row / row.norm() for row in [*x, *c.proxies]]
-    edges = [
-        [torch.exp((a @ b).clamp(min=0) / 0.5) if i != j else 0 * (a @ b) for j, b in enumerate(nodes)]
-        for i, a in enumerate(nodes)
-    ]
-    degrees = [sum(row) for row in edges]
-    scaled = torch.stack(
-        [torch.stack([e / (degrees[i] * degrees[j]).sqrt() for j, e in enumerate(row)]) for i, row in enumerate(edges)]
-    )
+    nodes = unit(torch.cat([x, c.proxies]))
+    edges = torch.exp((nodes @ nodes.T).clamp(min=0) / 0.5) * (1 - torch.eye(len(nodes), dtype=x.dtype))
+    degrees = edges.sum(1)
+    scaled = edges / (degrees[:, None] * degrees[None, :]).sqrt()
     term = walk = torch.eye(len(nodes), dtype=x.dtype)
     for _ in range(200):
         term = c.alpha * scaled @ term
         walk = walk + term
     total = 0.0
     for i, y in enumerate(labels):
-        own_rows = int(c.groups[y])
-        of_context = [cosine(walk[i], walk[n + k]) for k in range(len(c.proxies))]
-        for weight, row in ((1.0, (1 - c.alpha) * walk[i, n:]), (c.context_weight, of_context)):
-            excesses = [row[k] - row[own_rows] + c.margin for k in range(len(c.proxies)) if k != own_rows]
+        group = int(c.groups[y])
+        context = [cosine(walk[i], walk[n + k]) for k in range(len(c.proxies))]
+        for weight, row in ((1.0, (1 - c.alpha) * walk[i, n:]), (c.context_weight, context)):
+            excesses = [row[k] - row[group] + c.margin for k in range(len(c.proxies)) if k != group]
             total = total + weight * log1p_sum([torch.exp(e) for e in excesses if e >= 0])
     return total / n
 
 
 def meanfield(c, x, labels):
     """All classes' fields, those that are not in the batch too; a class without images has means of 0."""
-    rows = [[j for j, y in enumerate(labels.tolist()) if y == k] for k in range(c.n_classes)]
+    classes = range(c.n_classes)
+    rows = [[] for _ in classes]
+    for j, y in enumerate(labels.tolist()):
+        rows[y].append(j)
     s = [[cosine(row, w) for w in c.proxies] for row in x]
-    near = [mean([torch.exp(c.alpha * (c.margin - s[j][k])) for j in rows[k]]) for k in range(c.n_classes)]
-    far = [
-        [mean([torch.exp(c.beta * (s[j][k] - c.margin)) for j in rows[own_rows]]) for k in range(c.n_classes)]
-        for own_rows in range(c.n_classes)
-    ]
-    n = sum(bool(partner_rows) for partner_rows in rows)
-    own_rows = sum(torch.log(1 + torch.as_tensor(value)) for value in near) / (c.alpha * n)
-    pairs = [(i, k) for i in range(c.n_classes) for k in range(c.n_classes) if i != k]
-    return own_rows + sum(torch.log(1 + torch.as_tensor(far[i][k] + far[k][i])) for i, k in pairs) / (2 * c.beta * n)
+    near = [mean([torch.exp(c.alpha * (c.margin - s[j][k])) for j in rows[k]]) for k in classes]
+    far = [[mean([torch.exp(c.beta * (s[j][k] - c.margin)) for j in rows[i]]) for k in classes] for i in classes]
+    n = len(set(labels.tolist()))
+    own_fields = sum(torch.log(1 + torch.as_tensor(value)) for value in near) / (c.alpha * n)
+    pair_fields = [torch.log(1 + torch.as_tensor(far[i][k] + far[k][i])) for i in classes for k in classes if i != k]
+    return own_fields + sum(pair_fields) / (2 * c.beta * n)
 
 
-# loss, formula, flags: of those that compare samples. Flags give a case active and inactive terms, or terms that are
-# off by default
-COMPARING = [
-    ("angular", angular, {}),
-    ("angular", angular, {"loss_angular_alpha": 36.0, "loss_angular_npair_ang_weight": 0.5}),
-    ("circle", circle, {}),
-    ("circle", circle, {"loss_circle_m": 0.25, "loss_circle_gamma": 10}),
-    ("contrastive", contrastive, {}),
-    ("contrastive", contrastive, {"loss_contrastive_pos_margin": 0.7, "loss_contrastive_neg_margin": 3.1}),
-    ("fastap", fastap, {}),
-    ("fastap", fastap, {"loss_fastap_num_bins": 1}),
-    *(
-        ("gpw", gpw(kind), {"loss_gpw_weights": kind})
-        for kind in ("contrastive", "triplet", "binomial", "lifted", "multisimilarity")
-    ),
-    ("gpw", gpw("multisimilarity"), {"loss_gpw_pos_scale": 5.0, "loss_gpw_neg_scale": 7.0, "loss_gpw_threshold": 0.1}),
-    ("happier", happier(LEVELS), {}),
-    (
-        "happier",
-        happier(LEVELS),
-        {"loss_happier_temperature": 0.2, "loss_happier_weight": 0.4, "loss_happier_cluster_temperature": 0.3},
-    ),
-    (
-        "happier",
-        happier(LEVELS[:, :2]),
-        {"loss_happier_offset": 1.0, "loss_happier_start": 0.0, "loss_happier_rho": 3.0, "loss_happier_delta": 0.4},
-    ),
-    ("happier", happier(LEVELS[:, :1]), {}),
-    ("histogram", histogram, {"loss_histogram_nbins": 9}),
-    ("hyperbolic", hyperbolic, {}),
-    ("hyperbolic", hyperbolic, {"loss_hyperbolic_c": 1.0, "loss_hyperbolic_T": 0.5}),
-    ("intrapair_variance", intrapair_variance, {}),
-    (
-        "intrapair_variance",
-        intrapair_variance,
-        {"loss_intrapair_variance_pos_eps": 0.3, "loss_intrapair_variance_neg_eps": 0.7},
-    ),
-    ("lifted", lifted, {}),
-    ("lifted", lifted, {"loss_lifted_neg_margin": -2.5, "loss_lifted_l2": 0.1}),
-    ("lifted_original", lifted_original, {}),
-    ("lifted_original", lifted_original, {"loss_lifted_original_neg_margin": -0.5}),
-    ("margin", margin, {"loss_margin_nu": 0.2}),
-    ("multisimilarity", multisimilarity, {}),
-    ("multisimilarity", multisimilarity, {"loss_multisimilarity_neg_weight": 7, "loss_multisimilarity_margin": 0.4}),
-    ("multisimilarity", multisimilarity, {"loss_multisimilarity_margin": math.inf}),
-    ("nca", nca, {}),
-    ("nca", nca, {"loss_nca_scale": 3}),
-    ("npair", npair, {"loss_npair_l2": 0.1}),
-    ("ntxent", ntxent, {}),
-    ("ntxent", ntxent, {"loss_ntxent_temperature": 0.5}),
-    ("pml", pml, {"loss_pml_class": "ContrastiveLoss"}),
-    *(("pnp", pnp, {"loss_pnp_variant": variant, "loss_pnp_temperature": 0.1}) for variant in COSTS),
-    ("pnp", pnp, {"loss_pnp_alpha": 1.5, "loss_pnp_temperature": 0.2}),
-    ("quadruplet", quadruplet, {}),
-    ("rankedlist", rankedlist, {}),
-    (
-        "rankedlist",
-        rankedlist,
-        {"loss_rankedlist_alpha": 1.4, "loss_rankedlist_neg_temperature": 3.0, "loss_rankedlist_pos_temperature": 2.0},
-    ),
-    ("recallatk", recallatk, {"loss_recallatk_temperature": 0.2, "loss_recallatk_ks": [1, 2, 5]}),
-    ("smoothap", smoothap, {"loss_smoothap_temperature": 0.2}),
-    ("snr", snr, {"loss_snr_reg_lambda": 0.3}),
-    ("snr_contrastive", snr_contrastive, {"loss_snr_contrastive_regularizer_weight": 0.2}),
-    (
-        "snr_contrastive",
-        snr_contrastive,
-        {"loss_snr_contrastive_pos_margin": 0.4, "loss_snr_contrastive_neg_margin": 2.5},
-    ),
-    ("supcon", supcon, {}),
-    ("supcon", supcon, {"loss_supcon_temperature": 0.4}),
-    ("threshold_consistent", threshold_consistent, {}),
-    (
-        "threshold_consistent",
-        threshold_consistent,
-        {"loss_threshold_consistent_pos_margin": 0.3, "loss_threshold_consistent_neg_margin": -0.2},
-    ),
-    ("triplet", triplet, {}),
-    ("tupletmargin", tupletmargin, {}),
-    ("tupletmargin", tupletmargin, {"loss_tupletmargin_margin": 0.3, "loss_tupletmargin_scale": 9}),
-]
+def cases(flags_of):
+    """(loss, formula, flags) for each dictionary of flags, whose names are without `loss_<loss>_`."""
+    rows = []
+    for name, all_flags in flags_of.items():
+        for flags in all_flags:
+            formula = flags.get("formula", globals()[name])
+            rows.append((name, formula, {flag: value for flag, value in flags.items() if flag != "formula"}))
+    return rows
+
+
+# losses that compare samples: flags that give active and inactive terms, or terms that are off by default
+COMPARING = cases(
+    {
+        "angular": [{}, {"alpha": 36.0, "npair_ang_weight": 0.5}],
+        "circle": [{}, {"m": 0.25, "gamma": 10}],
+        "contrastive": [{}, {"pos_margin": 0.7, "neg_margin": 3.1}],
+        "fastap": [{}, {"num_bins": 1}],
+        "gpw": [
+            *({"weights": name} for name in ("contrastive", "triplet", "binomial", "lifted", "multisimilarity")),
+            {"pos_scale": 5.0, "neg_scale": 7.0, "threshold": 0.1},
+        ],
+        "happier": [
+            {"formula": happier(LEVELS)},
+            {"formula": happier(LEVELS), "temperature": 0.2, "weight": 0.4, "cluster_temperature": 0.3},
+            {"formula": happier(LEVELS[:, :2]), "offset": 1.0, "start": 0.0, "rho": 3.0, "delta": 0.4},
+            {"formula": happier(LEVELS[:, :1])},
+        ],
+        "histogram": [{"nbins": 9}],
+        "hyperbolic": [{}, {"c": 1.0, "T": 0.5}],
+        "intrapair_variance": [{}, {"pos_eps": 0.3, "neg_eps": 0.7}],
+        "lifted": [{}, {"neg_margin": -2.5, "l2": 0.1}],
+        "lifted_original": [{}, {"neg_margin": -0.5}],
+        "margin": [{"nu": 0.2}],
+        "multisimilarity": [{}, {"neg_weight": 7, "margin": 0.4}, {"margin": math.inf}],
+        "nca": [{}, {"scale": 3}],
+        "npair": [{"l2": 0.1}],
+        "ntxent": [{}, {"temperature": 0.5}],
+        "pml": [{"class": "ContrastiveLoss"}],
+        "pnp": [*({"variant": name, "temperature": 0.1} for name in COSTS), {"alpha": 1.5, "temperature": 0.2}],
+        "quadruplet": [{}],
+        "rankedlist": [{}, {"alpha": 1.4, "neg_temperature": 3.0, "pos_temperature": 2.0}],
+        "recallatk": [{"temperature": 0.2, "ks": [1, 2, 5]}],
+        "smoothap": [{"temperature": 0.2}],
+        "snr": [{"reg_lambda": 0.3}],
+        "snr_contrastive": [{"regularizer_weight": 0.2}, {"pos_margin": 0.4, "neg_margin": 2.5}],
+        "supcon": [{}, {"temperature": 0.4}],
+        "threshold_consistent": [{}, {"pos_margin": 0.3, "neg_margin": -0.2}],
+        "triplet": [{}],
+        "tupletmargin": [{}, {"margin": 0.3, "scale": 9}],
+    }
+)
 # likewise, of the batch as a whole
-WHOLE = [
-    ("arcface", cross_entropy(subcenter_arcface), {}),
-    ("arcface", cross_entropy(subcenter_arcface), {"loss_arcface_angular_margin": 2.5}),  # passes pi
-    ("center", center, {}),
-    ("center", center, {"loss_center_weight": 1.0}),
-    ("circle_softmax", cross_entropy(circle_softmax), {}),
-    (
-        "circle_softmax",
-        cross_entropy(circle_softmax),
-        {"loss_circle_softmax_margin": 0.1, "loss_circle_softmax_scale": 4.0},
-    ),
-    ("contextual", contextual, {"loss_contextual_mean": 0.1}),
-    ("contextual", contextual, {"loss_contextual_k": 2, "loss_contextual_eps": 0.5}),
-    ("contextual", contextual, {"loss_contextual_pos_margin": 1.25}),
-    ("contextual", contextual, {"loss_contextual_k": 3, "loss_contextual_projection": 7}),
-    ("cosface", cross_entropy(cosface), {}),
-    ("hist", hist, {"loss_hist_hidden": 4, "loss_hist_alpha": 1.1, "loss_hist_tau": 3.0, "loss_hist_weight": 0.7}),
-    ("instance", cross_entropy(lambda c, x, y: [c.gamma * (x @ w) for w in c.proxies]), {"loss_instance_gamma": 3}),
-    ("largemargin_softmax", cross_entropy(multiplicative(True)), {}),
-    (
-        "largemargin_softmax",
-        cross_entropy(multiplicative(True)),
-        {"loss_largemargin_softmax_margin": 3, "loss_largemargin_softmax_scale": 3.0},
-    ),
-    ("manifold", manifold, {"loss_manifold_n_proxies": 3}),
-    ("meanfield", meanfield, {}),
-    ("meanfield", meanfield, {"loss_meanfield_alpha": 2.0, "loss_meanfield_beta": 10.0, "loss_meanfield_margin": 0.3}),
-    ("p2sgrad", p2sgrad, {}),
-    ("proxyanchor", proxyanchor, {}),
-    ("proxyanchor", proxyanchor, {"loss_proxyanchor_alpha": 5.0, "loss_proxyanchor_delta": 0.3}),
-    ("proxynca", proxynca(False), {}),
-    ("proxynca_pp", proxynca(True), {}),
-    ("proxynca_pp", proxynca(True), {"loss_proxynca_pp_softmax_scale": 4.0}),
-    ("softmax", cross_entropy(lambda c, x, y: [x @ w / w.norm() / c.temperature for w in c.proxies]), {}),
-    ("softtriplet", softtriplet, {}),
-    ("softtriplet", softtriplet, {"loss_softtriplet_n_centroids": 4}),
-    ("sphereface", cross_entropy(multiplicative(False)), {}),
-    (
-        "sphereface",
-        cross_entropy(multiplicative(False)),
-        {"loss_sphereface_margin": 3, "loss_sphereface_cosine_weight": 0.7},
-    ),
-    ("subcenter_arcface", cross_entropy(subcenter_arcface), {}),
-    ("vicreg", vicreg, {}),
-    (
-        "vicreg",
-        vicreg,
-        {
-            "loss_vicreg_invariance": 2.0,
-            "loss_vicreg_variance": 3.0,
-            "loss_vicreg_covariance": 0.7,
-            "loss_vicreg_eps": 0.1,
-        },
-    ),
-]
+WHOLE = cases(
+    {
+        "arcface": [{}, {"angular_margin": 2.5}],  # passes pi
+        "center": [{}, {"weight": 1.0}],
+        "circle_softmax": [{}, {"margin": 0.1, "scale": 4.0}],
+        "contextual": [{"mean": 0.1}, {"k": 2, "eps": 0.5}, {"pos_margin": 1.25}, {"k": 3, "projection": 7}],
+        "cosface": [{}],
+        "hist": [{"hidden": 4, "alpha": 1.1, "tau": 3.0, "weight": 0.7}],
+        "instance": [{"gamma": 3}],
+        "largemargin_softmax": [{}, {"margin": 3, "scale": 3.0}],
+        "manifold": [{"n_proxies": 3}],
+        "meanfield": [{}, {"alpha": 2.0, "beta": 10.0, "margin": 0.3}],
+        "p2sgrad": [{}],
+        "proxyanchor": [{}, {"alpha": 5.0, "delta": 0.3}],
+        "proxynca": [{}],
+        "proxynca_pp": [{}, {"softmax_scale": 4.0}],
+        "softmax": [{}],
+        "softtriplet": [{}, {"n_centroids": 4}],
+        "sphereface": [{}, {"margin": 3, "cosine_weight": 0.7}],
+        "subcenter_arcface": [{}],
+        "vicreg": [{}, {"invariance": 2.0, "variance": 3.0, "covariance": 0.7, "eps": 0.1}],
+    }
+)
 RAW = distances.LpDistance(normalize_embeddings=False)
-# the same loss in pytorch-metric-learning, given unit vectors: ours, flags, peer, its class vectors, and the tuples
-# that both are given
+UNIT = distances.LpDistance(power=2)
+SQUARED = distances.LpDistance(normalize_embeddings=False, power=2)
+PRODUCT = distances.DotProductSimilarity(normalize_embeddings=False)
+
+
+def peer(name, make, vectors=None, miner=None, **flags):
+    return name, flags, make, vectors, miner
+
+
+# the same loss in pytorch-metric-learning, given unit vectors; its class vectors; the miner of the tuples of both
 PEERS = [
-    ("circle", {}, losses.CircleLoss, None, None),
-    (
+    peer("circle", losses.CircleLoss),
+    peer(
         "contrastive",
-        {
-            "loss_contrastive_pos_margin": 0.5,
-            "loss_contrastive_neg_margin": 1.3,
-            "loss_contrastive_reduction": "nonzero",
-        },
         lambda: losses.ContrastiveLoss(0.5, 1.3, distance=RAW),
-        None,
-        "none",
+        **{"miner": "none", "pos_margin": 0.5, "neg_margin": 1.3, "reduction": "nonzero"},
     ),
-    ("fastap", {}, losses.FastAPLoss, None, None),
-    ("intrapair_variance", {}, losses.IntraPairVarianceLoss, None, None),
-    ("lifted_original", {}, lambda: losses.LiftedStructureLoss(neg_margin=1, pos_margin=0, distance=RAW), None, None),
-    ("margin", {"loss_margin_beta_shared": True}, lambda: losses.MarginLoss(0.2, beta=1.2, distance=RAW), None, "all"),
-    (
-        "multisimilarity",
-        {"loss_multisimilarity_margin": math.inf},
-        lambda: losses.MultiSimilarityLoss(2, 40, 0.5),
-        None,
-        None,
-    ),
-    (
-        "nca",
-        {"loss_nca_scale": 2.0},
-        lambda: losses.NCALoss(softmax_scale=2, distance=distances.LpDistance(normalize_embeddings=False, power=2)),
-        None,
-        None,
-    ),
-    ("ntxent", {}, losses.NTXentLoss, None, None),
-    ("snr_contrastive", {}, losses.SignalToNoiseRatioContrastiveLoss, None, None),
-    ("supcon", {}, losses.SupConLoss, None, None),
-    ("threshold_consistent", {}, losses.ThresholdConsistentMarginLoss, None, None),
-    (
+    peer("fastap", losses.FastAPLoss),
+    peer("intrapair_variance", losses.IntraPairVarianceLoss),
+    peer("lifted_original", lambda: losses.LiftedStructureLoss(neg_margin=1, pos_margin=0, distance=RAW)),
+    peer("margin", lambda: losses.MarginLoss(0.2, beta=1.2, distance=RAW), miner="all", beta_shared=True),
+    peer("multisimilarity", lambda: losses.MultiSimilarityLoss(2, 40, 0.5), margin=math.inf),
+    peer("nca", lambda: losses.NCALoss(softmax_scale=2, distance=SQUARED), scale=2.0),
+    peer("ntxent", losses.NTXentLoss),
+    peer("snr_contrastive", losses.SignalToNoiseRatioContrastiveLoss),
+    peer("supcon", losses.SupConLoss),
+    peer("threshold_consistent", losses.ThresholdConsistentMarginLoss),
+    peer(
         "triplet",
-        {"loss_triplet_distance": "euclidean", "loss_triplet_swap": True, "loss_triplet_reduction": "nonzero"},
         lambda: losses.TripletMarginLoss(0.2, swap=True, distance=RAW),
-        None,
-        "all",
+        **{"miner": "all", "distance": "euclidean", "swap": True, "reduction": "nonzero"},
     ),
-    (
-        "triplet",
-        {"loss_triplet_smooth": True},
-        lambda: losses.TripletMarginLoss(0.2, smooth_loss=True, distance=distances.LpDistance(power=2)),
-        None,
-        "all",
-    ),
-    ("tupletmargin", {}, lambda: losses.TupletMarginLoss(margin=math.degrees(0.1)), None, None),
-    ("vicreg", {}, lambda: lambda x, labels: losses.VICRegLoss()(x[::2], ref_emb=x[1::2]), None, None),
-    ("arcface", {}, lambda: losses.ArcFaceLoss(5, 6, margin=math.degrees(0.5), scale=16), "W", None),
-    ("cosface", {}, lambda: losses.CosFaceLoss(5, 6), "W", None),
-    (
-        "largemargin_softmax",
-        {"loss_largemargin_softmax_scale": 2},
-        lambda: losses.LargeMarginSoftmaxLoss(5, 6, margin=4, scale=2),
-        "W",
-        None,
-    ),
-    ("proxyanchor", {}, lambda: losses.ProxyAnchorLoss(5, 6, margin=0.1, alpha=32), "proxies", None),
-    ("proxynca_pp", {}, lambda: losses.ProxyNCALoss(5, 6, softmax_scale=9), "proxies", None),
-    (
-        "softmax",
-        {},
-        lambda: losses.NormalizedSoftmaxLoss(
-            5, 6, temperature=0.05, distance=distances.DotProductSimilarity(normalize_embeddings=False)
-        ),
-        "W",
-        None,
-    ),
-    (
+    peer("triplet", lambda: losses.TripletMarginLoss(0.2, smooth_loss=True, distance=UNIT), miner="all", smooth=True),
+    peer("tupletmargin", lambda: losses.TupletMarginLoss(margin=math.degrees(0.1))),
+    peer("vicreg", lambda: lambda x, labels: losses.VICRegLoss()(x[::2], ref_emb=x[1::2])),
+    peer("arcface", lambda: losses.ArcFaceLoss(5, 6, margin=math.degrees(0.5), scale=16), "W"),
+    peer("cosface", lambda: losses.CosFaceLoss(5, 6), "W"),
+    peer("largemargin_softmax", lambda: losses.LargeMarginSoftmaxLoss(5, 6, margin=4, scale=2), "W", scale=2),
+    peer("proxyanchor", lambda: losses.ProxyAnchorLoss(5, 6, margin=0.1, alpha=32), "proxies"),
+    peer("proxynca_pp", lambda: losses.ProxyNCALoss(5, 6, softmax_scale=9), "proxies"),
+    peer("softmax", lambda: losses.NormalizedSoftmaxLoss(5, 6, temperature=0.05, distance=PRODUCT), "W"),
+    peer(
         "softtriplet",
-        {"loss_softtriplet_n_centroids": 3, "loss_softtriplet_reg_weight": 0.0},
         lambda: losses.SoftTripleLoss(5, 6, centers_per_class=3, la=8, gamma=0.1, margin=0.01),
-        "fc",
-        None,
+        **{"vectors": "fc", "n_centroids": 3, "reg_weight": 0.0},
     ),
-    ("sphereface", {"loss_sphereface_scale": 2}, lambda: losses.SphereFaceLoss(5, 6, margin=4, scale=2), "W", None),
-    (
+    peer("sphereface", lambda: losses.SphereFaceLoss(5, 6, margin=4, scale=2), "W", scale=2),
+    peer(
         "subcenter_arcface",
-        {},
         lambda: losses.SubCenterArcFaceLoss(num_classes=5, embedding_size=6, margin=math.degrees(0.5), scale=64),
         "W",
-        None,
     ),
 ]
-# four unit embeddings with their labels and three unit class vectors: the authors' functions gave the pinned values on
-# these
+# four unit embeddings with their labels and three class vectors: the authors' functions gave the pinned values on these
 PINNED = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8]], dtype=torch.float64)
 PINNED_LABELS = torch.tensor([0, 0, 1, 1])
-PINNED_VECTORS = torch.nn.functional.normalize(
-    torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]], dtype=torch.float64)
-)
-K2 = {"loss_contextual_k": 2, "loss_contextual_eps": 0.05}
-LAYERS = {
-    name: value
-    for i in (0, 1)
-    for name, value in ((f"layers.{i}.weight", torch.eye(3)), (f"layers.{i}.bias", torch.zeros(3)))
-}
-OF_HIST = {"proxies": torch.eye(3), "log_variances": torch.tensor([[-1, 0, 0.5], [0.2, 0.2, 0.2], [7, 0, 0]]), **LAYERS}
-HIST = {"loss_hist_alpha": 1.1, "loss_hist_hidden": 3}
-OF_CIRCLE = {"proxies": torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]])}
+VECTORS = torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]], dtype=torch.float64)
+PINNED_VECTORS = torch.nn.functional.normalize(VECTORS)
+HIST_STATE = {"proxies": torch.eye(3), "log_variances": torch.tensor([[-1, 0, 0.5], [0.2, 0.2, 0.2], [7, 0, 0]])}
+HIST_STATE |= {f"layers.{i}.weight": torch.eye(3) for i in (0, 1)}
+HIST_STATE |= {f"layers.{i}.bias": torch.zeros(3) for i in (0, 1)}
+HIST = {"alpha": 1.1, "hidden": 3}
+MEANFIELD = {"alpha": 2.0, "beta": 10.0, "margin": 0.5}
+K2 = {"k": 2, "eps": 0.05}
 # loss, flags, its state, the value and statistics that the authors' code, FastReID's or Bag of Tricks' gives
 PINS = [
     ("contextual", K2, {}, {"loss": 0.01948123, "context": 0.00629340, "contrastive": 0.15, "mean_cosine": 0.545}),
-    ("contextual", {**K2, "loss_contextual_eps": 0.5}, {}, {"context": 0.01350908}),
-    ("contextual", {**K2, "loss_contextual_pos_margin": 0.9}, {}, {"contrastive": 0.2}),
-    ("hist", {**HIST, "loss_hist_tau": 32.0}, OF_HIST, {"distribution_loss": 2.0400198, "hypergraph_loss": 0.8944482}),
-    ("hist", {**HIST, "loss_hist_tau": 1.0}, OF_HIST, {"distribution_loss": 0.6048190}),
-    (
-        "meanfield",
-        {"loss_meanfield_alpha": 2.0, "loss_meanfield_beta": 10.0, "loss_meanfield_margin": 0.5},
-        {"proxies": PINNED_VECTORS},
-        {"loss": 0.3394990},
-    ),
-    ("circle_softmax", {"loss_circle_softmax_scale": 1}, OF_CIRCLE, {"loss": 1.0436040}),
-    ("circle_softmax", {"loss_circle_softmax_scale": 64}, OF_CIRCLE, {"loss": 8.3478990}),
-    ("center", {"loss_center_weight": 1.0}, {"proxies": torch.eye(3)}, {"loss": 0.3}),
+    ("contextual", {**K2, "eps": 0.5}, {}, {"context": 0.01350908}),
+    ("contextual", {**K2, "pos_margin": 0.9}, {}, {"contrastive": 0.2}),
+    ("hist", {**HIST, "tau": 32.0}, HIST_STATE, {"distribution_loss": 2.0400198, "hypergraph_loss": 0.8944482}),
+    ("hist", {**HIST, "tau": 1.0}, HIST_STATE, {"distribution_loss": 0.6048190}),
+    ("meanfield", MEANFIELD, {"proxies": PINNED_VECTORS}, {"loss": 0.3394990}),
+    ("circle_softmax", {"scale": 1}, {"proxies": VECTORS}, {"loss": 1.0436040}),
+    ("circle_softmax", {"scale": 64}, {"proxies": VECTORS}, {"loss": 8.3478990}),
+    ("center", {"weight": 1.0}, {"proxies": torch.eye(3)}, {"loss": 0.3}),
 ]

@@ -1,13 +1,14 @@
 """HIST beyond its formula: a probability that underflows, running statistics."""
 
 import torch
+from torch.testing import assert_close
 
 from tests.criteria.test_table import build, points
 
 
 def test_a_row_far_from_its_class_counts():
     """Its probability underflows in float32: the authors' mean is without it."""
-    criterion = build("hist", loss_hist_tau=1000.0, loss_hist_hidden=4, loss_hist_alpha=1.1).float()
+    criterion = build("hist", tau=1000.0, hidden=4, alpha=1.1).float()
     criterion.log_variances.data.zero_()
     x = criterion.proxies.detach()[[0, 1]].clone().requires_grad_()
     criterion(x, torch.tensor([1, 0])).backward()
@@ -15,17 +16,17 @@ def test_a_row_far_from_its_class_counts():
 
 
 def test_running_statistics_are_those_of_torch():
-    criterion = build("hist", loss_hist_hidden=4)
+    criterion = build("hist", hidden=4)
     peer = torch.nn.BatchNorm1d(4).double()
     batch = points(9, 0, True).detach()
     labels = torch.tensor([0, 1, 0, 2, 2, 2, 3, 0, 4])
     hidden = criterion.graph(criterion.distances(batch), labels) @ criterion.layers[0](batch)
-    torch.testing.assert_close(criterion.norm(hidden), peer(hidden))
+    assert_close(criterion.norm(hidden), peer(hidden))
     for name, value in peer.state_dict().items():
-        torch.testing.assert_close(criterion.norm.state_dict()[name], value)
-    torch.testing.assert_close(criterion.norm.eval()(hidden), peer.eval()(hidden))
-    one = build("hist", loss_hist_hidden=4)
+        assert_close(criterion.norm.state_dict()[name], value)
+    assert_close(criterion.norm.eval()(hidden), peer.eval()(hidden))
+    criterion = build("hist", hidden=4)
     row = batch[:1].clone().requires_grad_()
-    value = one(row, labels[:1])
+    value = criterion(row, labels[:1])
     value.backward()
-    assert value.isfinite() and one.norm.running_var.isfinite().all() and row.grad.isfinite().all()
+    assert value.isfinite() and criterion.norm.running_var.isfinite().all() and row.grad.isfinite().all()

@@ -1,9 +1,13 @@
 """Hyp-ViT's loss beyond its formula: what the authors' code computes, written down anew; the border of the ball."""
 
+import itertools
+
 import pytest
 import torch
+from torch.testing import assert_close
 
 from tests.criteria.test_table import build
+from tests.kit.mining import normal
 
 
 def exp_map(x, c, r):
@@ -12,7 +16,7 @@ def exp_map(x, c, r):
     return torch.tanh(c**0.5 * norm) * x / (c**0.5 * norm)
 
 
-def apart(x, y, c):
+def gap_of(x, y, c):
     """As in the authors' code: 1e-5 is added to the denominator of the addition and kept from 1 in artanh."""
     xx = x @ x
     yy = y @ y
@@ -23,26 +27,26 @@ def apart(x, y, c):
 
 @pytest.mark.parametrize(("views", "c"), [(2, 0.1), (4, 0.1), (3, 0.0)])
 def test_it_is_what_the_authors_code_computes(views, c):
-    """Their batches: all views of a class one behind the other, the mask of a thousand million on the diagonal,
-    cross-entropy with the place as target.
-    """
+    """All views of a class one behind the other, a mask of 1e9 on the diagonal, the place as the target."""
     n = 5
-    temperature = 0.2
-    expected = 0.0
-    z = torch.randn(n, views, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(views))
+    z = normal(n, views, 7, seed=views)
     points = exp_map(z, c, 2.3) if c else torch.nn.functional.normalize(z, dim=-1)
-    similarity = lambda x, y: torch.stack([torch.stack([-apart(a, b, c) for b in y]) for a in x]) if c else x @ y.T  # noqa: E731
-    for i, j in [(i, j) for i in range(views) for j in range(views) if i != j]:
-        own = similarity(points[:, i], points[:, i]) / temperature - 1e9 * torch.eye(n)
-        logits = torch.cat([similarity(points[:, i], points[:, j]) / temperature, own], 1)
+
+    def similarity(x, y):
+        return torch.stack([torch.stack([-gap_of(a, b, c) for b in y]) for a in x]) if c else x @ y.T
+
+    expected = 0.0
+    for i, j in itertools.permutations(range(views), 2):
+        within = similarity(points[:, i], points[:, i]) / 0.2 - 1e9 * torch.eye(n)
+        logits = torch.cat([similarity(points[:, i], points[:, j]) / 0.2, within], 1)
         expected = expected + torch.nn.functional.cross_entropy(logits, torch.arange(n))
-    value = build("hyperbolic", loss_hyperbolic_c=c)(z.flatten(0, 1), torch.arange(n).repeat_interleave(views))
-    torch.testing.assert_close(value, expected, rtol=3e-5, atol=0)  # their 1e-5 in denominators
+    value = build("hyperbolic", c=c)(z.flatten(0, 1), torch.arange(n).repeat_interleave(views))
+    assert_close(value, expected, rtol=3e-5, atol=0)  # their 1e-5 in denominators
 
 
 @pytest.mark.parametrize("c", [0, 0.1, 100])
 def test_the_border_and_zeros(c):
-    criterion = build("hyperbolic", loss_hyperbolic_c=c, loss_hyperbolic_clip_r=1e3).float()
+    criterion = build("hyperbolic", c=c, clip_r=1e3).float()
     for batch in (1e4 * torch.randn(6, 4), torch.zeros(6, 4), torch.ones(6, 4), 1e-8 * torch.randn(6, 4)):
         value = criterion(batch.requires_grad_(), torch.tensor([0, 0, 1, 1, 2, 2]))
         value.backward()

@@ -1,11 +1,10 @@
-"""`--loss_learn`: gradients of hyperparameters against finite differences, bounds, one value a class, groups, records,
-resume, refusals.
-"""
+"""`--loss_learn`: gradients against finite differences, bounds, a value per class, groups, records, resume."""
 
 import functools
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 import criteria
 from criteria import _learn, _pairs
@@ -13,21 +12,20 @@ from runs import RunFolder
 from tests.criteria import test_table as table
 from tests.criteria.test_table import N_CLASSES, points
 from tests.kit import tiny
+from tests.kit.refusals import refused
 from utilities.errors import UserError
 
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])
 VALUES = {  # where the default leaves a formula flat on this batch, or gives the number no place
-    "contrastive": {"loss_contrastive_pos_margin": 0.1, "loss_contrastive_neg_margin": 1.6},
-    "margin": {"loss_margin_nu": 0.1},
-    "hist": {"loss_hist_hidden": 4},
-    "snr": {"batch_mining": "all", "loss_snr_margin": 0.5},
+    "contrastive": {"pos_margin": 0.1, "neg_margin": 1.6},
+    "margin": {"nu": 0.1},
+    "hist": {"hidden": 4},
+    "snr": {"batch_mining": "all", "margin": 0.5},
     "pml": None,
-    "hier": {"loss_hier_n_proxies": 12, "loss_hier_per_anchor": 4, "loss_hier_topk": 3},
-    "rankedlist": {"loss_rankedlist_alpha": 1.25},
-    "pnp": {"loss_pnp_variant": "Ib"},
+    "hier": {"n_proxies": 12, "per_anchor": 4, "topk": 3},
+    "rankedlist": {"alpha": 1.25},
+    "pnp": {"variant": "Ib"},
 }
-
-
 X = points(len(LABELS), 1, True).detach()
 
 
@@ -36,14 +34,10 @@ def build(name, **flags):
 
 
 def value(criterion, memory=False):
-    """The loss of the batch, beside a memory that holds it too where that is asked for."""
+    """The loss of the batch, or beside a memory that holds it too."""
     torch.manual_seed(3)
-    if not memory:
-        return criterion(X, LABELS)
-    others = torch.cat([X, X.roll(1, 1)])
-    return criterion(
-        X, LABELS, reference=others, reference_labels=torch.cat([LABELS, LABELS]), own=torch.arange(len(LABELS))
-    )
+    form = {"reference": torch.cat([X, X.roll(1, 1)]), "reference_labels": LABELS.repeat(2), "own": torch.arange(8)}
+    return criterion(X, LABELS, **form) if memory else criterion(X, LABELS)
 
 
 @functools.cache
@@ -59,11 +53,9 @@ def start_of(name, held):
 
 def raw_of(criterion, held):
     """The trained tensor behind an attribute."""
-    return (
-        criterion.parametrizations[held].original
-        if held in getattr(criterion, "parametrizations", {})
-        else getattr(criterion, held)
-    )
+    if held in getattr(criterion, "parametrizations", {}):
+        return criterion.parametrizations[held].original
+    return getattr(criterion, held)
 
 
 def gradient(criterion, held, memory=False):
@@ -95,12 +87,11 @@ def check_derivative(name, hyper, memory):
     if start == 0:
         return  # at its bound: refused
     learned = build(name, loss_learn=[hyper])
-    torch.testing.assert_close(value(learned, memory), plain_value(name, memory), rtol=1e-6, atol=1e-9)
+    assert_close(value(learned, memory), plain_value(name, memory), rtol=1e-6, atol=1e-9)
     step = 1e-5 * max(abs(start), 1)
-    outer = [value(build(name, **{f"loss_{name}_{hyper}": start + sign * step}), memory).detach() for sign in (1, -1)]
-    assert float(gradient(learned, held, memory)) == pytest.approx(
-        float(outer[0] - outer[1]) / (2 * step), rel=2e-4, abs=1e-6
-    )
+    above, below = (float(value(build(name, **{hyper: start + way * step}), memory).detach()) for way in (1, -1))
+    slope = float(gradient(learned, held, memory))
+    assert slope == pytest.approx((above - below) / (2 * step), rel=2e-4, abs=1e-6)
 
 
 def check_per_class(name, hyper, memory):
@@ -108,17 +99,15 @@ def check_per_class(name, hyper, memory):
         return
     learned = build(name, loss_learn=[hyper], loss_learn_per_class=True)
     assert getattr(learned, hyper).shape == (N_CLASSES,)
-    torch.testing.assert_close(value(learned, memory), plain_value(name, memory), rtol=1e-6, atol=1e-9)
+    assert_close(value(learned, memory), plain_value(name, memory), rtol=1e-6, atol=1e-9)
     ours = gradient(learned, hyper, memory)
-    whole = gradient(build(name, loss_learn=[hyper]), hyper, memory)
-    torch.testing.assert_close(ours.sum(), whole, rtol=1e-6, atol=1e-9)
+    assert_close(ours.sum(), gradient(build(name, loss_learn=[hyper]), hyper, memory), rtol=1e-6, atol=1e-9)
     assert ours[3] == 0 or name in ("arcface", "circle_softmax", "cosface", "softmax"), "class 3 has no anchor"
     with torch.no_grad():
         raw_of(learned, hyper)[0] += 1e-3
-    change = float(getattr(learned, hyper)[0].detach() - start_of(name, hyper))
-    assert float((value(learned, memory) - plain_value(name, memory)).detach()) == pytest.approx(
-        float(ours[0]) * change, rel=0.1, abs=1e-6
-    )
+    expected = float(ours[0]) * float(getattr(learned, hyper)[0].detach() - start_of(name, hyper))
+    change = value(learned, memory).detach() - plain_value(name, memory)
+    assert float(change) == pytest.approx(expected, rel=0.1, abs=1e-6)
 
 
 def compares(name):
@@ -133,17 +122,19 @@ def compares(name):
 def test_gradients_are_those_of_finite_differences_and_a_class_has_its_own(monkeypatch):
     monkeypatch.setattr(_pairs, "ENTRIES", 1)  # a few anchors at a time beside the memory
     monkeypatch.setattr(_pairs, "ANCHORS", 3)
+    names = {name for name, _ in CASES}
+    beside_memory = set(filter(compares, names))
+    checks = [(check_derivative, *case, case[0] in beside_memory) for case in CASES]
+    checks += [(check_per_class, *case, case[0] in beside_memory) for case in PER_CLASS]
+    checks += [(check_per_class, *case, False) for case in PER_CLASS if case[0] in beside_memory]
     wrong = {}
-    beside_memory = {name for name in {name for name, _ in CASES} if compares(name)}
-    for check, cases in ((check_derivative, CASES), (check_per_class, PER_CLASS)):
-        for name, hyper in cases:
-            for memory in {name in beside_memory, False} if check is check_per_class else (name in beside_memory,):
-                try:
-                    check(name, hyper, memory)
-                except (Exception, pytest.fail.Exception) as error:
-                    wrong[name, hyper, memory] = str(error)[:200]
+    for check, *case in checks:
+        try:
+            check(*case)
+        except (Exception, pytest.fail.Exception) as error:
+            wrong[tuple(case)] = str(error)[:200]
     assert not wrong and {"lifted_original", "rankedlist", "contrastive", "triplet"} <= beside_memory
-    assert {"margin", "ntxent", "arcface", "softtriplet", "angular"} <= {name for name, _ in CASES}
+    assert {"margin", "ntxent", "arcface", "softtriplet", "angular"} <= names
     assert {name for name, _ in PER_CLASS} == set(OF_ANCHORS.split())
 
 
@@ -160,17 +151,17 @@ def test_what_must_be_positive_stays_so(name, hyper):
         assert getattr(criterion, held) >= 1e-6 and loss.isfinite() and slope.isfinite()
 
 
-@pytest.mark.parametrize(("name", "hyper", "most"), [("rankedlist", "imbalance", 1.0), ("happier", "weight", 1.0)])
-def test_what_has_two_bounds_stays_between_them(name, hyper, most):
+@pytest.mark.parametrize(("name", "hyper"), [("rankedlist", "imbalance"), ("happier", "weight")])
+def test_what_has_two_bounds_stays_between_them(name, hyper):
     criterion = build(name, loss_learn=[hyper])
     held = _learn.attribute(criteria.REGISTRY.module(name), hyper)
     raw = criterion.parametrizations[held].original
     assert getattr(criterion, held) == start_of(name, held)
-    for far, expected in ((-300.0, 0.0), (300.0, most)):
+    for far, expected in ((-300.0, 0.0), (300.0, 1.0)):
         with torch.no_grad():
             raw.fill_(far)
-        assert 0 < (found := getattr(criterion, held).item()) < most and found == pytest.approx(expected, abs=1e-5)
-        assert value(criterion).isfinite()
+        bounded = getattr(criterion, held).item()
+        assert 0 < bounded < 1 and bounded == pytest.approx(expected, abs=1e-5) and value(criterion).isfinite()
 
 
 def test_groups_and_statistics():
@@ -184,44 +175,28 @@ def test_groups_and_statistics():
     covered = [id(p) for group in arcface.optim_dict_list for p in group["params"]]
     assert sorted(covered) == sorted(id(p) for p in arcface.parameters())
 
-
-def test_a_name_given_twice_is_learned_once():
-    assert len(build("margin", loss_learn=["margin", "margin"]).optim_dict_list[-1]["params"]) == 1
+    twice = build("margin", loss_learn=["margin", "margin"])
+    assert len(twice.optim_dict_list[-1]["params"]) == 1, "a name given twice is learned once"
 
 
 def test_what_cannot_be_learned_is_refused_in_one_line():
-    for flags, said in (
-        (
-            {"loss": "triplet", "loss_learn": ["margn"]},
-            "margn: --loss triplet has no such number to learn; it has margin",
-        ),
-        (
-            {"loss": "proxyanchor", "loss_learn": ["alpha"], "loss_learn_per_class": True},
-            "alpha of --loss proxyanchor has no value per anchor",
-        ),
-        (
-            {"loss": "margin", "loss_learn": ["nu"], "loss_margin_nu": 0.0},
-            "nu: it starts at its bound 0 and could not move",
-        ),
-        (
-            {"loss": "rankedlist", "loss_learn": ["imbalance"], "loss_rankedlist_imbalance": 1.0},
-            "it starts at its bound 1 and .* a smaller value",
-        ),
-        ({"loss": "hier", "loss_learn": ["tau"]}, "tau: --loss hier has no derivative by it"),
-        (
-            {"loss": "fastap", "loss_learn": ["num_bins"]},
-            "num_bins: --loss fastap has no such number to learn; it has none",
-        ),
+    for name, hyper, flags, message in (
+        ("triplet", "margn", {}, "margn: --loss triplet has no such number to learn; it has margin"),
+        ("proxyanchor", "alpha", {"loss_learn_per_class": True}, "alpha of --loss proxyanchor has no value per anchor"),
+        ("margin", "nu", {"nu": 0.0}, "nu: it starts at its bound 0 and could not move"),
+        ("rankedlist", "imbalance", {"imbalance": 1.0}, "it starts at its bound 1 and .* a smaller value"),
+        ("hier", "tau", {}, "tau: --loss hier has no derivative by it"),
+        ("fastap", "num_bins", {}, "num_bins: --loss fastap has no such number to learn; it has none"),
     ):
-        with pytest.raises(UserError, match=said):
-            build(flags["loss"], **flags)
+        with refused(message):
+            build(name, loss_learn=[hyper], **flags)
 
 
 def test_a_run_learns_records_and_resumes_to_the_bit(data, tmp_path):
     """Running statistics of a criterion with it, under chunks."""
-    flags = ["--loss", "hist", "--loss_hist_hidden", "8", "--chunk_size", "5"]
-    whole = tiny.assert_resumes(data, tmp_path, *flags, "--loss_learn", "tau", "--loss_learn_lr", "0.1")
-    values = [row.value for row in RunFolder(whole.folder).metrics.itertuples() if row.metric == "criterion/tau"]
+    flags = "--loss hist --loss_hist_hidden 8 --chunk_size 5 --loss_learn tau --loss_learn_lr 0.1".split()
+    run = tiny.assert_resumes(data, tmp_path, *flags)
+    values = [row.value for row in RunFolder(run.folder).metrics.itertuples() if row.metric == "criterion/tau"]
     assert len(values) == 2 == len(set(values)) and min(values) > 0
-    state = whole.parts["criterion"].state_dict()
+    state = run.parts["criterion"].state_dict()
     assert state["norm.num_batches_tracked"] == 4 and state["norm.running_mean"].abs().sum() > 0

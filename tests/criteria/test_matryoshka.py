@@ -1,20 +1,18 @@
-"""Losses of prefixes: the pins of MRL-E, separate losses on prefixes for every criterion, references, own heads,
-mistakes.
-"""
+"""Losses of prefixes: MRL-E's pin, separate losses on prefixes for every criterion, references, own heads, mistakes."""
 
 import copy
-import json
 from argparse import Namespace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
+from torch.testing import assert_close
 
 import criteria
 import metrics
-import parameters
 from criteria import _matryoshka
+from runs import RunFolder
 from tests.criteria.test_registry_wide import ADAPTERS, DIMENSIONS, LABELS, NAMES, build, points, run
 from tests.kit import tiny
 from tests.kit.refusals import refused
@@ -24,19 +22,17 @@ from utilities.tensors import normalize
 PREFIXES = [2, 5, DIMENSIONS]
 WEIGHTS = [0.5, 2.0, 3.0]
 STATEFUL = {"dynamic_softmargin", "hist"}  # keep statistics of one embedding
+REPEATED = torch.tensor(LABELS["repeated"])
 
 
 def nested(criterion, name="softmax", heads="prefix", rescales=True, prefixes=PREFIXES, weights=WEIGHTS, make=None):
-    flags = Namespace(
-        matryoshka=prefixes,
-        matryoshka_weights=weights,
-        matryoshka_heads=heads,
-        embed_dim=prefixes[-1],
-        loss=name,
-        lr=1e-3,
-        loss_decay=0.0,
-    )
-    return _matryoshka.nest(criterion, flags, rescales, make)
+    flags = {"matryoshka": prefixes, "matryoshka_weights": weights, "matryoshka_heads": heads, "loss": name}
+    opt = Namespace(**flags, embed_dim=prefixes[-1], lr=1e-3, loss_decay=0.0)
+    return _matryoshka.nest(criterion, opt, rescales, make)
+
+
+def prefix(x, width, rescales=True):
+    return normalize(x[:, :width]) if rescales and width < DIMENSIONS else x[:, :width]
 
 
 def test_mrl_e_by_the_pin():
@@ -48,40 +44,35 @@ def test_mrl_e_by_the_pin():
             self.weight = torch.nn.Parameter(torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1]]))
 
         def forward(self, batch, labels):
-            return torch.nn.functional.cross_entropy(batch @ self.weight.T, labels)
+            return cross_entropy(batch @ self.weight.T, labels)
 
-    x = torch.tensor([[1.0, 2, 3, 4]])
-    label = torch.tensor([1])
     criterion = nested(CrossEntropy(), rescales=False, prefixes=[2, 4], weights=None)
-    value = criterion(x, label)
-    assert value.item() == pytest.approx(0.407606 + 5.009174, abs=1e-5) and criterion.stats[
-        "loss@d2"
-    ].item() == pytest.approx(0.407606, abs=1e-5)
+    value = criterion(torch.tensor([[1.0, 2, 3, 4]]), torch.tensor([1]))
+    assert value.item() == pytest.approx(0.407606 + 5.009174, abs=1e-5)
+    assert criterion.stats["loss@d2"].item() == pytest.approx(0.407606, abs=1e-5)
     value.backward()
     assert (criterion.weight.grad[:, :2].abs() > 0).any() and criterion.weight.grad.shape == (3, 4)
 
 
-def separately(whole, leaf, labels, rescales):
+def separately(criterion, leaf, labels, rescales):
     """The sum of the losses of the prefixes, by criteria whose matrices were cut by hand, and its gradients."""
-    expected = torch.zeros(())
-    embedding = torch.zeros_like(leaf)
-    gradients = [torch.zeros_like(p) for p in whole.parameters()]
+    total = torch.zeros(())
+    gradients = [torch.zeros_like(tensor) for tensor in (leaf, *criterion.parameters())]
     torch.manual_seed(1)
     for width, weight in zip(PREFIXES, WEIGHTS, strict=True):
-        part = copy.deepcopy(whole)
+        part = copy.deepcopy(criterion)
         for module in part.modules():
             for key, p in list(module._parameters.items()):
                 if p is not None and p.ndim == 2 and p.shape[1] == DIMENSIONS:
                     module._parameters[key] = torch.nn.Parameter(p.detach()[:, :width].clone())
-        x = leaf[:, :width]
-        value = part(x / x.norm(dim=1, keepdim=True) if rescales and width < DIMENSIONS else x, labels)
-        given = torch.autograd.grad(weight * value, [leaf, *part.parameters()], allow_unused=True)
-        expected = expected + weight * value.detach()
-        embedding = embedding + given[0]
-        for total, gradient in zip(gradients, given[1:], strict=True):
-            if gradient is not None:
-                (total[:, : gradient.shape[1]] if gradient.ndim == 2 else total).add_(gradient)
-    return expected, embedding, gradients
+        value = weight * part(prefix(leaf, width, rescales), labels)
+        total = total + value.detach()
+        slopes = torch.autograd.grad(value, [leaf, *part.parameters()], allow_unused=True)
+        for gradient, slope in zip(gradients, slopes, strict=True):
+            if slope is not None:
+                columns = gradient[:, : slope.shape[1]] if slope.ndim == 2 else gradient
+                columns.add_(slope)
+    return total, gradients
 
 
 def test_the_loss_is_the_sum_of_separate_losses():
@@ -89,99 +80,78 @@ def test_the_loss_is_the_sum_of_separate_losses():
     for name, rescales in [*((name, True) for name in NAMES), ("multisimilarity", False)]:
         if name in ADAPTERS | STATEFUL:
             continue
-        labels = torch.tensor(LABELS["repeated"])
-        whole = build(name)
-        batch = normalize(points(len(labels))) if rescales else points(len(labels))
-        expected, embedding, gradients = separately(whole, batch.clone().requires_grad_(), labels, rescales)
-        value, of_batch, of_parameters = run(nested(whole, name, rescales=rescales), batch, labels)
+        batch = points(len(REPEATED))
+        if rescales:
+            batch = normalize(batch)
+        criterion = build(name)
+        expected, gradients = separately(criterion, batch.clone().requires_grad_(), REPEATED, rescales)
+        value, of_batch, of_parameters = run(nested(criterion, name, rescales=rescales), batch, REPEATED)
         say = lambda text, name=name: f"{name}: {text}"  # noqa: E731
-        torch.testing.assert_close(value, expected, msg=say)
-        torch.testing.assert_close(of_batch, embedding, rtol=1e-4, atol=1e-6, msg=say)
-        for mine, its in zip(of_parameters, gradients, strict=True):
-            torch.testing.assert_close(
-                torch.zeros_like(its) if mine is None else mine, its, rtol=1e-4, atol=1e-6, msg=say
-            )
-        assert {"loss@d2", "loss@d5"} <= set(whole.stats)
+        assert_close(value, expected, msg=say)
+        for ours, theirs in zip((of_batch, *of_parameters), gradients, strict=True):
+            ours = torch.zeros_like(theirs) if ours is None else ours
+            assert_close(ours, theirs, rtol=1e-4, atol=1e-6, msg=say)
+        assert {"loss@d2", "loss@d5"} <= set(criterion.stats)
 
 
 @pytest.mark.parametrize("name", ["softmax", "softtriplet", "margin", *sorted(STATEFUL)])
 def test_own_heads_are_criteria_of_their_own(name):
-    labels = torch.tensor(LABELS["repeated"])
-    batch = normalize(points(len(labels)))
-    criterion = nested(build(name), name, heads="own", make=lambda width: build(name, embed_dim=width))
-    apart = [copy.deepcopy(criterion.of_prefixes[i]) for i in (0, 1)] + [build(name)]
+    batch = normalize(points(len(REPEATED)))
+
+    def with_own_heads():
+        return nested(build(name), name, heads="own", make=lambda width: build(name, embed_dim=width))
+
+    criterion = with_own_heads()
+    parts = [*map(copy.deepcopy, criterion.of_prefixes[:2]), build(name)]
     torch.manual_seed(1)
-    expected = sum(
-        w * part(normalize(batch[:, :d]) if d < DIMENSIONS else batch, labels)
-        for part, w, d in zip(apart, WEIGHTS, PREFIXES, strict=True)
-    )
-    torch.testing.assert_close(run(criterion, batch, labels)[0], expected.detach())
+    expected = 0.0
+    for part, weight, width in zip(parts, WEIGHTS, PREFIXES, strict=True):
+        expected += weight * part(prefix(batch, width), REPEATED)
+    assert_close(run(criterion, batch, REPEATED)[0], expected.detach())
     groups = criterion_groups(criterion, Namespace(lr=1e-3, loss_decay=0.0))
-    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(
-        id(p) for p in criterion.parameters()
-    ), "each parameter in one group"
+    grouped = [id(p) for group in groups for p in group["params"]]
+    assert sorted(grouped) == sorted(map(id, criterion.parameters())), "each parameter in one group"
     assert len({group["name"] for group in groups}) == len(groups)
-    again = nested(build(name), name, heads="own", make=lambda width: build(name, embed_dim=width))
-    again.load_state_dict(criterion.state_dict())
-    state = again.state_dict()
-    assert all((state[key] == value).all() for key, value in criterion.state_dict().items())
+    restored = with_own_heads()
+    restored.load_state_dict(criterion.state_dict())
+    assert all(torch.equal(restored.state_dict()[key], value) for key, value in criterion.state_dict().items())
 
 
 def test_a_reference_is_cut_too_and_the_class_stays_what_it_was():
-    labels = torch.tensor(LABELS["repeated"])
     batch = normalize(points(8))
-    others = normalize(points(20))
-    of_others = torch.arange(20) % 3
-    own = torch.full((8,), -1)
+    reference = normalize(points(20))
+    rows = {"reference_labels": torch.arange(20) % 3, "own": torch.full((8,), -1)}
     plain = build("contrastive")
     criterion = nested(build("contrastive"), "contrastive")
-    torch.manual_seed(1)
     expected = 0.0
-    for width, weight in zip(PREFIXES, WEIGHTS, strict=True):
-        expected += weight * plain(
-            normalize(batch[:, :width]),
-            labels,
-            reference=normalize(others[:, :width]),
-            reference_labels=of_others,
-            own=own,
-        )
     torch.manual_seed(1)
-    torch.testing.assert_close(
-        criterion(batch, labels, reference=others, reference_labels=of_others, own=own), expected
-    )
+    for width, weight in zip(PREFIXES, WEIGHTS, strict=True):
+        expected += weight * plain(prefix(batch, width), REPEATED, reference=prefix(reference, width), **rows)
+    torch.manual_seed(1)
+    assert_close(criterion(batch, REPEATED, reference=reference, **rows), expected)
     assert isinstance(criterion, type(plain)) and type(criterion).__module__ == "criteria.contrastive"
-    half = criterion(batch.bfloat16(), labels)
-    assert half.dtype == torch.float32
+    assert criterion(batch.bfloat16(), REPEATED).dtype == torch.float32
 
 
 def test_learned_hyperparameters_are_shared_by_prefixes():
     criterion = nested(build("multisimilarity", loss_learn=["margin"]), "multisimilarity")
-    run(criterion, normalize(points(8)), torch.tensor(LABELS["repeated"]))
-    assert (
-        "margin" in criterion.stats
-        and len(list(criterion.parameters())) == 1
-        and next(criterion.parameters()).grad is not None
-    )
+    run(criterion, normalize(points(8)), REPEATED)
+    (parameter,) = criterion.parameters()
+    assert "margin" in criterion.stats and parameter.grad is not None
 
 
 def test_mistakes_end_in_one_line():
-    for flags, message in (
-        ({"matryoshka": [64, 32, 128]}, "--matryoshka 64 32 128: the prefixes must ascend"),
-        ({"matryoshka": [64, 64, 128]}, "must ascend"),
-        ({"matryoshka": [64, 128, 256]}, "the embedding has 128 dimensions, 256 are more"),
-        ({"matryoshka": [32, 64]}, "the dimensions above 64 would not be trained: add 128"),
-        ({"matryoshka": [64, 128], "matryoshka_weights": [1.0]}, "2 prefixes, --matryoshka_weights 1 weights"),
-        ({"matryoshka": [64, 128], "trainer": "cascaded"}, "--trainer cascaded"),
+    for prefixes, flags, message in (
+        ([64, 32, 128], {}, "--matryoshka 64 32 128: the prefixes must ascend"),
+        ([64, 64, 128], {}, "must ascend"),
+        ([64, 128, 256], {}, "the embedding has 128 dimensions, 256 are more"),
+        ([32, 64], {}, "the dimensions above 64 would not be trained: add 128"),
+        ([64, 128], {"matryoshka_weights": [1.0]}, "2 prefixes, --matryoshka_weights 1 weights"),
+        ([64, 128], {"trainer": "cascaded"}, "--trainer cascaded"),
     ):
-        opt = {
-            "matryoshka": None,
-            "matryoshka_weights": None,
-            "matryoshka_heads": "prefix",
-            "embed_dim": 128,
-            "trainer": "metric_only",
-        }
+        defaults = {"matryoshka_weights": None, "matryoshka_heads": "prefix", "trainer": "metric_only"}
         with refused(message):
-            criteria.check(SimpleNamespace(**{**opt, **flags}))
+            criteria.check(Namespace(embed_dim=128, matryoshka=prefixes, **{**defaults, **flags}))
     with refused("--loss dynamic_softmargin keeps statistics .* --matryoshka_heads own"):
         nested(build("dynamic_softmargin"), "dynamic_softmargin")
     with refused("class vectors of --loss pml stand in columns, .* --matryoshka_heads own"):
@@ -191,50 +161,21 @@ def test_mistakes_end_in_one_line():
 @pytest.mark.long
 @pytest.mark.parametrize("heads", ["prefix", "own"])
 def test_a_run_resumes(heads, data, tmp_path):
-    tiny.assert_resumes(data, tmp_path, "--loss", "softmax", "--matryoshka", "2", "8", "--matryoshka_heads", heads)
+    tiny.assert_resumes(data, tmp_path, "--loss softmax --matryoshka 2 8 --matryoshka_heads", heads)
 
 
 def test_a_run_records_its_metrics_at_each_prefix(data, tmp_path):
-    flags = [
-        "--loss",
-        "softmax",
-        "--matryoshka",
-        "2",
-        "8",
-        "--matryoshka_heads",
-        "own",
-        "--evaluation_metrics",
-        "e_recall@1",
-        "nmi",
-        "--dump_embeddings",
-    ]
-    run = tiny.run(data, tmp_path, *flags, "--n_epochs", "1", "--storage_metrics", "e_recall@1@d2")
+    flags = "--loss softmax --matryoshka 2 8 --matryoshka_heads own --n_epochs 1 --storage_metrics e_recall@1@d2"
+    run = tiny.run(data, tmp_path, *flags.split(), "--evaluation_metrics e_recall@1 nmi --dump_embeddings")
     assert run.opt.evaluation_metrics == ["e_recall@1", "nmi", "e_recall@1@d2", "nmi@d2"]
-    summary = json.loads((run.folder / "summary.json").read_text())["selected"]
+    summary = RunFolder(run.folder).selected
     values = summary["values"]["test"]
     assert {*values} == {*run.opt.evaluation_metrics} and "e_recall@1@d2" in summary["rule"]
     with np.load(run.folder / "embeddings_test.npz") as dumped:
-        features = dumped["features"]
-        labels = dumped["labels"]
-    cut = features[:, :2] / np.linalg.norm(features[:, :2], axis=1, keepdims=True)
-    assert metrics.compute(["e_recall@1"], cut, labels)["e_recall@1"] == pytest.approx(values["e_recall@1@d2"])
+        cut = dumped["features"][:, :2] / np.linalg.norm(dumped["features"][:, :2], axis=1, keepdims=True)
+        recall = metrics.compute(["e_recall@1"], cut, dumped["labels"])["e_recall@1"]
+    assert recall == pytest.approx(values["e_recall@1@d2"])
     assert tiny.measured(run)["test"] == pytest.approx(values)
-    words = [
-        "--dataset",
-        "glyphs",
-        "--embed_dim",
-        "16",
-        "--matryoshka",
-        "4",
-        "8",
-        "16",
-        "--evaluation_metrics",
-        "e_recall@1",
-        "c_map_r@d4",
-    ]
-    assert parameters.resolve(words).evaluation_metrics == [
-        "e_recall@1",
-        "c_map_r@d4",
-        "e_recall@1@d4",
-        "e_recall@1@d8",
-    ]
+    words = "--embed_dim 16 --matryoshka 4 8 16 --evaluation_metrics e_recall@1 c_map_r@d4"
+    named = tiny.resolve(*words.split()).evaluation_metrics
+    assert named == ["e_recall@1", "c_map_r@d4", "e_recall@1@d4", "e_recall@1@d8"]

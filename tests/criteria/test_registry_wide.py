@@ -4,9 +4,11 @@ import math
 
 import pytest
 import torch
+from torch.nn.functional import normalize
 
 import batch_mining
 import criteria
+from tests.kit.runs import equal_states
 from utilities import criterion as criterion_module
 
 N_CLASSES = 6
@@ -39,14 +41,14 @@ def on_a_line(n: int) -> torch.Tensor:
 
 
 POINTS = {
-    "unit": lambda n: torch.nn.functional.normalize(points(n)),
+    "unit": lambda n: normalize(points(n)),
     "as they are": points,
     "long": lambda n: 100 * points(n),
     "tiny": lambda n: 1e-6 * points(n),
-    "identical": lambda n: torch.nn.functional.normalize(points(1)).repeat(n, 1),
+    "identical": lambda n: normalize(points(1)).repeat(n, 1),
     "opposite": on_a_line,
     "zero": lambda n: torch.zeros(n, DIMENSIONS),
-    "one zero": lambda n: torch.nn.functional.normalize(points(n)) * (torch.arange(n) > 0)[:, None],
+    "one zero": lambda n: normalize(points(n)) * (torch.arange(n) > 0)[:, None],
     "constant entries": lambda n: torch.ones(n, DIMENSIONS) * torch.arange(1, n + 1)[:, None],
 }
 
@@ -66,8 +68,7 @@ def run(criterion, batch, labels, **kwargs):
     """Loss, gradient of the embeddings, gradients of the parameters; the miner's draws are seeded."""
     torch.manual_seed(1)
     batch = batch.clone().requires_grad_()
-    for parameter in criterion.parameters():
-        parameter.grad = None
+    criterion.zero_grad(set_to_none=True)
     loss = criterion(batch, labels, **kwargs)
     loss.backward()
     return loss.detach(), batch.grad, [parameter.grad for parameter in criterion.parameters()]
@@ -100,22 +101,27 @@ def test_constants(name):
     assert module.REQUIRES_OPTIM or not list(build(name).parameters())
 
 
+# labels, points, whether a miner chooses the pairs
+DEGENERATE = [("repeated", shape, False) for shape in POINTS] + [("with singletons", shape, True) for shape in POINTS]
+DEGENERATE += [(kind, "opposite", False) for kind in LABELS]
+DEGENERATE += [(kind, "one zero", False) for kind, labels in LABELS.items() if len(labels) > 2]
+
+
 @every_criterion
 def test_degenerate_batches_give_finite_values_and_gradients(name):
-    for mine_pairs in (False, True) if getattr(criteria.REGISTRY.module(name), "MINES_PAIRS", False) else (False,):
-        criterion = build(name, mine_pairs=mine_pairs)
-        for kind, labels in [("with singletons", LABELS["with singletons"])] if mine_pairs else LABELS.items():
-            few = ("opposite", "one zero") if len(labels) > 2 else ("opposite",)
-            for shape in POINTS if kind == ("with singletons" if mine_pairs else "repeated") else few:
-                make = POINTS[shape]
-                loss, gradient, gradients = run(criterion, make(len(labels)), torch.tensor(labels))
-                where = f"{name}, {kind}, {shape}"
-                assert loss.shape == () and torch.isfinite(loss), where
-                assert all(found is not None and torch.isfinite(found).all() for found in (gradient, *gradients)), where
-                for key, value in criterion.stats.items():
-                    assert value.shape == () and not value.requires_grad and torch.isfinite(value.double()), (
-                        f"{where}: {key}"
-                    )
+    criterion = {False: build(name)}
+    if getattr(criteria.REGISTRY.module(name), "MINES_PAIRS", False):
+        criterion[True] = build(name, mine_pairs=True)
+    for kind, shape, mine_pairs in DEGENERATE:
+        if mine_pairs in criterion:
+            labels = torch.tensor(LABELS[kind])
+            loss, gradient, gradients = run(criterion[mine_pairs], POINTS[shape](len(labels)), labels)
+            case = f"{name}, {kind}, {shape}"
+            assert loss.shape == () and torch.isfinite(loss), case
+            assert all(slope is not None and torch.isfinite(slope).all() for slope in (gradient, *gradients)), case
+            for key, value in criterion[mine_pairs].stats.items():
+                assert value.shape == () and not value.requires_grad, f"{case}: {key}"
+                assert torch.isfinite(value.double()), f"{case}: {key}"
 
 
 @every_criterion
@@ -131,35 +137,38 @@ def test_labels_without_a_class_vector_are_refused_in_words(name):
 class OnGpu(torch.Tensor):
     """Labels whose range costs a wait."""
 
-    asked: list = []
+    waits: list = []
 
     @property
     def device(self):
         return torch.device("cuda")
 
     def aminmax(self):
-        self.asked.append(True)
+        self.waits.append(True)
         return self.as_subclass(torch.Tensor).aminmax()
 
 
 def test_on_a_gpu_labels_are_looked_at_once():
     """Where looking holds up the step: the first call asks, later ones do not."""
+
+    def check(criterion, labels):
+        criterion_module.check_labels(criterion, (), {"labels": torch.tensor(labels).as_subclass(OnGpu)})
+
     criterion = build("arcface")
     for labels in ([0, 1], [1, 2], [0, N_CLASSES]):
-        criterion_module.check_labels(criterion, (), {"labels": torch.tensor(labels).as_subclass(OnGpu)})
-    assert len(OnGpu.asked) == 1
+        check(criterion, labels)
+    assert len(OnGpu.waits) == 1
     with pytest.raises(ValueError, match=f"of {N_CLASSES} classes"):
-        criterion_module.check_labels(build("arcface"), (), {"labels": torch.tensor([0, N_CLASSES]).as_subclass(OnGpu)})
+        check(build("arcface"), [0, N_CLASSES])
 
 
 @every_criterion
 def test_whole_labels_of_any_type_are_the_same_and_others_are_refused(name):
-    expected = run(build(name), points(4), torch.tensor([0, 0, 1, 1]))[0]
+    labels = torch.tensor([0, 0, 1, 1])
+    expected = run(build(name), points(4), labels)[0]
     for dtype in (torch.float32, torch.bool):
         criterion = build(name)
-        torch.testing.assert_close(
-            run(criterion, points(4), torch.tensor([0, 0, 1, 1]).to(dtype))[0], expected, rtol=0, atol=0
-        )
+        assert torch.equal(run(criterion, points(4), labels.to(dtype))[0], expected)
     for last in (1.5, math.nan, math.inf):
         with pytest.raises(ValueError, match="labels .*: whole numbers are expected"):
             criterion(points(4), torch.tensor([0.0, 0.0, 1.0, last]))
@@ -173,12 +182,9 @@ def test_every_parameter_is_in_exactly_one_group_with_a_rate(name):
         {"params": parameters, "lr": getattr(criterion, "lr", None)}
     ]
     listed = [id(parameter) for group in groups for parameter in group["params"]]
-    assert sorted(listed) == sorted(id(parameter) for parameter in parameters)
-    assert all(
-        isinstance(group["lr"], float) and math.isfinite(group["lr"]) and group["lr"] > 0
-        for group in groups
-        if group["params"]
-    )
+    assert sorted(listed) == sorted(map(id, parameters))
+    rates = [group["lr"] for group in groups if group["params"]]
+    assert all(isinstance(rate, float) and math.isfinite(rate) and rate > 0 for rate in rates)
     if parameters:
         torch.optim.Adam(groups)
 
@@ -186,12 +192,9 @@ def test_every_parameter_is_in_exactly_one_group_with_a_rate(name):
 @every_criterion
 def test_same_seed_same_bits_whatever_other_keywords(name):
     labels = torch.tensor(LABELS["repeated"])
-    batch = torch.nn.functional.normalize(points(len(labels)))
-    first = run(build(name), batch, labels)
-    second = run(
-        build(name), batch, labels, f_embed=torch.nn.Linear(2, 2), batch_features=points(8), something_later="x"
-    )
-    assert all(torch.equal(a, b) for a, b in zip((*first[:2], *first[2]), (*second[:2], *second[2]), strict=True))
+    batch = normalize(points(len(labels)))
+    keywords = {"f_embed": torch.nn.Linear(2, 2), "batch_features": points(8), "something_later": "x"}
+    assert equal_states(run(build(name), batch, labels), run(build(name), batch, labels, **keywords))
 
 
 @every_criterion
@@ -206,7 +209,7 @@ def test_nan_reaches_the_loss(name):
 @every_criterion
 def test_whole_state_survives_a_state_dict(name):
     labels = torch.tensor(LABELS["repeated"])
-    batch = torch.nn.functional.normalize(points(len(labels)))
+    batch = normalize(points(len(labels)))
     trained = build(name)
     fresh = build(name)
     with torch.no_grad():

@@ -5,6 +5,8 @@ import types
 
 import pytest
 import torch
+from torch.nn.functional import softplus
+from torch.testing import assert_close
 
 import batch_mining
 import criteria
@@ -16,6 +18,7 @@ from tests.criteria._table import PINNED as X
 from tests.criteria._table import PINNED_LABELS as Y
 from tests.criteria.test_table import TableMiner, build, pairs_of, points
 from tests.kit.documents import documented_example
+from tests.kit.mining import normal
 
 
 def mine(monkeypatch, miner=None, learn=(), per_class=False):
@@ -33,100 +36,88 @@ def mine(monkeypatch, miner=None, learn=(), per_class=False):
 
 @_table.each_anchor(_table.cosine)
 def slowly(c, ps, ns):
-    return torch.log(
-        1 + sum(torch.exp(5 * (s - 0.2)) for s in ns) + sum(torch.exp(5 * (0.2 - s)) for s in ps) + torch.zeros(())
-    )
+    terms = [torch.exp(5 * (s - 0.2)) for s in ns] + [torch.exp(5 * (0.2 - s)) for s in ps]
+    return torch.log(1 + sum(terms, torch.zeros(())))
 
 
 def test_a_users_loss_works_with_memory_miner_and_learned_numbers(monkeypatch):
     x = points(6, 1, False)
     r = points(9, 2, False)
     labels = torch.tensor([0, 0, 1, 1, 2, 3])
-    others = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 4])
+    memory = {"reference": r, "reference_labels": torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 4])}
     monkeypatch.setattr(_pairs, "ENTRIES", 1)
     monkeypatch.setattr(_pairs, "ANCHORS", 2)
-    form = {"reference": r, "reference_labels": others}
-    own = torch.arange(6)
-    for few in (False, True):
-        for given, y, found in (
-            ({}, x, pairs_of(labels, labels, own, few)),
-            (form, r, pairs_of(labels, others, None, few)),
-        ):
-            criterion = mine(monkeypatch, TableMiner("few") if few else None)
-            value = criterion(x, labels, **given)
-            expected = slowly(criterion, x, y, found, None)
-            torch.testing.assert_close(value, expected)
-            inputs = [x, r] if given else [x]
-            for one, other in zip(*(torch.autograd.grad(of, inputs) for of in (value, expected)), strict=True):
-                torch.testing.assert_close(one, other)
+    for miner, are_few in ((None, False), (TableMiner("few"), True)):
+        in_memory = pairs_of(labels, memory["reference_labels"], None, are_few)
+        in_batch = pairs_of(labels, labels, torch.arange(6), are_few)
+        for form, y, pairs, inputs in (({}, x, in_batch, [x]), (memory, r, in_memory, [x, r])):
+            criterion = mine(monkeypatch, miner)
+            values = criterion(x, labels, **form), slowly(criterion, x, y, pairs, None)
+            assert_close(*values)
+            assert_close(*(torch.autograd.grad(value, inputs) for value in values))
             assert set(criterion.stats) == {"positive_similarity", "negative_similarity"}
-    for per_class in (False, True):
+    for per_class, shape in ((False, ()), (True, (5,))):
         learned = mine(monkeypatch, None, ["scale"], per_class)
-        value = learned(x, labels, **form)
-        torch.testing.assert_close(value, slowly(learned, x, r, pairs_of(labels, others, None), None))
+        value = learned(x, labels, **memory)
+        expected = slowly(learned, x, r, pairs_of(labels, memory["reference_labels"], None), None)
+        assert_close(value, expected)
         value.backward()
         (parameter,) = learned.parameters()
-        assert parameter.shape == ((5,) if per_class else ()) and parameter.grad.abs().sum() > 0
+        assert parameter.shape == shape and parameter.grad.abs().sum() > 0
 
 
 def test_no_matrix_of_a_large_reference_is_kept():
     """What autograd keeps between the passes is small beside the matrix (B, M)."""
     x = points(128, 1, True, torch.float32)
-    r = points(8192, 2, True, torch.float32)
-    kept = []
-    labels = torch.arange(128) // 2
-    others = torch.arange(8192) % 400
+    memory = {"reference": points(8192, 2, True, torch.float32).detach(), "reference_labels": torch.arange(8192) % 400}
+    sizes = []
+
+    def pack(tensor):
+        sizes.append(tensor.numel())
+        return tensor
+
     for name in ("multisimilarity", "supcon", "circle", "ntxent", "nca", "rankedlist"):
-        with torch.autograd.graph.saved_tensors_hooks(
-            lambda tensor: kept.append(tensor.numel()) or tensor, lambda tensor: tensor
-        ):
-            criteria.select(name).float()(x, labels, reference=r.detach(), reference_labels=others).backward()
-        assert max(kept) < 128 * 8192 / 2, name
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            criteria.select(name).float()(x, torch.arange(128) // 2, **memory).backward()
+        assert max(sizes) < 128 * 8192 / 2, name
 
 
 def test_statistics_count_what_they_name():
     x = torch.eye(6)[[0, 0, 1, 1]] + torch.tensor([0, 0.1, 0, 0.2])[:, None] * torch.eye(6)[2]
-    labels = torch.tensor([0, 0, 1, 1])
-    multisimilarity, circle, softmax = (
-        criteria.select(name, n_classes=2, embed_dim=6) for name in ("multisimilarity", "circle", "softmax")
-    )
-    softmax.proxies.data.copy_(x[::2])
-    for criterion in (multisimilarity, circle, softmax):
-        criterion(x, labels)
+    names = ("multisimilarity", "circle", "softmax")
+    losses = [criteria.select(name, n_classes=2, embed_dim=6) for name in names]
+    losses[2].proxies.data.copy_(x[::2])
+    for criterion in losses:
+        criterion(x, torch.tensor([0, 0, 1, 1]))
+    multisimilarity, circle, softmax = (criterion.stats for criterion in losses)
     # far apart: nothing is hard
-    assert multisimilarity.stats["kept_positive_share"] == multisimilarity.stats["kept_negative_share"] == 0
-    assert (
-        circle.stats["active_anchor_share"] == 1
-        and circle.stats["negative_similarity"] < circle.stats["positive_similarity"]
-    )
-    assert softmax.stats["accuracy"] == 1
+    assert multisimilarity["kept_positive_share"] == multisimilarity["kept_negative_share"] == 0
+    assert circle["active_anchor_share"] == 1 and circle["negative_similarity"] < circle["positive_similarity"]
+    assert softmax["accuracy"] == 1
 
 
 def test_simix_adds_the_mixtures_of_a_class_and_mixes_no_memory():
     x = points(5, 3, True)
     labels = torch.tensor([0, 0, 0, 1, 2])
-    flags = {"loss_recallatk_temperature": 0.2, "loss_recallatk_ks": [1, 2]}
+    flags = {"temperature": 0.2, "ks": [1, 2]}
     torch.manual_seed(0)
-    value = build("recallatk", loss_recallatk_simix=True, **flags)(x, labels)
+    value = build("recallatk", simix=True, **flags)(x, labels)
     torch.manual_seed(0)
     shares = torch.rand(3, 1).double()
-    first = x[[0, 0, 1]]
-    second = x[[1, 2, 2]]
-    more = torch.cat([x, shares * first + (1 - shares) * second])
-    of_more = torch.tensor([0, 0, 0, 1, 2, 0, 0, 0])
-    torch.testing.assert_close(value, build("recallatk", **flags)(more, of_more))
+    mixtures = shares * x[[0, 0, 1]] + (1 - shares) * x[[1, 2, 2]]
+    expected = build("recallatk", **flags)(torch.cat([x, mixtures]), torch.tensor([0, 0, 0, 1, 2, 0, 0, 0]))
+    assert_close(value, expected)
     form = {"reference": points(7, 4, True), "reference_labels": torch.arange(7) % 3}
-    values = [build("recallatk", loss_recallatk_simix=mix, **flags)(x, labels, **form) for mix in (False, True)]
-    torch.testing.assert_close(*values, rtol=0, atol=0)
+    values = [build("recallatk", simix=mix, **flags)(x, labels, **form) for mix in (False, True)]
+    assert_close(*values, rtol=0, atol=0)
 
 
 def test_a_common_offset_cancels_in_single_precision():
-    x = points(8, 1, True)
+    x = points(8, 1, True).detach() + 100
     labels = torch.arange(8) // 2
     for name in ("nca", "snr_contrastive"):
-        near = x.detach() + (100 * torch.ones(6, dtype=torch.float64))
-        single = criteria.select(name)(near.float(), labels).double()
-        torch.testing.assert_close(single, build(name)(near, labels), rtol=2e-3, atol=1e-4)
+        single = criteria.select(name)(x.float(), labels).double()
+        assert_close(single, build(name)(x, labels), rtol=2e-3, atol=1e-4)
 
 
 def test_softtriplet_of_many_classes_makes_no_matrix_of_all_centres():
@@ -137,21 +128,19 @@ def test_softtriplet_of_many_classes_makes_no_matrix_of_all_centres():
 
 
 def test_snr_takes_no_regulariser_with_the_miner_distance(capsys):
-    assert (
-        criteria.select("snr", batch_mining="distance").reg_lambda == 0
-        and "as in the published runs" in capsys.readouterr().out
-    )
+    assert criteria.select("snr", batch_mining="distance").reg_lambda == 0
+    assert "as in the published runs" in capsys.readouterr().out
     assert criteria.select("snr", batch_mining="random").reg_lambda == 0.005
 
 
 def test_manifold_groups_are_equally_large_and_part_of_the_state():
-    one, other = (
+    first, second = (
         torch.manual_seed(seed) and criteria.select("manifold", n_classes=103, embed_dim=4) for seed in (1, 2)
     )
-    sizes = torch.bincount(one.groups, minlength=50)
-    assert len(sizes) == 50 and set(sizes.tolist()) == {2, 3} and not torch.equal(one.groups, other.groups)
-    other.load_state_dict(one.state_dict())
-    assert torch.equal(one.groups, other.groups)
+    sizes = torch.bincount(first.groups, minlength=50)
+    assert len(sizes) == 50 and set(sizes.tolist()) == {2, 3} and not torch.equal(first.groups, second.groups)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(first.groups, second.groups)
 
 
 def test_a_network_that_normalises_is_warned_of(capsys):
@@ -164,9 +153,7 @@ def test_a_network_that_normalises_is_warned_of(capsys):
 
 def test_large_exponents_of_meanfield_do_not_overflow():
     """beta times a cosine beyond exp's range in float32: the terms are then linear."""
-    criterion = build(
-        "meanfield", loss_meanfield_alpha=300.0, loss_meanfield_beta=500.0, loss_meanfield_margin=0.0
-    ).float()
+    criterion = build("meanfield", alpha=300.0, beta=500.0, margin=0.0).float()
     x = criterion.proxies.detach()[[0, 1, 1]].neg().requires_grad_()
     loss = criterion(x, torch.tensor([0, 1, 2]))
     loss.backward()
@@ -175,7 +162,7 @@ def test_large_exponents_of_meanfield_do_not_overflow():
 
 def test_contextual_of_a_whole_batchs_neighbourhood_is_finite():
     """NaN in the authors' code, as is a collapsed batch."""
-    for flags in ({"loss_contextual_k": 4}, {"loss_contextual_k": 9}, {"loss_contextual_eps": 4.0}):
+    for flags in ({"k": 4}, {"k": 9}, {"eps": 4.0}):
         for x in (X, X[:1].repeat(4, 1), torch.zeros_like(X)):
             x = x.clone().requires_grad_()
             value = build("contextual", embed_dim=3, **flags)(x, Y)
@@ -183,54 +170,42 @@ def test_contextual_of_a_whole_batchs_neighbourhood_is_finite():
             assert value.isfinite() and x.grad.isfinite().all(), flags
 
 
-# --------------------------------------------------------------------------------------------- values of
-# re-identification code
+# --- values of re-identification code
 def test_centres_move_as_by_an_optimiser_of_their_own_whatever_the_weight():
     """SGD at .5 with the weight divided out of the centres' gradient."""
-    criterion = criteria.select(
-        "center", n_classes=3, embed_dim=3, loss_center_weight=5e-4, loss_center_lr=0.5
-    ).double()
+    flags = {"loss_center_weight": 5e-4, "loss_center_lr": 0.5}
+    criterion = criteria.select("center", n_classes=3, embed_dim=3, **flags).double()
     (group,) = criterion.optim_dict_list
-    assert (
-        parameters.read(["--dataset", "glyphs", "--loss", "center", "--optim", "sgd"]).loss_center_lr
-        == 0.5
-        == group["lr"]
-    )
+    assert parameters.read("--dataset glyphs --loss center --optim sgd".split()).loss_center_lr == 0.5 == group["lr"]
     start = criterion.proxies.detach().clone()
     x = X.clone().requires_grad_()
     criterion(x, Y).backward()
     torch.optim.SGD([group]).step()
     moved = start.clone()
-    for k in range(3):
-        moved[k] -= 0.5 * sum(
-            (2 * (start[k] - row) / 4 for row, y in zip(X, Y.tolist(), strict=True) if y == k), torch.zeros(3).double()
-        )
-    torch.testing.assert_close(criterion.proxies.detach(), moved)
-    torch.testing.assert_close(x.grad, 5e-4 * 2 * (X - start[Y]) / 4)
+    for row, y in zip(X, Y.tolist(), strict=True):
+        moved[y] -= 0.5 * 2 * (start[y] - row) / 4
+    assert_close(criterion.proxies.detach(), moved)
+    assert_close(x.grad, 5e-4 * 2 * (X - start[Y]) / 4)
 
 
-@pytest.mark.parametrize("smooth", [False, True])
-def test_an_anchor_alone_in_its_class_is_its_own_positive(smooth):
+@pytest.mark.parametrize(("smooth", "pinned_margin", "pinned"), [(False, 0.3, 0.1002712), (True, 0.0, 0.5555828)])
+def test_an_anchor_alone_in_its_class_is_its_own_positive(smooth, pinned_margin, pinned):
     """FastReID's batch-hard mining takes the farthest of all rows of the class, the anchor's own among them."""
-    rng = torch.Generator().manual_seed(0)
-    x = torch.randn(7, 4, generator=rng, dtype=torch.float64)
+    x = normal(7, 4, seed=0)
     labels = torch.tensor([0, 0, 0, 1, 2, 2, 3])
+    zero = torch.zeros((), dtype=torch.float64)
     terms = []
     for i in range(7):
-        positive = max(
-            (x[i] - x[j]).norm() if i != j else torch.zeros(()).double() for j in range(7) if labels[j] == labels[i]
-        )
+        positive = max([(x[i] - x[j]).norm() for j in range(7) if labels[j] == labels[i] and i != j], default=zero)
         gap = positive - min((x[i] - x[j]).norm() for j in range(7) if labels[j] != labels[i]) + 0.3
-        terms.append(torch.nn.functional.softplus(gap) if smooth else gap.clamp(min=0))
-    flags = {
-        "loss_triplet_margin": 0.3,
-        "loss_triplet_distance": "euclidean",
-        "loss_triplet_smooth": smooth,
-        "loss_triplet_own_positive": True,
-    }
-    criterion = criteria.select("triplet", batchminer=batch_mining.select("batchhard"), **flags).double()
-    torch.testing.assert_close(criterion(x, labels), torch.stack(terms).mean())
-    torch.testing.assert_close(criterion(x[:3], labels[:3]), torch.zeros(()).double(), msg="one class: no negative")
-    known = {**flags, "loss_triplet_margin": 0.0 if smooth else 0.3}
-    criterion = criteria.select("triplet", batchminer=batch_mining.select("batchhard"), **known)
-    assert criterion(X, Y).item() == pytest.approx(0.5555828 if smooth else 0.1002712, abs=1e-7)
+        term = softplus(gap) if smooth else gap.clamp(min=0)
+        terms.append(term)
+
+    def criterion(margin):
+        flags = {"distance": "euclidean", "smooth": smooth, "own_positive": True, "margin": margin}
+        named = {f"loss_triplet_{flag}": value for flag, value in flags.items()}
+        return criteria.select("triplet", batchminer=batch_mining.select("batchhard"), **named).double()
+
+    assert_close(criterion(0.3)(x, labels), torch.stack(terms).mean())
+    assert_close(criterion(0.3)(x[:3], labels[:3]), zero, msg="one class: no negative")
+    assert criterion(pinned_margin)(X, Y).item() == pytest.approx(pinned, abs=1e-7)

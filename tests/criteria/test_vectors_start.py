@@ -1,6 +1,4 @@
-"""Class vectors: where they begin, by default to the bit and as the package's on demand; their rates; that only
-directions count.
-"""
+"""Class vectors: where they begin, by default to the bit and as the package's on demand; rates; directions."""
 
 import hashlib
 
@@ -10,11 +8,10 @@ from pytorch_metric_learning import losses
 
 import criteria
 from criteria._proxies import ProxyCriterion
+from tests.kit.mining import normal
 
 # loss; SHA-256 of the vectors of 7 classes in 24 dimensions, seed 0, before there was a choice; the package's class
-# that begins as it does under `pml` (the package begins all class vectors as CosFaceLoss where it has no such loss);
-# vectors a class; rate at --lr
-# 1e-4
+# that begins as it does under `pml` (CosFaceLoss where it has no such loss); vectors a class; rate at --lr 1e-4
 STARTS = [
     ("arcface", "9ebc11f5ba7e433e", losses.ArcFaceLoss, 1, 5e-4),
     ("center", "e15fc10bc094ba4d", losses.CosFaceLoss, 1, 5e-4),
@@ -22,13 +19,7 @@ STARTS = [
     ("cosface", "9ebc11f5ba7e433e", losses.CosFaceLoss, 1, 5e-4),
     ("hist", "178732d873d80bc6", losses.ProxyAnchorLoss, 1, 0.1),
     # the package's InstanceLoss has no vectors
-    (
-        "instance",
-        "9ebc11f5ba7e433e",
-        losses.NormalizedSoftmaxLoss,
-        1,
-        5e-4,
-    ),
+    ("instance", "9ebc11f5ba7e433e", losses.NormalizedSoftmaxLoss, 1, 5e-4),
     ("largemargin_softmax", "9ebc11f5ba7e433e", losses.LargeMarginSoftmaxLoss, 1, 5e-4),
     ("manifold", "9ebc11f5ba7e433e", lambda n, d: losses.ManifoldLoss(d, min(n, 50)), 1, 5e-4),
     ("meanfield", "e15fc10bc094ba4d", losses.CosFaceLoss, 1, 0.2),
@@ -50,38 +41,36 @@ STARTS = [
 LENGTHS_COUNT = {"center", "instance", "largemargin_softmax"}  # distances and products, not cosines
 
 
-def of(name, n_classes=7, embed_dim=24, **flags):
+def build(name, n_classes=7, embed_dim=24, **flags):
     torch.manual_seed(0)
     return criteria.select(name, n_classes=n_classes, embed_dim=embed_dim, **flags)
 
 
 def test_starts_and_rates():
-    """The default to the bit; `pml` by the very draws of the package's class from the same seed, and so its
-    distribution.
-    """
+    """The default to the bit; `pml` by the very draws of the package's class from the same seed."""
     modules = criteria.REGISTRY.modules()
-    assert {name for name, module in modules.items() if issubclass(module.Criterion, ProxyCriterion)} == {
-        name for name, *_ in STARTS
-    }
+    with_vectors = {name for name, module in modules.items() if issubclass(module.Criterion, ProxyCriterion)}
+    assert with_vectors == {name for name, *_ in STARTS}
     for name, digest, peer, per_class, rate in STARTS:
-        criterion = of(name, lr=1e-4)
+        criterion = build(name, lr=1e-4)
         assert hashlib.sha256(criterion.proxies.detach().numpy().tobytes()).hexdigest()[:16] == digest, name
         group, *_ = criterion.optim_dict_list
         assert group["lr"] == pytest.approx(rate), name
         assert [tuple(p.shape) for p in group["params"]] == [(7 * per_class, 24)] * (1 + (name == "hist")), name
         for size in ((7, 24), (300, 128)):
-            ours = of(name, *size, loss_vectors_start="pml").proxies.detach()
+            ours = build(name, *size, loss_vectors_start="pml").proxies.detach()
             torch.manual_seed(0)
             (theirs,) = peer(*size).parameters()
-            assert torch.equal(ours, theirs if theirs.shape == ours.shape else theirs.T), name
+            theirs = theirs if theirs.shape == ours.shape else theirs.T
+            assert torch.equal(ours, theirs), name
 
 
 def test_the_direction_alone_is_what_the_value_sees():
     """So that another start is another rate, not another loss."""
-    batch = torch.randn(6, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    batch = normal(6, 24, seed=1)
     labels = torch.tensor([0, 0, 1, 2, 3, 6])
     for name in sorted({name for name, *_ in STARTS} - LENGTHS_COUNT):
-        criterion = of(name).double()
+        criterion = build(name).double()
         value = criterion(batch, labels)
         with torch.no_grad():
             criterion.proxies.mul_(20)

@@ -44,10 +44,10 @@ def test_a_criterion_and_those_inside_it_take_what_they_are_given_and_have_their
 
 def test_a_criterion_on_all_pairs_takes_those_it_is_given():
     criterion = criteria.select("snr_contrastive", loss_snr_contrastive_neg_margin=100.0)
-    every = criterion(X + 1, LABELS)
+    all_pairs = criterion(X + 1, LABELS)
     with with_tuples(criterion, Pairs(*(torch.tensor([i]) for i in (0, 1, 1, 3)))):
-        assert not torch.equal(criterion(X + 1, LABELS), every)
-    assert criterion.batchminer is None and torch.equal(criterion(X + 1, LABELS), every)
+        assert not torch.equal(criterion(X + 1, LABELS), all_pairs)
+    assert criterion.batchminer is None and torch.equal(criterion(X + 1, LABELS), all_pairs)
 
 
 def test_who_takes_tuples():

@@ -7,12 +7,14 @@ import torch
 from scipy import stats
 
 
+def normal(*shape, seed=0):
+    """Normal draws in float64."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
 def batch_of(labels, dimensions=4, seed=0, dtype=torch.float32):
     """Random embeddings `(B, D)` for a list of labels, and the labels as a tensor."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(len(labels), dimensions, generator=generator, dtype=torch.float64).to(dtype), torch.tensor(
-        labels, dtype=torch.long
-    )
+    return normal(len(labels), dimensions, seed=seed).to(dtype), torch.tensor(labels, dtype=torch.long)
 
 
 def slow_distances(x, r):

@@ -3,6 +3,8 @@
 import contextlib
 import functools
 import io
+import subprocess
+import sys
 import tempfile
 import traceback
 from pathlib import Path
@@ -15,6 +17,8 @@ from engine.ranks import Ranks
 from tests.engine import test_chunks
 from tests.kit.runs import equal_states
 from utilities.processes import SingleProcess
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class LoneRank(Ranks):
@@ -54,6 +58,27 @@ def _start(rank, n, folder, backend, work, arguments):
         raise SystemExit(1) from None
     (Path(folder) / f"done_{rank}").touch()
     torch.distributed.barrier()
+
+
+HOLD = """
+import sys, time
+from utilities.locks import Lock
+lock = Lock(sys.argv[1])
+print(lock.acquire(wait=False), flush=True)
+time.sleep(60)
+"""
+
+
+@contextlib.contextmanager
+def lock_holder(path, gets_it=True):
+    """Context in which another process has, or fails to get, the lock of this path; it is killed at the end."""
+    words = [sys.executable, "-c", HOLD, str(path)]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline().strip() == str(gets_it)
+            yield process
+        finally:
+            process.kill()
 
 
 @contextlib.contextmanager

@@ -13,9 +13,25 @@ SHORT_RUN = (
 ).split()
 
 
+def split(words):
+    """The words of a command line: flags may be given as one text, `--lr 1 --seed 2`, a path as it is."""
+    parts = []
+    for word in map(str, words):
+        parts += [word] if word and not word.startswith("--") else word.split()
+    return parts
+
+
+def start(*words):
+    """What main.py makes of a command line, given as `split` takes it."""
+    import main
+    import parameters
+
+    return main.main(parameters.read(split(words)))
+
+
 def on_folder(data, save_path, *words):
     """The words of a run on a data set with a folder per class, below a folder of runs."""
-    return ["--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(save_path), *words]
+    return split(["--dataset folder --dataset_folder_path", data, "--save_path", save_path, *words])
 
 
 def run_words(data, save_path, *words):

@@ -13,7 +13,7 @@ from engine.optimisers import build_optimizer
 from engine.runtime import Runtime
 from engine.step import Step, StepSettings
 from runs import RunFolder
-from tests.kit.runs import equal_states, last_checkpoint, run_words
+from tests.kit.runs import equal_states, last_checkpoint, run_words, split, start
 from utilities.words import parse_weights
 
 
@@ -83,7 +83,7 @@ def trainer(name, *flags, network=None, n_classes=4, make=trainers.select):
     """A trainer of that network in float64, and its flags."""
     torch.manual_seed(0)
     words = f"--dataset glyphs --trainer {name} --embed_dim 4 --loss multisimilarity --batch_mining none".split()
-    opt = parameters.read([*words, *flags])
+    opt = parameters.read([*words, *split(flags)])
     opt.n_classes = n_classes
     network = Network() if network is None else network
     return make(name, opt, network, criteria.select(opt.loss, opt, None)).double(), opt
@@ -111,6 +111,11 @@ def gradients(loss, module) -> set[str]:
     return {name for name, gradient in gradient_of.items() if gradient is not None and gradient.any()}
 
 
+def parameters_of(module, prefix) -> set[str]:
+    """The names of the parameters that begin with this."""
+    return {name for name, _ in module.named_parameters() if name.startswith(prefix)}
+
+
 def groups(opt, trainer) -> dict:
     """Name -> group of parameters; every parameter that is trained is in exactly one."""
     param_groups = build_optimizer(trainer.network, trainer.criterion, opt, trainer.param_groups(opt)).param_groups
@@ -121,7 +126,7 @@ def groups(opt, trainer) -> dict:
     return by_name
 
 
-# ---------------------------------------------------------------------------------------------- slow formulas on lists
+# --- slow formulas on lists
 def dot(x, y):
     return sum(a * b for a, b in zip(x, y, strict=True))
 
@@ -147,15 +152,15 @@ def rows_of(columns):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-# ---------------------------------------------------------------------------------------------------------- whole runs
+# --- whole runs
 def words(data, tmp_path, *flags):
     """The command line of the shortest run on a folder of images."""
-    return run_words(data, tmp_path / "runs", *"--loss triplet --group Trainer --no_train_metrics".split(), *flags)
+    return run_words(data, tmp_path / "runs", "--loss triplet --group Trainer --no_train_metrics", *flags)
 
 
 def resolve(*flags):
     """Flags of a command line, or a UserError."""
-    return parameters.resolve(["--dataset", "glyphs", *flags])
+    return parameters.resolve(split(["--dataset glyphs", *flags]))
 
 
 def read(data, tmp_path, *flags):
@@ -170,7 +175,13 @@ def run(data, tmp_path, *flags):
 
 def measured(run, *flags):
     """The results of `--evaluate` on a run."""
-    return main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder), *flags]))
+    return start("--evaluate --resume_from", run.folder, *flags)
+
+
+def values_of_training(run):
+    """(epoch, metric) -> the recorded value of train."""
+    frame = RunFolder(run.folder).metrics
+    return {(row.epoch, row.metric): row.value for row in frame.itertuples() if row.split == "train"}
 
 
 def assert_equal_runs(first, second):
@@ -189,9 +200,9 @@ def assert_equal_runs(first, second):
 
 def assert_resumes(data, tmp_path, *flags, epochs=2):
     """A run that stops after each epoch and goes on equals the one that does not, to the bit. Returns the whole run."""
-    whole_run = run(data, tmp_path, *flags, "--n_epochs", str(epochs), "--savename", "Whole")
-    parted_run = run(data, tmp_path, *flags, "--n_epochs", "1", "--savename", "Parted")
+    whole_run = run(data, tmp_path, *flags, f"--n_epochs {epochs} --savename Whole")
+    parted_run = run(data, tmp_path, *flags, "--n_epochs 1 --savename Parted")
     for epoch in range(2, epochs + 1):
-        main.main(parameters.read(["--resume_from", str(parted_run.folder), "--n_epochs", str(epoch)]))
+        start("--resume_from", parted_run.folder, f"--n_epochs {epoch}")
     assert_equal_runs(whole_run.folder, parted_run.folder)
     return whole_run
