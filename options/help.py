@@ -1,4 +1,4 @@
-"""What `--help`, `--help WORD …`, `--find WORD` and `--explain` print."""
+"""What `--help`, `--help WORD …`, `--find WORD`, `--explain` and `--check_data` print."""
 
 import argparse
 import difflib
@@ -144,6 +144,14 @@ def explain(opt) -> str:
         return "every flag has its default"
     names, values = (min(max(len(row[column]) for row in rows), 60) for column in (0, 1))
     return "\n".join(f"{name:{names}}  {value:{values}}  {place}" for name, value, place in rows)
+
+
+def checked(problems: list[str]) -> str:
+    """The answer to --check_data. Raises UserError, after printing them, where there are problems."""
+    if not problems:
+        return "every image can be decoded; nothing else is wrong with the files"
+    print("\n".join(problems))
+    raise UserError(f"--check_data: {len(problems)} problems, listed above")
 
 
 def _first_screen(flags_of: dict, plug_ins: dict) -> str:
