@@ -16,7 +16,7 @@ says from what.
 
 import argparse
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import yaml
 
@@ -64,8 +64,7 @@ def basic_training_parameters(parser) -> None:
     group = roles.group(parser, "optimiser", roles.METHOD)
     optimisation.optimiser(group)
     optimisation.gradient_clipping(group)
-    group = roles.group(parser, "machine", roles.PLACE)
-    step.devices(group)
+    step.devices(roles.group(parser, "machine", roles.PLACE))
 
 
 def step_parameters(parser) -> None:
@@ -161,18 +160,22 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def resolve(
-    argv: list[str] | None = None, searched: Collection[str] = (), is_checked: bool = True
+    argv: list[str] | None = None,
+    searched: Collection[str] = (),
+    config_files: Sequence[tuple] = (),
+    is_checked: bool = True,
 ) -> argparse.Namespace:
     """As `read`; a mistake raises UserError.
 
     Args:
         searched: flags whose values a search varies: what has no effect with one of them, and would with another, is
             not refused.
+        config_files: files that are read already, path and lines of `configs.nodes`; those of --config win over them.
         is_checked: options that cannot work are refused.
     """
     parser = get_parser()
     parser.exits = False
-    return composition.compose(parser, argv, searched, is_checked)
+    return composition.compose(parser, argv, searched, config_files, is_checked)
 
 
 def unchecked(argv: list[str]) -> argparse.Namespace:
@@ -184,18 +187,17 @@ def listing(kind: str) -> list[tuple[str, str]]:
     """(name, caption) of the plug-ins of one kind of `LISTS`."""
     if kind == "metrics":
         return metrics.listing()
-    if kind not in LISTS:
+    if kind not in REGISTRIES:
         raise unknown("list", kind, LISTS)
-    captions = [(name, REGISTRIES[kind].caption(name)) for name in REGISTRIES[kind].names()]
+    registry = REGISTRIES[kind]
+    captions = [(name, registry.caption(name)) for name in registry.names()]
     if kind == "architectures":
         captions += architectures.LISTED
     return captions
 
 
 def answer(opt) -> str | None:
-    """The text that --list, --find, --explain, --check_data or --print_config asks for;
-    None where the flags ask for a run.
-    """
+    """The text that --list, --find, --explain, --check_data or --print_config asks for; None for a run."""
     if opt.find is not None:
         return help_pages.find(get_parser(), opt.find)
     if opt.explain:

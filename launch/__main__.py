@@ -15,7 +15,6 @@ import glob
 import re
 import signal
 import sys
-import tempfile
 from pathlib import Path
 
 from tqdm import tqdm
@@ -158,8 +157,7 @@ class SearchTask(Task):
     SAME_FOR_EVERY_SEED = "give --seeds one at a time"
 
     def _resolve(self) -> tuple[argparse.Namespace, Path, None]:
-        with tempfile.TemporaryDirectory() as files:
-            self.plan = searching.plan(self.line.argv, Path(files))
+        self.plan = searching.plan(self.line.argv)
         return self.plan.opt, self.plan.folder, None
 
     def _run_locks(self) -> list[Lock]:

@@ -6,7 +6,7 @@ stages with different flags (options/reproduction.py). A mistake raises UserErro
 """
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import criteria
@@ -22,17 +22,25 @@ from utilities.errors import UserError
 OF_SAVED_RUN = {"savename", "fc_lr", "lr", "eval_kernels", "kernels"}
 
 
-def compose(parser, argv: list[str] | None, searched: Collection[str] = (), is_checked: bool = True) -> Options:
+def compose(
+    parser,
+    argv: list[str] | None,
+    searched: Collection[str] = (),
+    config_files: Sequence[tuple[Path, dict]] = (),
+    is_checked: bool = True,
+) -> Options:
     """The options of a run; for a reproduction those of its first stage, with those of the other stages in `later`.
 
     Args:
-        searched: see `parameters.resolve`.
+        searched, config_files: see `parameters.resolve`.
         is_checked: options that cannot work are refused.
     """
     layers = Layers(parser, argv, frozenset(searched), is_checked)
     opt = argparse.Namespace(**{**layers.defaults, **layers.explicit})
-    for name in opt.config:
-        layers.add_file(configs.find(name))
+    for path, lines in config_files:
+        layers.add_file(path, lines)
+    for path in map(configs.find, opt.config):
+        layers.add_file(path, configs.nodes(path))
     if opt.reproduce_results is None:
         return reproduction.continued(layers)
     return reproduction.begun(layers, Path(opt.reproduce_results))
@@ -63,9 +71,9 @@ class Layers:
         self.files = {}
         self.file_of = {}
 
-    def add_file(self, path: Path) -> None:
-        """Add the flags of a --config file; they win over those of earlier files."""
-        flags = files.read(self.parser, path)
+    def add_file(self, path: Path, lines: dict) -> None:
+        """Add the flags of a --config file, `configs.nodes`; they win over those of earlier files."""
+        flags = files.read(self.parser, path, lines)
         if flags.keys() >= OF_SAVED_RUN:
             flags = self.underived({**files.before_they_existed(self.parser, flags), **flags})
         self.files |= flags

@@ -11,14 +11,19 @@ from utilities.numbers import OneOrTwo
 from utilities.registry import did_you_mean
 
 
-def read(parser, path: Path) -> dict:
-    """The flags of a file, each value passed through its flag's own type. Raises UserError with file, key and rule."""
+def read(parser, path: Path, lines: dict[str, yaml.Node]) -> dict:
+    """The flags of a file, each value passed through its flag's own type. Raises UserError with file, key and rule.
+
+    Args:
+        lines: the file's, from `configs.nodes`.
+    """
     declared = roles.declared(parser)
     actions = {action.dest: action for action in parser._actions if action.dest in declared}
-    return {
-        key: _value(parser, _action(actions, declared, path, key), path, key, node)
-        for key, node in configs.nodes(path).items()
-    }
+    flags = {}
+    for key, node in lines.items():
+        action = _action(actions, declared, path, key)
+        flags[key] = _value(parser, action, path, key, node)
+    return flags
 
 
 def _value(parser, action: argparse.Action, path: Path, key: str, node: yaml.Node):

@@ -19,7 +19,6 @@ import argparse
 import functools
 import shlex
 import sys
-import tempfile
 from pathlib import Path
 
 import main
@@ -106,17 +105,13 @@ def check(opt) -> None:
         )
 
 
-def plan(argv: list[str], files: Path) -> Plan:
-    """Read and check a search's command line. Raises UserError for what cannot be searched.
-
-    Args:
-        files: a folder for files that live as long as the plan.
-    """
+def plan(argv: list[str]) -> Plan:
+    """Read and check a search's command line. Raises UserError for what cannot be searched."""
     parser = get_parser()
     parser.exits = False
     options, arguments = parser.parse_known_args(argv)
     command = space.parse(arguments, parameters.get_parser())
-    flags = space.Flags(command, parameters.resolve, files)
+    flags = space.Flags(command, parameters.resolve)
     opt, fixed = flags.check()
     check(opt)
     return Plan(options, command.ranges, command.named, flags, opt, fixed, shown_command(argv))
@@ -139,19 +134,18 @@ def search(argv: list[str]) -> Path | None:
     None after --dry_run, and in all processes of torchrun but the first.
     """
     studies.quiet()
-    with tempfile.TemporaryDirectory() as files:
-        search_plan = plan(argv, Path(files))
-        ranges = ", ".join(searched.text for searched in search_plan.ranges.values())
-        print(f"searching {ranges}\nfor {search_plan.metric} on validation, in {search_plan.folder}")
-        if search_plan.opt.dry_run:
-            main.main(search_plan.opt)
-            return None
-        try:
-            with Together(main.main).led() as train:
-                return None if train is None else trials_and_report(search_plan, train)
-        except KeyboardInterrupt:  # between runs: a run that is interrupted prints the command itself
-            print(f"\ncontinue with: {search_plan.command}")
-            raise
+    search_plan = plan(argv)
+    ranges = ", ".join(searched.text for searched in search_plan.ranges.values())
+    print(f"searching {ranges}\nfor {search_plan.metric} on validation, in {search_plan.folder}")
+    if search_plan.opt.dry_run:
+        main.main(search_plan.opt)
+        return None
+    try:
+        with Together(main.main).led() as train:
+            return None if train is None else trials_and_report(search_plan, train)
+    except KeyboardInterrupt:  # between runs: a run that is interrupted prints the command itself
+        print(f"\ncontinue with: {search_plan.command}")
+        raise
 
 
 def trials_and_report(search_plan: Plan, train) -> Path:

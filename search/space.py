@@ -3,8 +3,8 @@
 A range is `--flag~BAYESIAN~ [0,1]` on the command line or `flag~BAYESIAN~: [0, 1]` in a --config file. Suffixes:
 BAYESIAN (float, linear), LOG_BAYESIAN (float, logarithmic), INT_BAYESIAN (whole numbers), CHOICE (one of several).
 
-`parse` takes the ranges out of a command line and its files: a `Command`. `Flags` then reads the flags of a trial, the
-values of its ranges put beside the other words; files that hold ranges are copied without them.
+`parse` takes the ranges out of a command line and its files: a `Command`. `Flags` then reads the flags of a trial: the
+other words and lines, with the values of the ranges.
 """
 
 import argparse
@@ -12,7 +12,6 @@ import difflib
 import itertools
 import math
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import yaml
@@ -73,13 +72,13 @@ class Command(NamedTuple):
     Attributes:
         ranges: flag -> its range.
         arguments: for the main program's parser, without the ranges and --config.
-        files: name in --config -> those of its lines that are flags of a trial; None: all.
+        files: name in --config -> those of its lines that are flags of a trial.
         named: the flags that the command line or a file gives a value.
     """
 
     ranges: dict[str, Range]
     arguments: list[str]
-    files: dict[str, dict[str, yaml.Node] | None]
+    files: dict[str, dict[str, yaml.Node]]
     named: set[str]
 
 
@@ -118,7 +117,6 @@ def _read_files(config_names: list[str], ranges: dict[str, Range], parser, actio
     """
     file_ranges = {}
     files = {}
-    keys = {}
     named = set()
     for name in config_names:
         nodes = configs.nodes(configs.find(name))
@@ -134,10 +132,6 @@ def _read_files(config_names: list[str], ranges: dict[str, Range], parser, actio
         for earlier in files:
             files[earlier] = _without_searched_switches(files[earlier], new_ranges)
         files[name] = _without_searched_switches(values, ranges)
-        keys[name] = nodes.keys()
-    for name, lines in files.items():
-        if lines.keys() == keys[name]:
-            files[name] = None
     return file_ranges, files, named
 
 
@@ -251,35 +245,19 @@ class Flags:
 
     Args:
         command: the search's.
-        read: the main program's `resolve(argv, searched)`.
-        folder: gets copies of those files that held more than a trial's flags, without the rest.
+        read: the main program's `resolve(argv, searched, config_files)`.
     """
 
-    def __init__(self, command: Command, read, folder: Path):
+    def __init__(self, command: Command, read):
         self.ranges = command.ranges
-        self._read = read
-        self._originals = {}  # path of the file that is read -> name of the file that the user gave
-        for number, (name, nodes) in enumerate(command.files.items()):
-            path = name if nodes is None else str(folder / f"{number}_{Path(name).stem}.yaml")
-            self._originals[path] = name
-            if nodes is not None:
-                lines = [(yaml.ScalarNode("tag:yaml.org,2002:str", key), node) for key, node in nodes.items()]
-                content = yaml.serialize(yaml.MappingNode("tag:yaml.org,2002:map", lines))
-                Path(path).write_text(content, encoding="utf-8")
         self._arguments = command.arguments
-        if self._originals:
-            self._arguments = ["--config", *self._originals, *command.arguments]
+        self._files = [(configs.find(name), lines) for name, lines in command.files.items()]
+        self._read = read
 
     def read(self, values: dict, *flags: str):
         """The flags of these values of the searched flags. Raises UserError where the parser refuses them."""
         searched = [word for flag, value in values.items() for word in self.ranges[flag].arguments(value)]
-        try:
-            return self._read([*self._arguments, *searched, *flags], searched=self.ranges.keys())
-        except UserError as error:
-            message = str(error)
-            for path, name in self._originals.items():
-                message = message.replace(path, name)
-            raise UserError(message) from error
+        return self._read([*self._arguments, *searched, *flags], self.ranges.keys(), self._files)
 
     def check(self):
         """Read the ends of every range and every choice.

@@ -141,7 +141,7 @@ def wrong_in_module(program, words, tmp_path):
         exists = (file / "__main__.py").is_file() or file.with_name(f"{file.name}.py").is_file()
         return None if exists else "no such program"
     if program == "search":
-        return None if searcher.plan(words, tmp_path) else "no plan"
+        return None if searcher.plan(words) else "no plan"
     if program == "launch":
         return None if (ROOT / launcher.read_options(words).script).is_file() else "no such script"
     if program == "evaluation" and words[0] in tools.COMMANDS:

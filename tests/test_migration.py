@@ -183,7 +183,7 @@ def try_search(words, capsys):
 
 def test_new_runs_and_searches_are_read_and_the_flags_of_a_run_again(place, monkeypatch):
     tried(NEW, parameters.read)
-    tried(SEARCHES, lambda words: searcher.plan([*words, *SMALL], place))
+    tried(SEARCHES, lambda words: searcher.plan([*words, *SMALL]))
     (again,) = REPEAT
     flags = parameters.read(next(words for words in NEW if name_of(words) == run_of(again))).saved()
     file = place / "read" / again[again.index("--config") + 1]

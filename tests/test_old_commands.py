@@ -54,7 +54,7 @@ def test_an_old_command_runs_or_says_what_to_type(line, tmp_path):
     words = words_of(line)
     try:
         if "bayesian" in line.split()[1]:
-            searcher.plan(words, tmp_path)
+            searcher.plan(words)
         else:
             parameters.resolve([*words, "--save_path", str(tmp_path)])
     except UserError as error:
@@ -172,14 +172,14 @@ def test_each_shipped_file_is_answered(command, parts):
     assert all(part in message for part in parts), message
 
 
-def test_names_of_a_search_are_answered(tmp_path):
+def test_names_of_a_search_are_answered():
     for words, way in (
         (["--experiment_name", "a"], "--group"),
         (["--loss_funcs~OVERRIDE~", "{a: {MarginLoss: {beta~BAYESIAN~: [0, 1]}}}"], "--loss margin"),
         (["--batchsize~INT_BAYESIAN~", "1,2"], "batch_size"),
     ):
         with refused(way):
-            searcher.plan([*words, "--lr~LOG_BAYESIAN~", "1e-6,1"], tmp_path)
+            searcher.plan([*words, "--lr~LOG_BAYESIAN~", "1e-6,1"])
 
 
 def test_a_file_gets_the_same_answers(tmp_path):
@@ -216,8 +216,7 @@ def test_classes_become_plug_ins_on_the_command_line_in_files_and_in_a_search(tm
     assert (opt.dataset, opt.loss, opt.batch_mining) == ("glyphs", "multisimilarity", "multisimilarity")
     assert parameters.resolve(["--loss", "hier", "--loss_hier_base", "TripletLoss"]).loss_hier_base == "triplet"
     plan = searcher.plan(
-        ["--dataset", "Glyphs", "--use_tv_split", "--loss~CHOICE~", "[ArcFaceLoss,Softmax]", "--study_storage", "x"],
-        tmp_path,
+        ["--dataset", "Glyphs", "--use_tv_split", "--loss~CHOICE~", "[ArcFaceLoss,Softmax]", "--study_storage", "x"]
     )
     assert plan.ranges["loss"].values == ("arcface", "softmax")
 

@@ -194,7 +194,7 @@ def test_a_search_by_the_preset_leaves_test_to_the_reproductions(tmp_path, capsy
         str(tmp_path / "runs"),
         *SMALL_IMAGES,
     ]
-    plan = searcher.plan(argv, tmp_path)
+    plan = searcher.plan(argv)
     trial = plan.flags.read({"loss_contrastive_neg_margin": 0.5})
     assert (trial.split_scheme, trial.splits_to_eval, trial.final_test) == ("mlrc", ["val"], False)
     reproduction = plan.flags.read({"loss_contrastive_neg_margin": 0.5}, "--final_test")

@@ -127,7 +127,7 @@ def test_the_searches_of_a_comparison_have_one_budget(place):
     searches = [
         smaller(words[3:], place) for words in commands("compare_two_methods") if words[1:3] == ["-m", "search"]
     ]
-    assert len(searches) == 2 and all(searcher.plan(words, place) for words in searches)
+    assert len(searches) == 2 and all(searcher.plan(words) for words in searches)
     assert len({words[words.index("--bayesian_optimization_n_iter") + 1] for words in searches}) == 1
 
 

@@ -38,9 +38,7 @@ COUNTS = ["--bayesian_optimization_n_iter", "3", "--reproductions", "1"]  # of t
 @pytest.fixture(scope="session")
 def plan(folder_data, tmp_path_factory):
     """The plan of a search."""
-    return searcher.plan(
-        [*command(folder_data, tmp_path_factory.mktemp("searched"), *RANGES), *COUNTS], tmp_path_factory.mktemp("files")
-    )
+    return searcher.plan([*command(folder_data, tmp_path_factory.mktemp("searched"), *RANGES), *COUNTS])
 
 
 def search(plan):

@@ -306,7 +306,7 @@ def test_folds(folder_data, tmp_path):
 
 def test_a_short_search_is_not_reproduced_unless_asked(folder_data, tmp_path, trained, capsys):
     argv = command(folder_data, tmp_path, *RANGES, *counts(1))
-    plan = searcher.plan(argv, tmp_path)
+    plan = searcher.plan(argv)
     for trials, reproductions, count in ((19, None, 0), (20, None, 10), (4, 1, 1), (50, 0, 0)):
         options = SimpleNamespace(bayesian_optimization_n_iter=trials, reproductions=reproductions)
         assert plan._replace(options=options).reproductions == count
@@ -532,4 +532,4 @@ def test_what_failed_is_not_proposed_again_and_again():
 def test_what_is_no_search_is_refused(flag, tmp_path):
     words = ["--dataset", "glyphs", "--save_path", str(tmp_path), "--use_tv_split", *RANGES[:2], *flag]
     with refused(f"{flag[0]} is main.py's alone"):
-        searcher.plan(words, tmp_path)
+        searcher.plan(words)
