@@ -32,9 +32,11 @@ def _wrong(opt):
     loss = criteria.REGISTRY.module(opt.loss)
     sampler = datasampler.REGISTRY.module(opt.data_sampler)
     trainers.check(opt)
-    inner = [
-        module.INNER_LOSS for module in (loss, trainers.REGISTRY.module(opt.trainer)) if hasattr(module, "INNER_LOSS")
-    ]
+    # flags that name a loss inside another one
+    inner = []
+    for module in (loss, trainers.REGISTRY.module(opt.trainer)):
+        if hasattr(module, "INNER_LOSS"):
+            inner.append(module.INNER_LOSS)
     criteria.check(opt, inner)
     parse_weights(opt.loss_weights)
     yield from _mining(opt, inner)
@@ -74,9 +76,10 @@ def _rates(opt):
         yield "--nesterov --momentum 0: Nesterov needs a momentum: leave one out"
     if opt.min_lr > opt.lr:
         yield f"--min_lr {opt.min_lr:g} is above --lr {opt.lr:g}"
-    warm = [f"--{name} {getattr(opt, name)}" for name in ("warmup_epochs", "warmup_steps") if getattr(opt, name)]
-    if warm and opt.scheduler == "onecycle":
-        yield f"{warm[0]} with --scheduler onecycle, which has its own warm-up (--onecycle_rise): leave one out"
+    warm_ups = _set_flags(opt, "warmup_epochs", "warmup_steps")
+    if warm_ups and opt.scheduler == "onecycle":
+        warm_up = f"--{warm_ups[0]} {getattr(opt, warm_ups[0])}"
+        yield f"{warm_up} with --scheduler onecycle, which has its own warm-up (--onecycle_rise): leave one out"
 
 
 def _selection(opt):
@@ -105,13 +108,16 @@ def _selection(opt):
 def _needs_triplets(opt, inner: list[str]) -> bool:
     """Whether a loss takes a miner of whole triplets."""
     miner = batch_mining.REGISTRY.module(opt.batch_mining)
-    needs = getattr(miner, "NEEDS_TRIPLETS", False)
-    return needs and any(criteria.takes_miner(getattr(opt, flag), opt) for flag in ("loss", *inner))
+    if not getattr(miner, "NEEDS_TRIPLETS", False):
+        return False
+    losses = [getattr(opt, flag) for flag in ("loss", *inner)]
+    return any(criteria.takes_miner(loss, opt) for loss in losses)
 
 
 def _able(registry, constant: str) -> str:
     """The names of the plug-ins whose module sets `constant`."""
-    return ", ".join(name for name, module in registry.modules().items() if getattr(module, constant, False))
+    names = [name for name, module in registry.modules().items() if getattr(module, constant, False)]
+    return ", ".join(names)
 
 
 def _triplets(opt, inner, sampler):
@@ -135,7 +141,8 @@ def _of_a_class(opt) -> int:
     one of each where the trainer looks at no labels, see `datasampler.for_training`.
     """
     trainer = trainers.REGISTRY.module(opt.trainer).Trainer
-    return opt.samples_per_class if getattr(trainer, "LABELS", True) else 1
+    looks_at_labels = getattr(trainer, "LABELS", True)
+    return opt.samples_per_class if looks_at_labels else 1
 
 
 def _subset(opt, inner, loss, sampler):
@@ -171,11 +178,10 @@ def _subset(opt, inner, loss, sampler):
 
 def _features(opt):
     """Features can be computed once only if they stay the same; what a flag lets learn does not rest."""
-    rests = next(
-        (flag for flag in ("freeze_backbone", "lora_rank", "prompts", "train_biases") if getattr(opt, flag)), None
-    )
-    if opt.pool == "gem_learned" and rests and opt.weights is None and opt.job == "train" and opt.resume is None:
-        yield f"--pool gem_learned: its power belongs to the backbone, which is frozen with --{rests}: use gem"
+    freezing = _set_flags(opt, "freeze_backbone", "lora_rank", "prompts", "train_biases")
+    begins = opt.weights is None and opt.job == "train" and opt.resume is None
+    if opt.pool == "gem_learned" and freezing and begins:
+        yield f"--pool gem_learned: its power belongs to the backbone, which is frozen with --{freezing[0]}: use gem"
     if opt.feature_cache and not opt.freeze_backbone:
         yield "--feature_cache keeps the features of a frozen backbone: add --freeze_backbone"
     if opt.feature_cache and opt.augmentation != "none":
@@ -193,22 +199,17 @@ def _evaluation(opt):
     have an effect.
     """
     if opt.evaluate_all or datasets.is_test_only(opt):
-        flag = "--evaluate_all" if opt.evaluate_all else f"--dataset {opt.dataset}"
-        if opt.job not in ("evaluate", "evaluate_only"):
-            yield f"{flag} measures and does not train: add --evaluate_only, or --evaluate --resume_from RUN"
-        if opt.splits_to_eval != ["test"] or opt.eval_reference_set == "compared_to_training_set":
-            yield (
-                f"{flag} makes one split, test: there is no training set to compare with, and no other --splits_to_eval"
-            )
+        yield from _evaluation_of_all(opt)
     if opt.feature_cache and (opt.eval_scales != [1] or opt.eval_long_side):
         yield "--feature_cache keeps the features of images of one size: leave out --eval_scales and --eval_long_side"
     if not opt.splits_to_eval:
         yield "--no_train_metrics leaves nothing of --splits_to_eval train: name val or test"
     if "val" in opt.splits_to_eval and not datasets.has_validation(opt):
         yield "--splits_to_eval val: there is no validation data, add --use_tv_split or another --split_scheme"
-    chooses = "val" if datasets.has_validation(opt) else "test"
-    if chooses not in opt.splits_to_eval and opt.job == "train":
-        yield f"--splits_to_eval {text_of(opt.splits_to_eval)}: the best epoch is chosen on {chooses}, name it too"
+    selecting_split = "val" if datasets.has_validation(opt) else "test"
+    if selecting_split not in opt.splits_to_eval and opt.job == "train":
+        requested = text_of(opt.splits_to_eval)
+        yield f"--splits_to_eval {requested}: the best epoch is chosen on {selecting_split}, name it too"
     if opt.tester == "same_parent_label" and opt.label_hierarchy_level:
         yield (
             f"--tester same_parent_label with --label_hierarchy_level {opt.label_hierarchy_level}: super-classes have "
@@ -216,17 +217,25 @@ def _evaluation(opt):
         )
 
 
+def _evaluation_of_all(opt):
+    """An evaluation of all images of a data set has one split, and trains nothing."""
+    flag = f"--dataset {opt.dataset}"
+    if opt.evaluate_all:
+        flag = "--evaluate_all"
+    if opt.job not in ("evaluate", "evaluate_only"):
+        yield f"{flag} measures and does not train: add --evaluate_only, or --evaluate --resume_from RUN"
+    if opt.splits_to_eval != ["test"] or opt.eval_reference_set == "compared_to_training_set":
+        yield f"{flag} makes one split, test: there is no training set to compare with, and no other --splits_to_eval"
+
+
 def _jobs(opt):
     """One job at a time, and its own flags."""
-    jobs = [
-        f"--{name}"
-        for name in ("evaluate", "evaluate_only", "evaluate_ensemble", "aggregate_only")
-        if getattr(opt, name)
-    ]
+    jobs = _set_flags(opt, "evaluate", "evaluate_only", "evaluate_ensemble", "aggregate_only")
+    rehearsals = _set_flags(opt, "dry_run", "profile_steps")
     if len(jobs) > 1:
-        yield f"{' and '.join(jobs)} are jobs of their own: leave one out"
-    if jobs and (tried := [f"--{name}" for name in ("dry_run", "profile_steps") if getattr(opt, name)]):
-        yield f"{tried[0]} tries a training, and {jobs[0]} trains nothing: leave one out"
+        yield f"--{' and --'.join(jobs)} are jobs of their own: leave one out"
+    if jobs and rehearsals:
+        yield f"--{rehearsals[0]} tries a training, and --{jobs[0]} trains nothing: leave one out"
     if opt.evaluate_only and opt.resume_from is not None:
         yield "--evaluate_only measures a network as it starts: --evaluate --resume_from RUN measures that of a run"
 
@@ -238,11 +247,16 @@ def _folds(opt):
     for name in ("evaluate_ensemble", "aggregate_only"):
         if getattr(opt, name) and not opt.is_cross_validation:
             yield f"--{name} is for the folds of a cross-validation: --split_scheme half has none"
-    n_folds = datasets.n_folds(opt) if opt.is_cross_validation else 0
-    if any(fold >= n_folds for fold in opt.folds or ()):
-        folds = f"folds 0 to {n_folds - 1}" if n_folds else "none"
+    if opt.folds is None:
+        return
+    folds = "none"
+    n_folds = 0
+    if opt.is_cross_validation:
+        n_folds = datasets.n_folds(opt)
+        folds = f"folds 0 to {n_folds - 1}"
+    if any(fold >= n_folds for fold in opt.folds):
         yield f"--folds {text_of(opt.folds)}: --split_scheme {opt.split_scheme} has {folds}"
-    if opt.folds is not None and len(set(opt.folds)) < len(opt.folds):
+    if len(set(opt.folds)) < len(opt.folds):
         yield f"--folds {text_of(opt.folds)}: name each fold once"
 
 
@@ -252,9 +266,10 @@ def _numbers(opt):
         yield "--fc_lr 0 would leave the last layer as it starts: give a rate above 0, or -1 for --lr"
     if opt.scheduler == "plateau" and opt.gamma >= 1:
         yield f"--gamma {opt.gamma:g} must be below 1 with --scheduler plateau, which would never lower the rate"
-    if opt.n_epochs == 0 and not (
+    uses_untrained_network = (
         opt.check_untrained_accuracy or opt.dump_embeddings or opt.dump_query_results or opt.evaluate
-    ):
+    )
+    if opt.n_epochs == 0 and not uses_untrained_network:
         yield (
             "--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network, "
             "--dump_embeddings to write its embeddings, --dump_query_results what its queries find"
@@ -272,7 +287,8 @@ def _numbers(opt):
             f"CUDA_VISIBLE_DEVICES={','.join(map(str, opt.gpu))} torchrun --nproc_per_node {len(opt.gpu)} main.py …; a "
             f"run on each: python -m launch … --gpus {text_of(opt.gpu)}"
         )
-    if opt.savename in ("", ".") or ".." in Path(opt.savename).parts or Path(opt.savename).is_absolute():
+    folder = Path(opt.savename)
+    if opt.savename in ("", ".") or ".." in folder.parts or folder.is_absolute():
         yield (
             f"--savename {opt.savename!r} is no name of a folder below <save_path>/<dataset>: leave it out, or name one"
         )
@@ -295,17 +311,8 @@ def _mining(opt, inner: list[str]):
         )
     for flag in ("loss", *inner):
         name = getattr(opt, flag)
-        if name == "triplet" and opt.loss_triplet_own_positive and opt.batch_mining != "batchhard":
-            yield (
-                f"--loss_triplet_own_positive completes the anchors of --batch_mining batchhard: {opt.batch_mining} "
-                "does not give one triplet per anchor"
-            )
-        if name == "triplet" and opt.loss_triplet_per_anchor is not None and opt.batch_mining != "none":
-            option = f"--loss_triplet_per_anchor {opt.loss_triplet_per_anchor}"
-            yield (
-                f"{option}: --batch_mining {opt.batch_mining} chooses the triplets; add --batch_mining none, or leave "
-                "it out"
-            )
+        if name == "triplet":
+            yield from _miner_of_triplet_loss(opt)
         if not criteria.takes_miner(name, opt):
             continue
         allowed = getattr(criteria.REGISTRY.module(name), "ALLOWED_MINING_OPS", None)
@@ -319,6 +326,21 @@ def _mining(opt, inner: list[str]):
             yield f"--batch_mining {opt.batch_mining} does not go with --loss {name}; allowed: {', '.join(allowed)}"
 
 
+def _miner_of_triplet_loss(opt):
+    """The flags of the triplet loss that need a certain miner, or none."""
+    if opt.loss_triplet_own_positive and opt.batch_mining != "batchhard":
+        yield (
+            f"--loss_triplet_own_positive completes the anchors of --batch_mining batchhard: {opt.batch_mining} "
+            "does not give one triplet per anchor"
+        )
+    if opt.loss_triplet_per_anchor is not None and opt.batch_mining != "none":
+        option = f"--loss_triplet_per_anchor {opt.loss_triplet_per_anchor}"
+        yield (
+            f"{option}: --batch_mining {opt.batch_mining} chooses the triplets; add --batch_mining none, or leave "
+            "it out"
+        )
+
+
 def _reduction(opt, loss):
     """A reduction goes with a loss that is a mean over tuples,
     weights of classes with the reduction that reads them.
@@ -329,6 +351,11 @@ def _reduction(opt, loss):
             f"--loss_reduction {opt.loss_reduction}: --loss {opt.loss} is no mean over tuples that it could change; "
             f"these are: {able}"
         )
+
+
+def _set_flags(opt, *names: str) -> list[str]:
+    """Those of the flags that are on, or have a value that is not 0."""
+    return [name for name in names if getattr(opt, name)]
 
 
 def text_of(value) -> str:

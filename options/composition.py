@@ -12,7 +12,7 @@ from pathlib import Path
 import criteria
 import datasets
 from options import checks, files, reproduction, resume
-from options.derived import defaults_of, derived
+from options.derived import defaults_of, derived, followers
 from options.flags import configs, roles, rules
 from options.options import Options
 from runs.folder import PARAMETERS, run_folder
@@ -137,16 +137,17 @@ class Layers:
 
     def _set_by(self, opt: Options, explicit: dict) -> dict[str, str]:
         """Flag -> where its value was set, in words, of the flags that differ from their default."""
-        otherwise = "derived" if opt.resume is None else f"derived, or the run {run_folder(opt)}"
-        places = {**self.file_of, **dict.fromkeys(opt.overruled, otherwise), **dict.fromkeys(explicit, "command line")}
+        elsewhere = "derived"
+        if opt.resume is not None:
+            elsewhere = f"derived, or the run {run_folder(opt)}"
+        places = {**self.file_of, **dict.fromkeys(opt.overruled, elsewhere), **dict.fromkeys(explicit, "command line")}
         changed = [flag for flag, value in opt.saved().items() if value != self.defaults[flag]]
-        return {flag: places.get(flag, otherwise) for flag in changed}
+        return {flag: places.get(flag, elsewhere) for flag in changed}
 
     def underived(self, flags: dict) -> dict:
         """A run's flags, but unset where they equal what they are derived from: they then follow its new value."""
-        unset = defaults_of(argparse.Namespace(**{**self.defaults, **flags}))
-        followers = {flag for flag, value in flags.items() if flag in unset and value == unset[flag]}
-        return {flag: None if flag in followers else value for flag, value in flags.items()}
+        following = followers(self.defaults, flags)
+        return {**flags, **dict.fromkeys(following)}
 
     def saved(self, folder: Path, flags: dict) -> dict:
         """Flags of the run in `folder` as options, each passed through its flag's type.

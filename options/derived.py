@@ -92,8 +92,10 @@ def _of_data_set(opt) -> dict:
     """`--source_path` and `--augmentation`, where they are unset those of the data set."""
     module = datasets.REGISTRY.module(opt.dataset)
     source_path = opt.source_path
+    if source_path is None and hasattr(module, "default_source_path"):
+        source_path = str(module.default_source_path())
     if source_path is None:
-        source_path = str(getattr(module, "default_source_path", lambda: "./Datasets")())
+        source_path = "./Datasets"
     augmentation = opt.augmentation
     if augmentation is None:
         augmentation = getattr(module, "DEFAULT_AUGMENTATION", "base")
@@ -109,7 +111,9 @@ def _evaluation_metrics(opt) -> list[str]:
 
 
 def _positive_or_unset(rate: float | None) -> float | None:
-    return None if rate is not None and rate < 0 else rate
+    if rate is None or rate < 0:
+        return None
+    return rate
 
 
 def _loss_weights(opt) -> list[str]:
@@ -125,9 +129,15 @@ def _loss_weights(opt) -> list[str]:
 def _splits_to_eval(opt) -> list[str]:
     splits = opt.splits_to_eval
     if splits is None:
-        validation = ["val"] if datasets.has_validation(opt) else []
-        if opt.is_cross_validation:
-            splits = validation or ["test"]
-        else:
-            splits = ["train", *validation, "test"]
-    return [split for split in splits if split != "train"] if opt.no_train_metrics else splits
+        splits = _all_splits(opt)
+    if opt.no_train_metrics:
+        splits = [split for split in splits if split != "train"]
+    return splits
+
+
+def _all_splits(opt) -> list[str]:
+    """The splits that are evaluated by default."""
+    has_validation = datasets.has_validation(opt)
+    if opt.is_cross_validation:
+        return ["val"] if has_validation else ["test"]
+    return ["train", "val", "test"] if has_validation else ["train", "test"]

@@ -63,15 +63,21 @@ class Parser(OneLineParser):
 
     def _unrecognized(self, words: list[str], word: str) -> str:
         """The error for the first of `words` that nothing takes."""
-        option = word.partition("=")[0]  # the value may be a key or a password
-        before = words[words.index(word) - 1] if word in words[1:] else ""
+        before = ""
+        if word in words[1:]:
+            before = words[words.index(word) - 1]
         is_switch = before in self.options and self._option_string_actions[before].nargs == 0
-        if is_switch and word.lower() in ("true", "false"):
-            off = f"leave it out, or switch it off by {NEGATION}{before.removeprefix('--')}"
-            way_out = "give it without a value" if word.lower() == "true" else off
-            return f"{before} {word}: {before} is a switch: {way_out}"
-        nearest = difflib.get_close_matches(option, self.options, n=1, cutoff=0.75) if option.startswith("-") else []
-        hint = f"Did you mean {nearest[0]}?" if nearest else f"--find {option.strip('-')} searches."
+        if is_switch and word.lower() == "true":
+            return f"{before} {word}: {before} is a switch: give it without a value"
+        if is_switch and word.lower() == "false":
+            negation = f"{NEGATION}{before.removeprefix('--')}"
+            return f"{before} {word}: {before} is a switch: leave it out, or switch it off by {negation}"
+        option = word.partition("=")[0]  # the value may be a key or a password
+        hint = f"--find {option.strip('-')} searches."
+        if option.startswith("-"):
+            nearest = difflib.get_close_matches(option, self.options, n=1, cutoff=0.75)
+            if nearest:
+                hint = f"Did you mean {nearest[0]}?"
         return f"unrecognized argument {option}. {hint}"
 
     def _check_value(self, action, value):
