@@ -35,10 +35,12 @@ def _value(parser, action: argparse.Action, path: Path, key: str, node: yaml.Nod
     if _kind(node) == "null":
         return action.default
     takes_several = _takes_several(action)
-    if not isinstance(node, yaml.ScalarNode) and not (takes_several and isinstance(node, yaml.SequenceNode)):
+    items = [node]
+    if takes_several and isinstance(node, yaml.SequenceNode):
+        items = node.value
+    elif not isinstance(node, yaml.ScalarNode):
         expected = "values" if takes_several else "one value"
         raise UserError(f"{path}: {key} takes {expected}, not {_text(node)}")
-    items = node.value if isinstance(node, yaml.SequenceNode) else [node]
     for item in items:
         if _kind(item) == "bool":
             raise UserError(
@@ -60,11 +62,15 @@ def passed(parser, path: Path, flags: dict) -> dict:
             values[key] = action.default
             continue
         is_switch = isinstance(action, argparse._StoreTrueAction)
-        items = value if isinstance(value, list) else [value]
-        plain = all(isinstance(item, int | float | str) and isinstance(item, bool) == is_switch for item in items)
-        if not plain or isinstance(value, list) != _takes_several(action) and not isinstance(action, OneOrTwo):
+        is_list = isinstance(value, list)
+        items = value if is_list else [value]
+        is_plain = all(isinstance(item, int | float | str) and isinstance(item, bool) == is_switch for item in items)
+        has_its_form = is_list == _takes_several(action) or isinstance(action, OneOrTwo)
+        if not is_plain or not has_its_form:
             raise UserError(f"{path} is damaged: {key} cannot be {str(value)[:60]}")
-        values[key] = value if is_switch else _passed(parser, action, path, list(map(str, items)))
+        if not is_switch:
+            value = _passed(parser, action, path, [str(item) for item in items])
+        values[key] = value
     return values
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import difflib
-import itertools
 import textwrap
 
 from options.flags import migration, rules
@@ -55,11 +54,8 @@ class Formatter(argparse.HelpFormatter):
 
     def _get_help_string(self, action):
         text = rules.help_of(action)
-        if (
-            isinstance(action, argparse._StoreTrueAction)
-            or action.default in (None, argparse.SUPPRESS)
-            or "%(default)" in action.help
-        ):
+        has_default = action.default not in (None, argparse.SUPPRESS) and "%(default)" not in action.help
+        if isinstance(action, argparse._StoreTrueAction) or not has_default:
             return text
         return f"{text} (default: {_default(action) or 'none'})"
 
@@ -98,24 +94,27 @@ def page(parser, plug_ins: dict, words: list[str]) -> str:
     """
     topic = " ".join(words).lstrip("-")
     flags_of = groups(parser)
-    flags = {action.dest: title for title, actions in flags_of.items() for action in actions}
-    names = {}
-    for action in itertools.chain.from_iterable(flags_of.values()):
-        names |= dict.fromkeys((option.lstrip("-") for option in action.option_strings), action.dest)
-    flag = names.get(topic.replace("-", "_"), topic.replace("-", "_"))
     if not words:
         return _first_screen(flags_of, plug_ins)
     if topic == "all":
-        return "\n\n".join(_section(title, actions) for title, actions in flags_of.items())
+        return _sections(flags_of)
     if topic in plug_ins:
-        section = _section(topic, flags_of[topic]) if topic in flags_of else f"{topic} adds no flags"
+        section = f"{topic} adds no flags"
+        if topic in flags_of:
+            section = _section(topic, flags_of[topic])
         return f"{plug_ins[topic].__doc__.strip()}\n\n{section}"
     if topic in flags_of:
         return _section(topic, flags_of[topic])
-    if flag in flags:
-        return _section(flags[flag], [action for action in flags_of[flags[flag]] if action.dest == flag])
-    headings = {name.rpartition(" ")[2]: name for name in plug_ins}
-    nearest = difflib.get_close_matches(flag, [*flags_of, *headings, *flags], n=1)
+    name = topic.replace("-", "_")
+    flags = []
+    for title, actions in flags_of.items():
+        for action in actions:
+            names = [option.lstrip("-") for option in action.option_strings]
+            if name in names or name == action.dest:
+                return _section(title, [action])
+            flags.append(action.dest)
+    headings = {heading.rpartition(" ")[2]: heading for heading in plug_ins}
+    nearest = difflib.get_close_matches(name, [*flags_of, *headings, *flags], n=1)
     hint = f" Did you mean --help {headings.get(nearest[0], nearest[0])}?" if nearest else ""
     raise UserError(
         f"--help {topic}: no group, plug-in or flag.{hint} --help lists the groups, --find {words[-1]} searches "
@@ -128,13 +127,15 @@ def find(parser, word: str) -> str:
     sought = word.lstrip("-").lower()
     matches = {}
     for title, actions in groups(parser).items():
-        texts = [(action, f"{' '.join(action.option_strings)} {rules.help_of(action)}".lower()) for action in actions]
-        matches[title] = [action for action, text in texts if sought in text]
-    if not any(matches.values()):
+        for action in actions:
+            text = f"{' '.join(action.option_strings)} {rules.help_of(action)}"
+            if sought in text.lower():
+                matches.setdefault(title, []).append(action)
+    if not matches:
         replacement = migration.answer(word)
         hint = f"; here {replacement}" if replacement else ""
         raise UserError(f"--find {word}: no flag has it in its name or text{hint}")
-    return "\n\n".join(_section(title, actions) for title, actions in matches.items() if actions)
+    return _sections(matches)
 
 
 def explain(opt) -> str:
@@ -142,8 +143,10 @@ def explain(opt) -> str:
     rows = [(f"--{name}", _text_of(getattr(opt, name)), place) for name, place in sorted(opt.set_by.items())]
     if not rows:
         return "every flag has its default"
-    names, values = (min(max(len(row[column]) for row in rows), 60) for column in (0, 1))
-    return "\n".join(f"{name:{names}}  {value:{values}}  {place}" for name, value, place in rows)
+    name_width = min(max(len(name) for name, _, _ in rows), 60)
+    value_width = min(max(len(value) for _, value, _ in rows), 60)
+    lines = [f"{name:{name_width}}  {value:{value_width}}  {place}" for name, value, place in rows]
+    return "\n".join(lines)
 
 
 def checked(problems: list[str]) -> str:
@@ -159,11 +162,23 @@ def _first_screen(flags_of: dict, plug_ins: dict) -> str:
     lines = ["usage: python main.py [flags]", "", "common flags (default)"]
     for name in EVERYDAY:
         action = flags[name]
-        default = f" ({_default(action)})" if _default(action) else ""
-        text = textwrap.shorten(action.help.partition(";")[0].partition(" (--list")[0], WIDTH - 51, placeholder=" …")
-        lines.append(f"  {textwrap.shorten(action.option_strings[0] + default, 46, placeholder=' …'):46} {text}")
+        option = action.option_strings[0]
+        default = _default(action)
+        if default:
+            option = f"{option} ({default})"
+        text = action.help.partition(";")[0].partition(" (--list")[0]
+        lines.append(f"  {_shortened(option, 46):46} {_shortened(text, WIDTH - 51)}")
     titles = ", ".join(title for title in flags_of if title not in plug_ins)
     return "\n".join([*lines, "", *textwrap.wrap(f"groups: {titles}", WIDTH), "", MORE])
+
+
+def _shortened(text: str, width: int) -> str:
+    return textwrap.shorten(text, width, placeholder=" …")
+
+
+def _sections(flags_of: dict) -> str:
+    sections = [_section(title, actions) for title, actions in flags_of.items()]
+    return "\n\n".join(sections)
 
 
 def _section(title: str, actions: list) -> str:

@@ -20,10 +20,12 @@ def find(name: str) -> Path:
         return path
     if preset.is_file():
         return preset
-    presets = sorted(p.stem for p in PRESETS.glob("*.yaml"))
+    presets = sorted(file.stem for file in PRESETS.glob("*.yaml"))
     nearest = difflib.get_close_matches(preset.stem, presets, n=1)
     hint = f": did you mean {nearest[0]}?" if nearest else ""
-    problem = "a folder, no file (of a run: its parameters.yaml)" if path.is_dir() else "no such file"
+    problem = "no such file"
+    if path.is_dir():
+        problem = "a folder, no file (of a run: its parameters.yaml)"
     raise UserError(f"--config {name}: {problem}, and no such preset{hint} (configs/ holds {', '.join(presets)})")
 
 
