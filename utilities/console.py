@@ -46,13 +46,13 @@ def joined(parts: list[str], separator: str = "  ", indent: int = 4) -> str:
     Where the terminal is too narrow, in several, each part whole.
     """
     columns = width()
-    lines = []
-    for part in parts:
-        longer = f"{lines[-1]}{separator}{part}" if lines else part
-        if lines and columns is not None and len(longer) > columns:
+    lines = list(parts[:1])
+    for part in parts[1:]:
+        longer = f"{lines[-1]}{separator}{part}"
+        if columns is not None and len(longer) > columns:
             lines.append(" " * indent + part)
         else:
-            lines[-1:] = [longer]
+            lines[-1] = longer
     return "\n".join(lines)
 
 
@@ -102,14 +102,18 @@ def aligned(rows: list[list[str]], left_columns: Container[int] = (0,), fitted: 
     `fitted`: columns that the terminal has no room for come in further blocks below, each with the first column again.
     """
     full_rows = [row for row in rows if len(row) == len(rows[0])]
-    widths = [max(len(row[column]) for row in full_rows) for column in range(len(rows[0]))]
-    blocks = _blocks(widths) if fitted else [list(range(len(widths)))]
+    widths = [max(map(len, column)) for column in zip(*full_rows, strict=True)]
+    rule = ["-" * size for size in widths]
+    blocks = [list(range(len(widths)))]
+    if fitted:
+        blocks = _blocks(widths)
     lines = []
     for columns in blocks:
         if lines:
             lines.append("")
-        for row in (rows[0], ["-" * size for size in widths], *rows[1:]):
-            row_columns = columns if len(row) == len(widths) else [0]
+        for row in (rows[0], rule, *rows[1:]):
+            is_heading = len(row) != len(widths)
+            row_columns = [0] if is_heading else columns
             cells = [_padded(row[column], widths[column], column in left_columns) for column in row_columns]
             lines.append("  ".join(cells).rstrip())
     return lines
@@ -125,7 +129,8 @@ def _blocks(widths: list[int]) -> list[list[int]]:
     blocks = [[0]]
     for column in range(1, len(widths)):
         block = [*blocks[-1], column]
-        if room is not None and len(block) > 2 and sum(widths[i] + 2 for i in block) - 2 > room:
+        block_width = sum(widths[i] + 2 for i in block) - 2
+        if room is not None and len(block) > 2 and block_width > room:
             blocks.append([0, column])
         else:
             blocks[-1] = block

@@ -1,5 +1,7 @@
 """Optimiser groups of what plug-ins make: a criterion's parameters, and the rates of embedding layers."""
 
+import argparse
+
 import torch
 
 
@@ -10,21 +12,32 @@ def criterion_groups(criterion, opt, name: str = "criterion") -> list[dict]:
     unless they have names.
     """
     groups = [dict(group) for group in getattr(criterion, "optim_dict_list", None) or []]
+    covered = set()
     for group in groups:
-        group["params"] = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
-    covered = {id(p) for group in groups for p in group["params"]}
+        parameters = group["params"]
+        group["params"] = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        covered |= {id(parameter) for parameter in group["params"]}
     uncovered = [p for p in criterion.parameters() if id(p) not in covered and p.requires_grad]
     if uncovered:
         groups.append({"params": uncovered, "lr": getattr(criterion, "lr", opt.lr)})
-    for number, group in enumerate(groups):
+    group_names = [f"{name}_{number}" for number in range(len(groups))]
+    if len(groups) == 1:
+        group_names = [name]
+    for group, group_name in zip(groups, group_names, strict=True):
         group.setdefault("weight_decay", opt.loss_decay)
-        group_name = name if len(groups) == 1 else f"{name}_{number}"
         group.setdefault("name", group_name)
     return groups
 
 
 def embedding_rates(opt) -> dict:
-    """`lr` and `weight_decay` of the embedding layers: --fc_lr and --fc_decay, by default those of the backbone."""
-    fc_lr = getattr(opt, "fc_lr", -1)
-    fc_decay = getattr(opt, "fc_decay", None)
-    return {"lr": fc_lr if fc_lr > 0 else opt.lr, "weight_decay": opt.decay if fc_decay is None else fc_decay}
+    """`lr` and `weight_decay` of the embedding layers: --fc_lr and --fc_decay, by default those of the backbone.
+
+    The options of another program may lack both flags.
+    """
+    opt = argparse.Namespace(**{"fc_lr": -1, "fc_decay": None, **vars(opt)})
+    rates = {"lr": opt.lr, "weight_decay": opt.decay}
+    if opt.fc_lr > 0:
+        rates["lr"] = opt.fc_lr
+    if opt.fc_decay is not None:
+        rates["weight_decay"] = opt.fc_decay
+    return rates

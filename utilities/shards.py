@@ -6,6 +6,7 @@ draws, its gradient, the optimiser's step and state, checkpoints.
 """
 
 import contextlib
+import functools
 
 import torch
 
@@ -145,11 +146,12 @@ def divided(parameter: torch.Tensor) -> bool:
 
 def norms(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
     """The norm of each parameter's gradient, device scalars; of one that is divided that of all processes' rows."""
-    norms_here = torch._foreach_norm([parameter.grad for parameter in parameters])
-    return [
-        parameter.shard.ranks.total(norm.square()).sqrt() if divided(parameter) else norm
-        for parameter, norm in zip(parameters, norms_here, strict=True)
-    ]
+    norms_of_all = list(torch._foreach_norm([parameter.grad for parameter in parameters]))
+    for number, parameter in enumerate(parameters):
+        if divided(parameter):
+            norm_here = norms_of_all[number]
+            norms_of_all[number] = parameter.shard.ranks.total(norm_here.square()).sqrt()
+    return norms_of_all
 
 
 def share_overflow(parameters: list[torch.Tensor]) -> None:
@@ -162,11 +164,16 @@ def share_overflow(parameters: list[torch.Tensor]) -> None:
 
 def _state(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict:
     """Name -> tensor of the optimiser's state that has a row for each row of the parameter."""
-    return {
-        name: value
-        for name, value in optimizer.state[parameter].items()
-        if torch.is_tensor(value) and value.shape == parameter.shape
-    }
+    tensors = {}
+    for name, value in optimizer.state[parameter].items():
+        if torch.is_tensor(value) and value.shape == parameter.shape:
+            tensors[name] = value
+    return tensors
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """The parameters of all groups of an optimiser."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 @contextlib.contextmanager
@@ -177,14 +184,17 @@ def undrawn_at_rest(optimizer: torch.optim.Optimizer):
     No momentum, moment or decay moves the others. Adam's count of steps,
     by which it corrects young moments, is one for all vectors.
     """
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     resting = []
-    for parameter in (p for p in parameters if hasattr(p, "shard") and p.shard.drawn):
+    for parameter in _parameters(optimizer):
+        if not hasattr(parameter, "shard") or not parameter.shard.drawn:
+            continue
         draws = parameter.shard.drawn
         parameter.shard.drawn = []
         if parameter.grad is None:
             continue
-        rows = draws[0] if len(draws) == 1 else torch.cat(draws).unique()
+        rows = draws[0]
+        if len(draws) > 1:
+            rows = torch.cat(draws).unique()
         all_vectors = parameter.data
         gradient = parameter.grad
         state = _state(optimizer, parameter)
@@ -196,8 +206,9 @@ def undrawn_at_rest(optimizer: torch.optim.Optimizer):
     yield
     for parameter, rows, all_vectors, gradient, state in resting:
         for name, value in _state(optimizer, parameter).items():
-            all_values = state[name] if name in state else torch.zeros_like(all_vectors)
-            optimizer.state[parameter][name] = all_values.index_copy_(0, rows, value)
+            if name not in state:
+                state[name] = torch.zeros_like(all_vectors)
+            optimizer.state[parameter][name] = state[name].index_copy_(0, rows, value)
         parameter.grad = None
         parameter.data = all_vectors.index_copy_(0, rows, parameter.data)
         parameter.grad = gradient
@@ -208,24 +219,29 @@ def save_whole(optimizer: torch.optim.Optimizer) -> None:
     `load_state_dict` takes those here.
     """
 
-    def changed(state_dict: dict, change) -> dict:
-        numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        state = dict(state_dict["state"])
-        # torch itself refuses another optimiser's state
-        for number, parameter in zip(numbers, parameters, strict=False):
-            if divided(parameter) and number in state:
-                state[number] = {
-                    name: change(parameter, value) if torch.is_tensor(value) else value
-                    for name, value in state[number].items()
-                }
-        return {**state_dict, "state": state}
+    if any(map(divided, _parameters(optimizer))):
+        optimizer.register_state_dict_post_hook(functools.partial(_changed, change=_join))
+        optimizer.register_load_state_dict_pre_hook(functools.partial(_changed, change=_part))
 
-    def join(parameter, value):
-        return parameter.shard.whole(value) if value.shape == parameter.shape else value
 
-    if any(divided(parameter) for group in optimizer.param_groups for parameter in group["params"]):
-        optimizer.register_state_dict_post_hook(lambda _, state_dict: changed(state_dict, join))
-        optimizer.register_load_state_dict_pre_hook(
-            lambda _, state_dict: changed(state_dict, lambda p, value: p.shard.part(value, p.shape))
-        )
+def _changed(optimizer: torch.optim.Optimizer, state_dict: dict, change) -> dict:
+    """The state dict with `change(parameter, tensor)` in place of each tensor of a divided parameter."""
+    numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
+    state = dict(state_dict["state"])
+    # torch itself refuses another optimiser's state
+    for number, parameter in zip(numbers, _parameters(optimizer), strict=False):
+        if not divided(parameter) or number not in state:
+            continue
+        state[number] = dict(state[number])
+        for name, value in state[number].items():
+            if torch.is_tensor(value):
+                state[number][name] = change(parameter, value)
+    return {**state_dict, "state": state}
+
+
+def _join(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return parameter.shard.whole(value) if value.shape == parameter.shape else value
+
+
+def _part(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return parameter.shard.part(value, parameter.shape)

@@ -49,20 +49,24 @@ def from_user(tuples, device) -> "Triplets | Pairs":
     """
     if isinstance(tuples, (Triplets, Pairs)):
         return tuples
-    if isinstance(tuples, tuple) and all(isinstance(part, torch.Tensor) for part in tuples) and len(tuples) in (3, 4):
-        kind = Triplets if len(tuples) == 3 else Pairs
-        return kind(*(part.to(device) for part in tuples))
+    if isinstance(tuples, tuple) and all(isinstance(part, torch.Tensor) for part in tuples):
+        if len(tuples) == 3:
+            return Triplets(*(part.to(device) for part in tuples))
+        if len(tuples) == 4:
+            return Pairs(*(part.to(device) for part in tuples))
     if isinstance(tuples, (list, tuple)) and all(len(triplet) == 3 for triplet in tuples):
-        columns = torch.as_tensor(
-            [[operator.index(i) for i in triplet] for triplet in tuples], dtype=torch.long, device=device
-        )
-        return Triplets(*columns.reshape(-1, 3).unbind(1))
+        rows = []
+        for triplet in tuples:
+            rows.append([operator.index(index) for index in triplet])
+        table = torch.as_tensor(rows, dtype=torch.long, device=device)
+        return Triplets(*table.reshape(-1, 3).unbind(1))
     raise TypeError(f"a miner returns Triplets, Pairs or a list of (a, p, n), not {type(tuples).__name__}")
 
 
 def check_reference(miner) -> None:
     """Raises UserError where a miner mines within batches alone."""
-    miner = miner.miner if isinstance(miner, TupleMiner) else miner
+    if isinstance(miner, TupleMiner):
+        miner = miner.miner
     if not getattr(miner, "takes_reference", True):
         raise UserError(
             f"the miner {type(miner).__name__} cannot be used with a memory: its mine(embeddings, labels) has no third "
@@ -98,7 +102,9 @@ class TupleMiner:
         with span("miner"), torch.no_grad():
             # a user's loss may pass an array
             mined = self.miner(batch.detach(), torch.as_tensor(labels, device=batch.device), **compared)
-        return mined if hasattr(mined, "_fields") else from_user(mined, batch.device)
+        if hasattr(mined, "_fields"):
+            return mined
+        return from_user(mined, batch.device)
 
     def __getattr__(self, name: str):
         if name == "miner":  # while a copy is made, before it has one
@@ -150,7 +156,8 @@ def pair_masks(
     unless it is given.
     """
     pairs = as_pairs(tuples)
-    n_others = n_anchors if n_others is None else n_others
+    if n_others is None:
+        n_others = n_anchors
     positives = torch.zeros(n_anchors, n_others, dtype=torch.bool, device=pairs.positives.device)
     negatives = torch.zeros_like(positives)
     positives.view(-1).index_fill_(0, pairs.anchors_p * n_others + pairs.positives, True)
@@ -181,12 +188,10 @@ def spread(counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def pairs_of_masks(positives: torch.Tensor, negatives: torch.Tensor) -> Pairs:
     """The True entries of two boolean `(B, M)` masks (row = anchor). Waits for the device once."""
-    sizes = torch.stack([positives.sum(), negatives.sum()]).tolist()
+    n_positives, n_negatives = torch.stack([positives.sum(), negatives.sum()]).tolist()
     # (2, P), (2, N)
-    positive_pairs, negative_pairs = (
-        torch.nonzero_static(mask, size=size).T.contiguous()
-        for mask, size in zip((positives, negatives), sizes, strict=True)
-    )
+    positive_pairs = torch.nonzero_static(positives, size=n_positives).T.contiguous()
+    negative_pairs = torch.nonzero_static(negatives, size=n_negatives).T.contiguous()
     return Pairs(*positive_pairs, *negative_pairs)
 
 
@@ -205,8 +210,12 @@ class Classes:
     """
 
     def __init__(self, labels: torch.Tensor, reference=None):
-        self.reference = None if reference is None or reference.plain else reference
-        reference_labels = labels if self.reference is None else reference.labels
+        self.reference = reference
+        if reference is None or reference.plain:
+            self.reference = None
+            reference_labels = labels
+        else:
+            reference_labels = reference.labels
         self.size = len(reference_labels)
         self.places = torch.arange(len(labels), device=labels.device)
         if not self.size:  # empty: no anchor is complete, and lookups that are made all the same find row 0
@@ -235,7 +244,9 @@ class Classes:
     def _block(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         starts = torch.searchsorted(self.sorted_labels, labels)
         counts = torch.searchsorted(self.sorted_labels, labels, right=True) - starts
-        return starts, counts if self.size else torch.zeros_like(counts)
+        if not self.size:
+            counts = torch.zeros_like(counts)
+        return starts, counts
 
     def anchors(self) -> torch.Tensor:
         """Anchors that have a positive and a negative, `(A,)`. The only method that waits for the device."""
@@ -261,12 +272,14 @@ class Classes:
 
     def draw_positives(self, anchors: torch.Tensor | None = None) -> torch.Tensor:
         """A uniformly drawn positive of each of `anchors` `(T,)` (default: of every anchor)."""
-        anchors = self.places if anchors is None else anchors
+        if anchors is None:
+            anchors = self.places
         return self.positives(anchors, below(self.n_positives[anchors]))
 
     def draw_negatives(self, anchors: torch.Tensor | None = None) -> torch.Tensor:
         """A uniformly drawn negative of each of `anchors` `(T,)` (default: of every anchor)."""
-        anchors = self.places if anchors is None else anchors
+        if anchors is None:
+            anchors = self.places
         return self.negatives(anchors, below(self.n_negatives[anchors]))
 
     def draw_strangers(self, anchors: torch.Tensor, negatives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -292,9 +305,12 @@ def _past(places: torch.Tensor, starts: torch.Tensor, counts: torch.Tensor) -> t
 
 def _past_both(places: torch.Tensor, first_block: tuple, second_block: tuple) -> torch.Tensor:
     """`_past` of two blocks `(starts, counts)` that do not overlap."""
-    first = first_block[0] <= second_block[0]
-    lower = [torch.where(first, a, b) for a, b in zip(first_block, second_block, strict=True)]
-    upper = [torch.where(first, b, a) for a, b in zip(first_block, second_block, strict=True)]
+    in_order = first_block[0] <= second_block[0]
+    lower = []
+    upper = []
+    for first, second in zip(first_block, second_block, strict=True):
+        lower.append(torch.where(in_order, first, second))
+        upper.append(torch.where(in_order, second, first))
     return _past(_past(places, *lower), *upper)
 
 

@@ -28,22 +28,21 @@ def refuse_faults(
 
     Quantised and sparse tensors of torch are let through, see `dequantized`.
     """
-    expected = module.state_dict()
     parameters = {name for name, _ in module.named_parameters()}
-    floating = {key for key, value in expected.items() if value.is_floating_point()}
-    pairs = [(key, value, expected[key]) for key, value in state.items() if key in floating]
-    unusable = [key for key, value, _ in pairs if not (value.is_floating_point() or value.is_quantized)]
+    floating = {key for key, value in module.state_dict().items() if value.is_floating_point()}
+    values = {key: value for key, value in state.items() if key in floating}
+    unusable = [key for key, value in values.items() if not (value.is_floating_point() or value.is_quantized)]
     if unusable:
-        types = ", ".join(sorted({str(state[key].dtype).removeprefix("torch.") for key in unusable}))
+        types = {str(state[key].dtype).removeprefix("torch.") for key in unusable}
         raise UserError(
-            f"{source} holds {types} instead of floating-point numbers in {_few(prefix, unusable)}: "
-            "give the weights before quantisation"
+            f"{source} holds {', '.join(sorted(types))} instead of floating-point numbers in "
+            f"{_few(prefix, unusable)}: give the weights before quantisation"
         )
-    broken = [
-        key
-        for key, value, _ in pairs
-        if (key in parameters or key.endswith(STATISTICS)) and not _is_finite(dequantized(value))
-    ]
+    broken = []
+    for key, value in values.items():
+        is_checked = key in parameters or key.endswith(STATISTICS)
+        if is_checked and not _is_finite(dequantized(value)):
+            broken.append(key)
     if broken:
         raise UserError(f"{source} holds NaN or infinity in {_few(prefix, broken)}: {way_out}")
 
@@ -58,9 +57,10 @@ def dequantized(value: torch.Tensor) -> torch.Tensor:
 def _is_finite(value: torch.Tensor) -> bool:
     if value.is_meta:
         return True
-    wide = value.float() if value.element_size() == 1 else value  # of float8 torch has no isfinite
+    if value.element_size() == 1:
+        value = value.float()  # of float8 torch has no isfinite
     # A sum with NaN or infinity is never finite, and takes a quarter of the time; it may overflow without any.
-    return bool(wide.sum().isfinite()) or bool(wide.isfinite().all())
+    return bool(value.sum().isfinite()) or bool(value.isfinite().all())
 
 
 def _few(prefix: str, keys: list[str]) -> str:
