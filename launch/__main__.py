@@ -320,9 +320,12 @@ def read_options(argv: list[str]) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0, 1 where a run failed, 130 after Ctrl-C."""
-    argv = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        argv = sys.argv[1:]
     options = read_options(argv)
-    variables = {} if options.datapath is None else {"datapath": options.datapath}
+    variables = {}
+    if options.datapath is not None:
+        variables["datapath"] = options.datapath
     lines = read_lines(Path(options.script), variables)
     chosen = select_lines(lines, options)
     if not chosen:
@@ -334,11 +337,11 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` may close the pipe early
         print(listing(tasks))
         print_refusals(refused)
-        return 1 if refused else 0
+        return int(bool(refused))
     if options.slurm is not None:
         succeeded = submit(tasks, options)
         print_refusals(refused)
-        return 0 if succeeded and not refused else 1
+        return int(not succeeded or bool(refused))
     jobs = options.jobs or len(options.gpus) // options.nproc or 1
     runner = Runner(tasks, jobs, options.gpus, options.dry_run, options.nproc)
     for line, reason in refused:
@@ -350,7 +353,7 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     print(wrapped(runner.summary(), indent=12))
     _propose_next(runner, options, tasks, argv)
-    return 1 if runner.outcomes[FAILED] else 0
+    return int(bool(runner.outcomes[FAILED]))
 
 
 def print_refusals(refused: list[tuple[Line, str]]) -> None:

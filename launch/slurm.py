@@ -18,16 +18,14 @@ def submit(
     """
     import submitit.helpers
 
-    settings = dict(settings)
-    folder = Path(settings.pop("folder", "slurm_logs")).absolute()
-    executor = submitit.AutoExecutor(folder=folder, cluster=settings.pop("cluster", None))
-    settings = {name: int(value) if value.isdecimal() else value for name, value in settings.items()}
-    defaults = {"name": title}
+    folder = Path(settings.get("folder", "slurm_logs")).absolute()
+    executor = submitit.AutoExecutor(folder=folder, cluster=settings.get("cluster"))
+    values = {"name": title}
     if executor.cluster == "slurm":
-        defaults |= {"gpus_per_node": nproc, "slurm_array_parallelism": at_once or len(commands)}
+        values |= {"gpus_per_node": nproc, "slurm_array_parallelism": at_once or len(commands)}
         if nproc > 1:
-            defaults |= {"tasks_per_node": 1, "cpus_per_task": nproc}
-    executor.update_parameters(**{**defaults, **settings})
+            values |= {"tasks_per_node": 1, "cpus_per_task": nproc}
+    executor.update_parameters(**(values | _typed(settings)))
     with executor.batch():
         jobs = [executor.submit(submitit.helpers.CommandFunction(command)) for _, command in commands]
     print(f"{len(jobs)} jobs submitted, their logs in {folder}")
@@ -38,7 +36,8 @@ def submit(
     failures = []
     with tqdm(total=len(jobs), desc="jobs", unit="job", disable=None) as bar:
         while waiting:
-            for job in [job for job in waiting if job.done()]:
+            done = [job for job in waiting if job.done()]
+            for job in done:
                 name = waiting.pop(job)
                 outcome = "done"
                 if job.exception() is not None:
@@ -52,6 +51,15 @@ def submit(
     for text in failures:
         print(f"  failed: {text}")
     return not failures
+
+
+def _typed(settings: dict[str, str]) -> dict:
+    """The settings of jobs; numbers as numbers."""
+    values = {}
+    for name, text in settings.items():
+        if name not in ("folder", "cluster"):
+            values[name] = int(text) if text.isdecimal() else text
+    return values
 
 
 def _reason(job, name: str) -> str:

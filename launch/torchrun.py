@@ -35,7 +35,9 @@ def environment(nproc: int, gpus: list[int], at_once: int) -> dict[str, str]:
         at_once: how many such runs share this machine. Its CPUs are divided among all their processes, unless
             OMP_NUM_THREADS is set.
     """
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cpus = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cpus = len(os.sched_getaffinity(0))
     variables = {"OMP_NUM_THREADS": str(max(cpus // (nproc * at_once), 1)), **os.environ}
     if gpus:
         visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
@@ -43,7 +45,9 @@ def environment(nproc: int, gpus: list[int], at_once: int) -> dict[str, str]:
             raise UserError(
                 f"--gpus {max(gpus)}: CUDA_VISIBLE_DEVICES={','.join(visible)} shows GPUs 0 to {len(visible) - 1}"
             )
-        names = [visible[gpu] if visible else str(gpu) for gpu in gpus]
+        names = [str(gpu) for gpu in gpus]
+        if visible:
+            names = [visible[gpu] for gpu in gpus]
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(names)
     return variables
 

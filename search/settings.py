@@ -39,10 +39,9 @@ def changes(plan) -> dict:
         old_ranges = content["ranges"]
         old_flags = content["flags"]
         different = sorted(set(old_ranges) ^ set(new_ranges))
-        narrowed = [
-            flag for flag in old_ranges if flag in new_ranges and not _is_within(old_ranges[flag], new_ranges[flag])
-        ]
-        compared = [name for name in sorted(set(plan.fixed) & set(old_flags)) if _is_compared(plan.opt.roles, name)]
+        shared = [flag for flag in old_ranges if flag in new_ranges]
+        narrowed = [flag for flag in shared if not _is_within(old_ranges[flag], new_ranges[flag])]
+        recorded = sorted(set(plan.fixed) & set(old_flags))
     if different:
         raise UserError(f"{folder} searches other flags ({', '.join(different)}): choose another --group")
     for flag in narrowed:
@@ -52,10 +51,15 @@ def changes(plan) -> dict:
         raise UserError(
             f"{plan.ranges[flag].text}: {folder} has {flag}~{kind}~ {values}, and {rule}; or choose another --group"
         )
-    changed = {name: [old_flags[name], plan.fixed[name]] for name in compared if old_flags[name] != plan.fixed[name]}
+    changed = {}
+    for name in recorded:
+        if _is_compared(plan.opt.roles, name) and old_flags[name] != plan.fixed[name]:
+            changed[name] = [old_flags[name], plan.fixed[name]]
     _refuse_changes(plan, changed)
-    ranges = {flag: [old_ranges[flag], new_ranges[flag]] for flag in new_ranges}
-    return changed | {flag: pair for flag, pair in ranges.items() if pair[0] != pair[1]}
+    for flag, new_range in new_ranges.items():
+        if old_ranges[flag] != new_range:
+            changed[flag] = [old_ranges[flag], new_range]
+    return changed
 
 
 def _is_compared(roles, name: str) -> bool:
@@ -64,10 +68,13 @@ def _is_compared(roles, name: str) -> bool:
 
 def _refuse_changes(plan, changed: dict) -> None:
     """Raise UserError for changed flags, name -> [before, now], that are never allowed, or not in this command."""
-    texts = {name: f"--{name} {after} (before: {before})" for name, (before, after) in changed.items()}
-    forbidden = [
-        texts[name] for name, (before, after) in changed.items() if plan.opt.roles[name].forbids(before, after)
-    ]
+    texts = []
+    forbidden = []
+    for name, (before, after) in changed.items():
+        text = f"--{name} {after} (before: {before})"
+        texts.append(text)
+        if plan.opt.roles[name].forbids(before, after):
+            forbidden.append(text)
     if forbidden:
         raise UserError(
             f"{'; '.join(forbidden)}: the trials of {plan.folder} would be measured in different ways. Choose another "
@@ -75,7 +82,7 @@ def _refuse_changes(plan, changed: dict) -> None:
         )
     if changed and not plan.opt.resume_allow_changes:
         way_out = "Leave them out, choose another --group, or add --resume_allow_changes"
-        raise UserError(f"flags differ from those of {plan.folder}: {'; '.join(texts.values())}. {way_out}")
+        raise UserError(f"flags differ from those of {plan.folder}: {'; '.join(texts)}. {way_out}")
 
 
 def _written(ranges: dict) -> dict:

@@ -88,14 +88,18 @@ def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
     Args:
         parser: the main program's.
     """
-    actions = {option.removeprefix("--"): action for action in parser._actions for option in action.option_strings}
+    actions = {}
+    for action in parser._actions:
+        for option in action.option_strings:
+            actions[option.removeprefix("--")] = action
     if (refusal := parser.refusal(argv, searches=True)) is not None:
         raise UserError(refusal)
     written, words = _split(argv)
     ranges = _ranges(written, parser, actions, "the command line")
     names = {word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")}
     names |= {name.removeprefix("no-") for name in names}  # --no-NAME switches NAME off
-    named = {actions[name].dest if name in actions else name for name in names}  # --source is --source_path
+    # --source is --source_path
+    named = names - actions.keys() | {actions[name].dest for name in names & actions.keys()}
     if "savename" in named:
         raise UserError("--savename, --experiment_name: --group names a search and its trials: write --group NAME")
     _refuse_both(ranges, named, "the command line")
@@ -104,7 +108,9 @@ def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
     config.exits = False
     options, arguments = config.parse_known_args(words)
     file_ranges, files, named_in_files = _read_files(options.config, ranges, parser, actions)
-    ranges = {flag: searched for flag, searched in file_ranges.items() if flag not in named} | ranges
+    for flag in named & file_ranges.keys():
+        del file_ranges[flag]
+    ranges = file_ranges | ranges
     if not ranges:
         raise UserError("nothing to search: give at least one flag a range, such as --lr~LOG_BAYESIAN~ [1e-6,1e-3]")
     return Command(ranges, arguments, files, (named | named_in_files) - set(ranges))
@@ -267,7 +273,7 @@ class Flags:
         Raises UserError where an end is refused, or a choice with every combination of the other choices.
         """
         choices = {flag: searched.values for flag, searched in self.ranges.items() if searched.kind == "CHOICE"}
-        bounds = {flag: searched.values for flag, searched in self.ranges.items() if flag not in choices}
+        bounds = {flag: searched.values for flag, searched in self.ranges.items() if searched.kind != "CHOICE"}
         lows = {flag: low for flag, (low, _) in bounds.items()}
         read = []  # (values, flags) of the combinations that work
         errors = {}  # (flag, value) -> error of those that do not
@@ -284,7 +290,8 @@ class Flags:
                 raise UserError(f"{flag}~CHOICE~ {value}: {errors[flag, value]}")
         values, opt = read[0]
         namespaces = [namespace for _, namespace in read]
-        namespaces += [self.read({**values, flag: high}) for flag, (_, high) in bounds.items()]
+        for flag, (_, high) in bounds.items():
+            namespaces.append(self.read({**values, flag: high}))
         fixed = {}
         for name, value in opt.saved().items():
             is_fixed = all(getattr(namespace, name) == value for namespace in namespaces)

@@ -18,17 +18,32 @@ def best_of(study):
     return choose(done, key=lambda trial: trial.value)
 
 
+def _reason(trial) -> str:
+    """Why a trial has no value; empty if it has one, or runs."""
+    if trial.state.name not in ("FAIL", "WAITING"):
+        return ""
+    reason = trial.user_attrs.get("reason", "")
+    if trial.state.name == "FAIL" and not reason:
+        return "its process was killed"
+    return reason
+
+
 def write_tables(study, plan) -> None:
     """Write trials.csv, and best_parameters.yaml as soon as a trial has a value."""
     rows = []
     for trial in studies.latest(study):
-        seconds = trial.duration.total_seconds() if trial.duration is not None else ""
-        reason = trial.user_attrs.get("reason", "") if trial.state.name in ("FAIL", "WAITING") else ""
-        if trial.state.name == "FAIL" and not reason:
-            reason = "its process was killed"
-        row = [studies.folder_name(study, trial), trial.state.name.lower(), "" if trial.value is None else trial.value]
-        row += [trial.user_attrs.get("attempt", 1), seconds, trial.user_attrs.get("host", ""), reason]
-        rows.append(row + [trial.params.get(flag, "") for flag in plan.ranges])
+        columns = {
+            "trial": studies.folder_name(study, trial),
+            "state": trial.state.name.lower(),
+            "value": trial.value,
+            "attempts": trial.user_attrs.get("attempt", 1),
+            "seconds": None if trial.duration is None else trial.duration.total_seconds(),
+            "host": trial.user_attrs.get("host"),
+            "reason": _reason(trial),
+        }
+        values = [trial.params.get(flag) for flag in plan.ranges]
+        rows.append([*(columns[name] for name in COLUMNS), *values])
+    # csv writes None as an empty field
     write_csv(plan.folder / TABLE, [*COLUMNS, *plan.ranges], rows)
     best = best_of(study)
     if best is None:
