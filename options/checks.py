@@ -32,11 +32,7 @@ def _wrong(opt):
     loss = criteria.REGISTRY.module(opt.loss)
     sampler = datasampler.REGISTRY.module(opt.data_sampler)
     trainers.check(opt)
-    # flags that name a loss inside another one
-    inner = []
-    for module in (loss, trainers.REGISTRY.module(opt.trainer)):
-        if hasattr(module, "INNER_LOSS"):
-            inner.append(module.INNER_LOSS)
+    inner = trainers.inner_losses(opt)
     criteria.check(opt, inner)
     parse_weights(opt.loss_weights)
     yield from _mining(opt, inner)

@@ -107,7 +107,7 @@ def of_plug_ins(opt, requested: set[str]) -> list[str]:
 
 def used_plug_ins(opt) -> set[tuple[str, str]]:
     """(package, name) of the plug-ins that the run uses: those that flags name, and those that these select by name."""
-    losses = [opt.loss, *(getattr(opt, flag) for flag in _inner(opt))]
+    losses = [getattr(opt, flag) for flag in ("loss", *trainers.inner_losses(opt))]
     trainer_module = trainers.REGISTRY.module(opt.trainer)
     if hasattr(trainer_module, "named_losses"):
         losses += trainer_module.named_losses(opt).values()
@@ -152,8 +152,10 @@ def _other_texts() -> str:
     """The texts of all files that belong to no plug-in: other folders, and each package of plug-ins as a whole."""
     root = REGISTRIES["criteria"].folder.parent
     paths = [root / "main.py"]
+    # files that declare flags read none
+    declarations = root / "options" / "groups"
     for room in ROOMS:
-        paths += (root / room).rglob("*.py")
+        paths += [path for path in (root / room).rglob("*.py") if path.parent != declarations]
     texts = [path.read_text(encoding="utf-8") for path in paths]
     texts += [_source(package, "__init__") for package in REGISTRIES]
     return "\n".join(texts)
@@ -174,14 +176,9 @@ def _names(word: str, text: str) -> bool:
     return re.search(rf"\b{word}\b", text) is not None
 
 
-def _inner(opt) -> list[str]:
-    """The flags of the losses inside the loss or the trainer."""
-    modules = (criteria.REGISTRY.module(opt.loss), trainers.REGISTRY.module(opt.trainer))
-    return [module.INNER_LOSS for module in modules if hasattr(module, "INNER_LOSS")]
-
-
 def _takes_miner(opt) -> bool:
-    return any(criteria.takes_miner(getattr(opt, flag), opt) for flag in ("loss", *_inner(opt)))
+    losses = [getattr(opt, flag) for flag in ("loss", *trainers.inner_losses(opt))]
+    return any(criteria.takes_miner(loss, opt) for loss in losses)
 
 
 def _without_miner(opt) -> str:

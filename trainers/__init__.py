@@ -9,6 +9,7 @@ import argparse
 
 import torch
 
+import criteria
 from trainers import _classifier, _heads
 from trainers._averaging import MovingAverage
 from trainers._heads import Heads
@@ -116,6 +117,12 @@ def check(opt) -> None:
             f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an "
             "augmentation"
         )
+
+
+def inner_losses(opt) -> list[str]:
+    """The flags of the losses inside `--loss` and `--trainer`, see `INNER_LOSS` in criteria/__init__.py."""
+    modules = (criteria.REGISTRY.module(opt.loss), REGISTRY.module(opt.trainer))
+    return [module.INNER_LOSS for module in modules if hasattr(module, "INNER_LOSS")]
 
 
 def evaluated_network(opt, network: torch.nn.Module, state: dict | None, evaltypes: list[str]) -> torch.nn.Module:
