@@ -116,8 +116,9 @@ class RunFolder:
         if not self.has_checkpoint:
             return Progress(0, False)
         content = checkpoint.progress(self.path / checkpoint.LAST)
-        patience = None if self.opt is None else self.opt.patience
-        stopped = content["run"]["stopped"] if patience is None else was_stopped(content, patience)
+        stopped = content["run"]["stopped"]
+        if self.opt is not None and self.opt.patience is not None:
+            stopped = was_stopped(content, self.opt.patience)
         return Progress(content["epoch"], stopped)
 
     @property

@@ -91,8 +91,10 @@ def value_name(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
     group = match[2] or ""
     label = match[3]
     if section == MODEL_GRADIENT:
-        names = [name for name, gradient in GRADIENT_NAMES.items() if gradient == (group, label)]
-        return ("train", names[0]) if names else None
+        for name, gradient in GRADIENT_NAMES.items():
+            if gradient == (group, label):
+                return "train", name
+        return None
     split = _SPLITS[section]
     if group in TRAINING_GROUPS:
         return split, f"{group}/{label}"
@@ -100,8 +102,10 @@ def value_name(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
     evaltype, domain = _parts(group, metric, evaltypes)
     if is_misnamed(key):
         domain = group
-    parts = [evaltype if len(evaltypes) > 1 else "", above or domain, metric]
-    return split, "/".join(part for part in parts if part)
+    parts = [above or domain, metric]
+    if len(evaltypes) > 1:
+        parts = [evaltype, *parts]
+    return split, "/".join(filter(None, parts))
 
 
 def is_misnamed(key: str) -> bool:
@@ -131,7 +135,8 @@ def _of_metric(name: str, evaltypes: list[str]) -> tuple[str, str]:
     joined = (above or evaltype).replace("/", "_") + f"_{family}"
     if _parts(joined, metric, evaltypes) == (evaltype, domain):
         return joined, metric
-    return f"{evaltype}_{family}", f"{domain}/{metric}" if domain else metric
+    label = f"{domain}/{metric}" if domain else metric
+    return f"{evaltype}_{family}", label
 
 
 def _parts(group: str, metric: str, evaltypes: list[str]) -> tuple[str, str]:

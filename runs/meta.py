@@ -30,9 +30,11 @@ def over_folds(scores: list[dict]) -> dict:
     for split, metrics in scores[0].items():
         for name in metrics:
             row = [fold.get(split, {}).get(name, []) for fold in scores]
-            if any(np.ndim(value) > 0 for value in row):  # an array, or missing
+            has_array = any(np.ndim(value) > 0 for value in row)  # or a fold lacks the metric
+            if has_array:
                 continue
-            values = [math.nan if value is None else float(value) for value in row]  # JSON has null for NaN
+            # JSON has null for NaN
+            values = [math.nan if value is None else float(value) for value in row]
             table.setdefault(split, {})[name] = {**t_interval(values), "values": values}
     return table
 
@@ -58,7 +60,8 @@ class Meta:
     def recorded(self, name: str, folds: list[int]) -> dict | None:
         """The results under a name; None unless they are those of these folds at their presently selected epochs."""
         content = self._content(name)
-        return content if (content.get("folds"), content.get("epochs")) == (folds, self._epochs(folds)) else None
+        is_current = (content.get("folds"), content.get("epochs")) == (folds, self._epochs(folds))
+        return content if is_current else None
 
     def _content(self, name: str) -> dict:
         """The results under a name; empty if there are none or they are damaged, so that they are computed again."""

@@ -41,9 +41,13 @@ def interruptible(run):
     except KeyboardInterrupt:
         run.close()
         epoch = RunFolder(run.folder).progress.epochs  # of the checkpoint: the run may be ahead of it
-        saved = f": epochs 1 to {epoch} are saved" if epoch else " before the end of epoch 1"
-        say(f"\ninterrupted{saved} in {run.folder}")
-        folder = run.folder if run.opt.fold is None else run.folder.parent
+        moment_of_end = " before the end of epoch 1"
+        if epoch:
+            moment_of_end = f": epochs 1 to {epoch} are saved"
+        say(f"\ninterrupted{moment_of_end} in {run.folder}")
+        folder = run.folder
+        if run.opt.fold is not None:
+            folder = run.folder.parent
         words = [*ranks.starter(), "main.py", "--resume_from", str(folder), *_code_words(run.opt)]
         print(f"continue with: {run.opt.command or shlex.join(words)}")
         sys.exit(130)
@@ -175,7 +179,9 @@ def evidence(metric: str, trained: float, before: float, queries: int) -> str:
         return f"{queries:,} queries, and no interval, as the metric is not a mean over queries: compare several seeds"
     low, high = difference_interval(trained, before, queries)
     interval = f"difference {trained - before:+.4f}, 95 % interval {low:+.4f} to {high:+.4f} over {queries:,} queries"
-    return interval if low > 0 or high < 0 else f"{interval}, which contains 0: too few queries to tell"
+    if low > 0 or high < 0:
+        return interval
+    return f"{interval}, which contains 0: too few queries to tell"
 
 
 def table(columns: dict, first: tuple[str, str] | None = None) -> str:

@@ -63,8 +63,10 @@ class Selection:
     def rule(self) -> str:
         """Description of the rule."""
         direction = "highest" if self.higher_is_better(self.metric) else "lowest"
-        note = "" if self.split == "val" else " (no validation data, so the epoch is selected on the test set)"
-        return f"epoch with the {direction} {self.metric} on {self.split}{note}"
+        rule = f"epoch with the {direction} {self.metric} on {self.split}"
+        if self.split == "val":
+            return rule
+        return f"{rule} (no validation data, so the epoch is selected on the test set)"
 
 
 class Run:

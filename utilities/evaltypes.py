@@ -21,11 +21,17 @@ def of_type(features: dict, evaltype: str):
         return features[evaltype]
     if set(features) == {BARE}:
         return features[BARE]
-    parts = [(features[name], weight) for name, weight in _parts(evaltype, features)]
-    if torch.is_tensor(parts[0][0]):
-        return torch.cat([weight * torch.nn.functional.normalize(part, eps=LEAST) for part, weight in parts], dim=1)
-    units = [part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), LEAST) for part, _ in parts]
-    return np.concatenate([np.float32(weight) * unit for unit, (_, weight) in zip(units, parts, strict=True)], axis=1)
+    weighted = []
+    for name, weight in _parts(evaltype, features):
+        part = features[name]
+        if torch.is_tensor(part):
+            weighted.append(weight * torch.nn.functional.normalize(part, eps=LEAST))
+        else:
+            lengths = np.maximum(np.linalg.norm(part, axis=1, keepdims=True), LEAST)
+            weighted.append(np.float32(weight) * (part / lengths))
+    if torch.is_tensor(weighted[0]):
+        return torch.cat(weighted, dim=1)
+    return np.concatenate(weighted, axis=1)
 
 
 def _parts(evaltype: str, names) -> list[tuple[str, float]]:
@@ -65,4 +71,6 @@ def _weights(texts: list[str]) -> list[float] | None:
         return None
     smallest = float(np.finfo(np.float32).tiny)
     largest = float(np.finfo(np.float32).max)
-    return weights if all(smallest <= weight <= largest for weight in weights) else None
+    if all(smallest <= weight <= largest for weight in weights):
+        return weights
+    return None

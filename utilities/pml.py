@@ -40,10 +40,10 @@ def build(package: str, class_name: str | None, kwargs: list[str] | None, **defa
         raise UserError(
             f"pytorch_metric_learning.{package} cannot be imported ({error}): pip install pytorch-metric-learning"
         ) from error
-    members = inspect.getmembers(module, inspect.isclass)
-    classes = {
-        name: member for name, member in members if not name.startswith(("_", "Base")) and not name.endswith("Mixin")
-    }
+    classes = {}
+    for name, member in inspect.getmembers(module, inspect.isclass):
+        if not name.startswith(("_", "Base")) and not name.endswith("Mixin"):
+            classes[name] = member
     kind = f"class of pytorch_metric_learning.{package}"
     if class_name is None:
         prefix = "loss" if package == "losses" else "miner"
@@ -55,15 +55,16 @@ def build(package: str, class_name: str | None, kwargs: list[str] | None, **defa
             f"{class_name} of pytorch_metric_learning.{package} {NOT_ALONE[class_name]}: write a file in "
             "criteria/ around it (CONTRIBUTING.md)"
         )
-    chosen = parse_kwargs(kwargs)
     accepted = _arguments(classes[class_name])
-    filled = {name: value for name, value in defaults.items() if name in accepted and name not in chosen}
+    chosen = parse_kwargs(kwargs)
+    arguments = {name: value for name, value in defaults.items() if name in accepted and name not in chosen}
+    arguments |= chosen
     try:
-        return classes[class_name](**filled, **chosen)
+        return classes[class_name](**arguments)
     except (TypeError, ValueError, AssertionError) as error:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in {**filled, **chosen}.items())
+        words = [f"{name}={value!r}" for name, value in arguments.items()]
         raise UserError(
-            f"{kind} {class_name}({arguments}) cannot be built: {error}; it takes {', '.join(accepted)}"
+            f"{kind} {class_name}({', '.join(words)}) cannot be built: {error}; it takes {', '.join(accepted)}"
         ) from error
 
 
@@ -74,9 +75,10 @@ def _arguments(cls: type) -> list[str]:
         if "__init__" not in vars(base) or base.__module__.split(".")[0] != "pytorch_metric_learning":
             continue
         parameters = list(inspect.signature(base.__init__).parameters.values())[1:]
-        names += [
-            p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names
-        ]
+        for parameter in parameters:
+            is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+            if is_named and parameter.name not in names:
+                names.append(parameter.name)
         if all(p.kind is not p.VAR_KEYWORD for p in parameters):
             break  # no **kwargs: nothing is handed on to the bases
     return names

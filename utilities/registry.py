@@ -32,11 +32,13 @@ from utilities.programs import module_name
 def unknown(kind: str, name: str, available) -> UnknownName:
     """The error for a name that does not exist: the name, the nearest match, what is available."""
     available = sorted(available)
-    flag = migration.FLAGS.get(kind)
-    if kind == "metric" or flag is not None:
-        answer = migration.answer(name) if flag is None else migration.answer_to_class(name, flag, available)
-        if answer is not None:
-            return UnknownName(f"unknown {kind} {name!r}. Here: {answer}")
+    answer = None
+    if kind in migration.FLAGS:
+        answer = migration.answer_to_class(name, migration.FLAGS[kind], available)
+    elif kind == "metric":
+        answer = migration.answer(name)
+    if answer is not None:
+        return UnknownName(f"unknown {kind} {name!r}. Here: {answer}")
     return UnknownName(f"unknown {kind} {name!r}.{did_you_mean(name, available)} Available: {', '.join(available)}.")
 
 
@@ -83,7 +85,9 @@ class Registry:
     def resolve(self, name: str) -> str:
         """The plug-in that `name` means: itself, a class (`ArcFaceLoss`), another case (`CUB200`); `name` for none."""
         names = self.names()
-        return name if name in names else migration.plug_in(name, migration.FLAGS[self.kind], names) or name
+        if name in names:
+            return name
+        return migration.plug_in(name, migration.FLAGS[self.kind], names) or name
 
     def caption(self, name: str) -> str:
         """First paragraph of the plug-in's docstring, in one line, read without importing it.
@@ -196,18 +200,18 @@ class Registry:
         """
         if hasattr(opt, "roles") and not flags:
             return opt
+        if opt is None:
+            opt = argparse.Namespace()
         actions = _declared(self.package, self.kind, tuple(self.names()))
         defaults = {action.dest: action.default for action in actions}
-        known_flags = set(defaults) | shared_flags.DERIVED
-        if opt is not None:
-            known_flags |= set(vars(opt))
+        known_flags = {*defaults, *shared_flags.DERIVED, *vars(opt)}
         for flag in flags:
             if flag not in known_flags:
                 raise UserError(f"unknown flag {flag!r}.{did_you_mean(flag, known_flags)}")
         complete = opt
-        if opt is None or flags or not all(hasattr(opt, flag) for flag in defaults):
-            complete = argparse.Namespace() if opt is None else copy.copy(opt)
-            vars(complete).update({**defaults, **vars(complete), **flags})
+        if flags or not defaults.keys() <= vars(opt).keys():
+            complete = copy.copy(opt)
+            vars(complete).update({**defaults, **vars(opt), **flags})
         for action in actions:
             _refuse_value(action, getattr(complete, action.dest))
         if flags:
@@ -216,7 +220,9 @@ class Registry:
             return complete
         derived_values = self.derived(plug_in, complete)
         unset = {flag: value for flag, value in derived_values.items() if getattr(complete, flag) is None}
-        return argparse.Namespace(**{**vars(complete), **unset}) if unset else complete
+        if not unset:
+            return complete
+        return argparse.Namespace(**{**vars(complete), **unset})
 
 
 _FAILED = {}  # (path, time of its last change) -> the line of a file that could not be imported
@@ -235,9 +241,13 @@ def _cause(error: BaseException, path: Path) -> str:
     text = str(error).strip().partition("\n")[0]
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f"line {error.lineno}: SyntaxError: {error.msg}"
+    cause = type(error).__name__
+    if text:
+        cause += f": {text}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    place = f"line {lines[-1]}: " if lines else ""
-    return f"{place}{type(error).__name__}" + (f": {text}" if text else "")
+    if lines:
+        cause = f"line {lines[-1]}: {cause}"
+    return cause
 
 
 def _refuse_value(action: argparse.Action, value) -> None:
