@@ -51,9 +51,15 @@ class Range:
         self.inf = inf
         self.word = word
         self.__name__ = kind.__name__  # as argparse names a type
-        bound, self._digits, self._noun = (MOST_64, "", "a whole number") if kind is int else (LARGEST, "g", "a number")
-        self._low = next((value for value in (least, above) if value is not None), -bound)
-        self._high = next((value for value in (most, below) if value is not None), bound)
+        largest = LARGEST
+        self._digits = "g"
+        self._noun = "a number"
+        if kind is int:
+            largest = MOST_64
+            self._digits = ""
+            self._noun = "a whole number"
+        self._low = _first((least, above), -largest)
+        self._high = _first((most, below), largest)
 
     def __call__(self, text: str):
         """The number that a text stands for, or the allowed word."""
@@ -74,19 +80,30 @@ class Range:
             raise OutOfRange(f"must be {self._noun}")
         if value == self.special or (self.inf and value == math.inf):
             return
-        if self.kind is int and value != math.inf and value == value and value != int(value):
+        if self.kind is int and math.isfinite(value) and value != int(value):
             raise OutOfRange(f"must be {self._noun}")
-        otherwise = ", or inf" if self.inf else ""
+        broken = self._broken_bound(value)
+        if broken is None:
+            return
+        if self.inf:
+            broken += ", or inf"
         if self.special is not None:
-            otherwise += f", or {self.special:g}"
+            broken += f", or {self.special:g}"
+        raise OutOfRange(f"must be {broken}")
+
+    def _broken_bound(self, value) -> str | None:
+        """The bound that a number breaks, in words; None for a number within the bounds."""
         if not math.isfinite(value):
-            raise OutOfRange(f"must be finite{otherwise}")
-        if value < self._low or (self.above is not None and value <= self.above):
-            relation = "at least" if self.above is None else "above"
-            raise OutOfRange(f"must be {relation} {self._low:{self._digits}}{otherwise}")
-        if value > self._high or (self.below is not None and value >= self.below):
-            relation = "at most" if self.below is None else "below"
-            raise OutOfRange(f"must be {relation} {self._high:{self._digits}}{otherwise}")
+            return "finite"
+        if self.above is not None and value <= self.above:
+            return f"above {self._low:{self._digits}}"
+        if value < self._low:
+            return f"at least {self._low:{self._digits}}"
+        if self.below is not None and value >= self.below:
+            return f"below {self._high:{self._digits}}"
+        if value > self._high:
+            return f"at most {self._high:{self._digits}}"
+        return None
 
     @property
     def rule(self) -> str:
@@ -100,7 +117,17 @@ class Range:
             text += ", or inf"
         if self.word is not None:
             text += f", or {self.word}"
-        return f"{text}, or {self.special:g}" if self.special is not None else text
+        if self.special is not None:
+            text += f", or {self.special:g}"
+        return text
+
+
+def _first(bounds: tuple, default):
+    """The first bound that is given."""
+    for bound in bounds:
+        if bound is not None:
+            return bound
+    return default
 
 
 def whole(least=None, most=None, *, special=None, word=None) -> Range:
