@@ -203,15 +203,7 @@ class Registry:
         if opt is None:
             opt = argparse.Namespace()
         actions = _declared(self.package, self.kind, tuple(self.names()))
-        defaults = {action.dest: action.default for action in actions}
-        known_flags = {*defaults, *shared_flags.DERIVED, *vars(opt)}
-        for flag in flags:
-            if flag not in known_flags:
-                raise UserError(f"unknown flag {flag!r}.{did_you_mean(flag, known_flags)}")
-        complete = opt
-        if flags or not defaults.keys() <= vars(opt).keys():
-            complete = copy.copy(opt)
-            vars(complete).update({**defaults, **vars(opt), **flags})
+        complete = _completed(opt, {action.dest: action.default for action in actions}, flags)
         for action in actions:
             _refuse_value(action, getattr(complete, action.dest))
         if flags:
@@ -248,6 +240,19 @@ def _cause(error: BaseException, path: Path) -> str:
     if lines:
         cause = f"line {lines[-1]}: {cause}"
     return cause
+
+
+def _completed(opt, defaults: dict, flags: dict) -> argparse.Namespace:
+    """The options with `flags`, and with defaults in place of what they lack. Raises UserError for an unknown flag."""
+    known_flags = {*defaults, *shared_flags.DERIVED, *vars(opt)}
+    for flag in flags:
+        if flag not in known_flags:
+            raise UserError(f"unknown flag {flag!r}.{did_you_mean(flag, known_flags)}")
+    if not flags and defaults.keys() <= vars(opt).keys():
+        return opt
+    complete = copy.copy(opt)
+    vars(complete).update({**defaults, **vars(opt), **flags})
+    return complete
 
 
 def _refuse_value(action: argparse.Action, value) -> None:

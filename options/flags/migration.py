@@ -99,7 +99,9 @@ def answer_to_class(name: str, flag: str, available: list[str]) -> str | None:
         return f"--{flag} {plug_in_name}"
     prefix = {"loss": "loss", "batch_mining": "miner"}.get(flag)
     is_class = prefix is not None and re.fullmatch(rf"[A-Z]\w+{prefix}", name, re.IGNORECASE) and not name.islower()
-    return f"--{flag} pml --{prefix}_pml_class {name}, if pytorch-metric-learning has it" if is_class else None
+    if not is_class:
+        return None
+    return f"--{flag} pml --{prefix}_pml_class {name}, if pytorch-metric-learning has it"
 
 
 def refusal(words: list[str], options, registries: dict, searches: bool = False) -> str | None:
@@ -121,25 +123,31 @@ def refusal(words: list[str], options, registries: dict, searches: bool = False)
         key = option.strip("-").partition("~")[0]
         values = _values(words, place)
         if key.startswith("config_") and option not in options:
-            flags_of.setdefault(f"here {_shipped_files(answer(key), values)}", []).append(option)
-            continue
-        has_braces = any(value.startswith("{") for value in values) and (values == ["{}"] or ":" in " ".join(values))
-        if _OLD_SUFFIX.search(option) or has_braces:
+            text = f"here {_shipped_files(answer(key), values)}"
+        elif _OLD_SUFFIX.search(option) or _is_mapping(values):
             replacement = answer(key) or f"--{key} VALUE"
             text = f"here {replacement}{_classes(values, registries, replacement)}"
-            flags_of.setdefault(text, []).append(option.rstrip(":"))
+            option = option.rstrip(":")
             if any(map(_RANGE.search, values)):
                 closing.append(RANGES)
             closing.append(NESTED)
         elif _RANGE.search(option) and not searches:
             text = f"a range is searched: python -m search {' '.join([option, *values])}"
-            flags_of.setdefault(text, []).append(option)
         elif "~" not in option and option not in options and answer(key) is not None:
-            flags_of.setdefault(f"here {answer(key)}", []).append(option)
+            text = f"here {answer(key)}"
+        else:
+            continue
+        flags_of.setdefault(text, []).append(option)
     if not flags_of:
         return None
     lines = [f"{', '.join(dict.fromkeys(flags))}: {text}" for text, flags in flags_of.items()]
     return ". ".join(["; ".join(lines), *dict.fromkeys(closing)])
+
+
+def _is_mapping(values: list[str]) -> bool:
+    """Whether values are a mapping in braces, such as `{lr: 1e-6}`."""
+    has_brace = any(value.startswith("{") for value in values)
+    return has_brace and (values == ["{}"] or ":" in " ".join(values))
 
 
 def _shipped_files(general: str, values: list[str]) -> str:
