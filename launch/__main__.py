@@ -94,7 +94,8 @@ class Task:
                 f"--{opt.job} measures a run that another line makes, and leaves nothing by which it is finished: "
                 "call main.py with it by hand"
             )
-        return opt, run_folder(opt), None if opt.folds is None else set(opt.folds)
+        folds = None if opt.folds is None else set(opt.folds)
+        return opt, run_folder(opt), folds
 
     def collides(self, task: "Task") -> bool:
         """Whether a line of the same folder would write to the same files in it, not to other folds."""

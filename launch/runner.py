@@ -173,11 +173,15 @@ class Runner:
 
     def environment(self) -> dict | None:
         """The environment of the next run; None: that of this process."""
-        return None if self.nproc == 1 else torchrun.environment(self.nproc, self._next_gpus(), self.jobs)
+        if self.nproc == 1:
+            return None
+        return torchrun.environment(self.nproc, self._next_gpus(), self.jobs)
 
     def _next_gpus(self) -> list[int]:
         """The GPUs of the slot that is taken next."""
-        return self.gpus[self.free[-1] % len(self.gpus)] if self.gpus else []
+        if not self.gpus:
+            return []
+        return self.gpus[self.free[-1] % len(self.gpus)]
 
     def end(self, job: Job) -> None:
         """Record the outcome of a run that ended, and free its slot."""
@@ -185,9 +189,12 @@ class Runner:
         self.free.append(job.slot)
         outcome = FAILED
         details = f"{job.reason()}\n            log: {job.task.log}"
-        if job.process.returncode == 0:
+        if job.process.returncode == 0 and self.dry:
+            outcome = FINISHED
+            details = "it would start"
+        elif job.process.returncode == 0:
             try:
-                outcome, details = (FINISHED, "it would start") if self.dry else job.task.outcome()
+                outcome, details = job.task.outcome()
             except (UserError, OSError) as error:
                 details = str(error)
         elif job.signalled:
@@ -198,7 +205,8 @@ class Runner:
 
     def end_finished(self) -> None:
         """Record the outcomes of the runs that have ended."""
-        for job in [job for job in self.active if job.process.poll() is not None]:
+        ended = [job for job in self.active if job.process.poll() is not None]
+        for job in ended:
             self.end(job)
 
     def stop(self) -> None:

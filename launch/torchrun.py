@@ -68,7 +68,9 @@ def _before_report(output: list[str]) -> list[str]:
     traceback = None
     for number, line in enumerate(output):
         if re.search("ChildFailedError|SignalException", line):
-            return output[: number if traceback is None else traceback]
+            if traceback is None:
+                return output[:number]
+            return output[:traceback]
         if line.startswith("Traceback"):
             traceback = number
     return output

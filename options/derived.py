@@ -29,8 +29,9 @@ def derived(opt: Options) -> Options:
     opt = opt.but(savename=savename(opt), **_of_data_set(opt))
     opt = opt.but(evaluation_metrics=_evaluation_metrics(opt), fc_lr=_positive_or_unset(opt.fc_lr))
     opt = opt.but(**{flag: value for flag, value in defaults_of(opt).items() if getattr(opt, flag) is None})
-    online_backend = "comet_ml" if opt.online_backend == "comet" else opt.online_backend
-    return opt.but(loss_weights=_loss_weights(opt), splits_to_eval=_splits_to_eval(opt), online_backend=online_backend)
+    if opt.online_backend == "comet":
+        opt = opt.but(online_backend="comet_ml")
+    return opt.but(loss_weights=_loss_weights(opt), splits_to_eval=_splits_to_eval(opt))
 
 
 def savename(opt) -> str:

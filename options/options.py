@@ -63,9 +63,11 @@ class Options(Namespace):
 
     def saved(self) -> dict:
         """Flag -> resolved value, as parameters.yaml holds them: every flag of the run, nothing else, no API key."""
-        return {
-            name: value for name, value in sorted(vars(self).items()) if name in self.roles and self.roles[name].saved
-        }
+        flags = {}
+        for name, value in sorted(vars(self).items()):
+            if name in self.roles and self.roles[name].saved:
+                flags[name] = value
+        return flags
 
     def measured(self) -> dict:
         """Flag -> value, of the flags that decide what an evaluation measures; `<flag>_sha256` of files of code."""
@@ -88,15 +90,19 @@ class Options(Namespace):
         `evaluate`, `evaluate_ensemble`, `aggregate_only`.
         """
         opt = self
-        is_requested = {
-            "evaluate": opt.evaluate,
-            "evaluate_only": opt.evaluate_only,
-            "evaluate_ensemble": opt.evaluate_ensemble,
-            "aggregate_only": opt.aggregate_only,
-        }
-        return next((job for job, requested in is_requested.items() if requested), "train")
+        if opt.evaluate:
+            return "evaluate"
+        if opt.evaluate_only:
+            return "evaluate_only"
+        if opt.evaluate_ensemble:
+            return "evaluate_ensemble"
+        if opt.aggregate_only:
+            return "aggregate_only"
+        return "train"
 
     @property
     def last_epoch(self) -> float:
         """The epoch at which the run, or this stage of a reproduction, ends."""
-        return self.n_epochs if self.until is None else min(self.n_epochs, self.until[self.fold or 0])
+        if self.until is None:
+            return self.n_epochs
+        return min(self.n_epochs, self.until[self.fold or 0])

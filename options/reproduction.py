@@ -54,7 +54,9 @@ def begun(layers, source: Path) -> Options:
 def continued(layers) -> Options:
     """The options of a run; of a reproduction with stages still to train those of the first of them."""
     opt = layers.resolved()
-    stages = changes.stages_left(opt) if opt.list is None and opt.find is None else []
+    if opt.list is not None or opt.find is not None:
+        return opt
+    stages = changes.stages_left(opt)
     if not stages:
         return opt
     folder = run_folder(opt)

@@ -3,4 +3,6 @@
 
 def count_of(count: int, noun: str, plural: str | None = None) -> str:
     """A count with its noun, which has an s unless the count is 1; `plural`: another form."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+    if count != 1:
+        noun = plural or f"{noun}s"
+    return f"{count:,} {noun}"

@@ -26,8 +26,12 @@ class OwnDomain(torch.nn.Module):
         """`logits` `(B, C)`, `hidden` where the class is of another domain than that of the sample's label `(B,)`."""
         if self.domains is None:
             return logits
-        return logits.masked_fill(self.domains.index_select(0, labels)[:, None] != self.domains, hidden)
+        domains_of_samples = self.domains.index_select(0, labels)
+        return logits.masked_fill(domains_of_samples[:, None] != self.domains, hidden)
 
     def compared(self, labels: torch.Tensor) -> torch.Tensor | None:
         """0 and 1 for each class `(C,)`: whether a sample's domain has it; None where nothing is hidden."""
-        return None if self.domains is None else (self.domains.index_select(0, labels)[:, None] == self.domains).any(0)
+        if self.domains is None:
+            return None
+        domains_of_samples = self.domains.index_select(0, labels)
+        return (domains_of_samples[:, None] == self.domains).any(0)

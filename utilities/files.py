@@ -151,7 +151,8 @@ def refuse_aliases(text: str | bytes) -> None:
     """Raise yaml.YAMLError for an alias within an anchor's value:
     such values refer to themselves, or multiply without end.
     """
-    if (b"*" if isinstance(text, bytes) else "*") not in text:
+    asterisk = b"*" if isinstance(text, bytes) else "*"
+    if asterisk not in text:
         return
     anchors = []  # of the collections that are open, None where one has none
     for event in yaml.parse(text, Loader=YAML):

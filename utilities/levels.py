@@ -12,12 +12,17 @@ def names_of(datasets) -> np.ndarray:
     """The names `(K, L)` of all classes of some data sets at each level, "" for none;
     a class in two super-classes has two rows.
     """
-    return np.array(sorted({tuple(name or "" for name in names) for dataset in datasets for names in dataset.lineages}))
+    rows = set()
+    for dataset in datasets:
+        for names in dataset.lineages:
+            rows.add(tuple(name or "" for name in names))
+    return np.array(sorted(rows))
 
 
 def n_levels(dataset) -> int:
     """The levels that a data set knows; 1 without super-classes."""
-    return 1 if set(dataset.super_labels.values()) == {None} else len(next(iter(dataset.lineages)))
+    has_super_classes = set(dataset.super_labels.values()) != {None}
+    return len(next(iter(dataset.lineages))) if has_super_classes else 1
 
 
 def of_classes(dataset, user: str) -> np.ndarray:

@@ -57,7 +57,9 @@ class Lock:
             return None  # this process has it: to open the file again and close it would release the lock
         try:
             with open(self.path, "r+", encoding="utf-8", errors="replace", opener=without_links) as file:
-                return None if _locked(file, wait=False) else file.read() or "another process"
+                if _locked(file, wait=False):
+                    return None
+                return file.read() or "another process"
         except OSError:
             return None
 
@@ -73,7 +75,9 @@ def _locked(file, wait: bool) -> bool:
     """Lock an open file. False where another process has it; without waiting it is tried three times, as `holder` takes
     it for a moment.
     """
-    operation = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+    operation = fcntl.LOCK_EX
+    if not wait:
+        operation |= fcntl.LOCK_NB
     for pause in (0.05, 0.05, 0):
         try:
             fcntl.lockf(file, operation)

@@ -64,9 +64,12 @@ def parsing(path: Path | str, way_out: str = "", expected: str = ""):
     except BaseException as error:  # a panic of a Rust library is no Exception
         reason = reason_of(error, expected)
         is_missing = isinstance(error, FileNotFoundError)
-        message = f"{printable(path)} cannot be read ({reason}): {way_out}"
-        if not way_out:
-            message = f"{printable(path)}: {reason}" if is_missing else f"{printable(path)} cannot be read ({reason})"
+        if way_out:
+            message = f"{printable(path)} cannot be read ({reason}): {way_out}"
+        elif is_missing:
+            message = f"{printable(path)}: {reason}"
+        else:
+            message = f"{printable(path)} cannot be read ({reason})"
         raise Unreadable(message, reason, is_missing) from error
 
 
@@ -82,8 +85,10 @@ def reason_of(error: BaseException, expected: str = "") -> str:
         return error.strerror
     if needs_memory(error):
         return f"it needs more memory than there is: {_short(error)}"
-    text = "nested too deeply" if isinstance(error, RecursionError) else _short(error)
-    return f"not {expected}: {text}" if expected else text
+    reason = _short(error)
+    if isinstance(error, RecursionError):
+        reason = "nested too deeply"
+    return f"not {expected}: {reason}" if expected else reason
 
 
 def _short(error: BaseException) -> str:

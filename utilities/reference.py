@@ -38,7 +38,10 @@ class Reference:
                 f"reference is {tuple(reference.shape)}, reference_labels {labels_shape}: expected "
                 f"(M, {batch.shape[1]}) and (M,)"
             )
-        own = torch.full_like(labels, -1) if own is None else own.to(device=batch.device, dtype=torch.long)
+        if own is None:
+            own = torch.full_like(labels, -1)
+        else:
+            own = own.to(device=batch.device, dtype=torch.long)
         if own.shape != labels.shape:
             raise ValueError(f"own is {tuple(own.shape)}: expected ({len(labels)},)")
         reference = raise_half(reference).to(batch)
@@ -52,7 +55,9 @@ class Reference:
         are the same.
         """
         mapped_batch = function(batch)
-        embeddings = mapped_batch if self.plain else function(self.embeddings)
+        embeddings = mapped_batch
+        if not self.plain:
+            embeddings = function(self.embeddings)
         return mapped_batch, dataclasses.replace(self, embeddings=embeddings)
 
     def masks(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
