@@ -34,7 +34,6 @@ CONTRACT = {
     "trainers/_trainer.py": {"name once"},
     "utilities/criterion.py": {"name own"},
     "utilities/numbers.py": {"name whole", "name most"},
-    "utilities/parameter_groups.py": {"getattr(opt, name, default)"},
     "utilities/reference.py": {"name own"},
     "options/flags/rules.py": {"getattr(opt, name, default)"},
     "utilities/shards.py": {"name own", "name whole"},
