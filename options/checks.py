@@ -242,7 +242,7 @@ def _folds(opt):
         yield f"--evaluate_only measures one split: leave out --split_scheme {opt.split_scheme}"
     for name in ("evaluate_ensemble", "aggregate_only"):
         if getattr(opt, name) and not opt.is_cross_validation:
-            yield f"--{name} is for the folds of a cross-validation: --split_scheme half has none"
+            yield f"--{name} is for the folds of a cross-validation: --split_scheme {opt.split_scheme} has none"
     if opt.folds is None:
         return
     folds = "none"
