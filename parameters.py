@@ -1,7 +1,7 @@
-"""The command line: the only parser of the program, topic by topic, and what is asked of it.
+"""The command line: the only parser of the program, topic by topic; options/parser.py is its class.
 
-options/parser.py is its class. options/composition.py adds files and saved runs, over which the command line wins;
-options/checks.py refuses flags that cannot work.
+options/composition.py adds files and saved runs, over which the command line wins; options/checks.py refuses flags that
+cannot work.
 
 Where a flag is declared:
   options/groups/         flags of the run as a whole: schedule, optimiser, evaluation, records, resume
@@ -10,8 +10,7 @@ Where a flag is declared:
   <folder>/<plug-in>.py   a plug-in's own, with its name in front: --loss_<name>_…, --miner_<name>_…, --<trainer>_…
 
 Beside a declaration stand its role (options/flags/roles.py) and with which other flags it acts (rules.py there).
-All end up in one flat namespace, `opt`; docs/flags.md lists them. A default of None is derived in `read`; the help
-says from what.
+All end up in one flat namespace, `opt`, and in docs/flags.md. The help says from what a default of None is derived.
 """
 
 import argparse
@@ -117,11 +116,9 @@ def get_parser() -> argparse.ArgumentParser:
         add_help=False,
         usage="python main.py [flags]",
     )
-    parser.plug_ins = {
-        f"{registry.kind} {name}": module
-        for registry in REGISTRIES.values()
-        for name, module in registry.modules().items()
-    }
+    parser.plug_ins = {}
+    for registry in REGISTRIES.values():
+        parser.plug_ins |= {f"{registry.kind} {name}": module for name, module in registry.modules().items()}
     shared_flags.add_arguments(parser)
     basic_training_parameters(parser)
     step_parameters(parser)
@@ -205,9 +202,7 @@ def answer(opt) -> str | None:
     if opt.check_data:
         return help_pages.checked(datasets.problems(opt))
     if opt.list is not None:
-        rows = listing(opt.list)
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:{width}}  {caption}" for name, caption in rows)
+        return help_pages.captions(listing(opt.list))
     if opt.print_config:
         return yaml.safe_dump(opt.saved(), sort_keys=True).rstrip()
     return None

@@ -1,4 +1,4 @@
-"""What `--help`, `--help WORD …`, `--find WORD`, `--explain` and `--check_data` print."""
+"""What `--help`, `--help WORD …`, `--find WORD`, `--explain`, `--list` and `--check_data` print."""
 
 import argparse
 import difflib
@@ -146,6 +146,13 @@ def explain(opt) -> str:
     name_width = min(max(len(name) for name, _, _ in rows), 60)
     value_width = min(max(len(value) for _, value, _ in rows), 60)
     lines = [f"{name:{name_width}}  {value:{value_width}}  {place}" for name, value, place in rows]
+    return "\n".join(lines)
+
+
+def captions(rows: list[tuple[str, str]]) -> str:
+    """The answer to --list: names and captions in two columns."""
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name:{width}}  {caption}" for name, caption in rows]
     return "\n".join(lines)
 
 
