@@ -20,12 +20,9 @@ from collections.abc import Collection, Sequence
 import yaml
 
 import architectures
-import batch_mining
 import criteria
-import datasampler
 import datasets
 import metrics
-import trainers
 from evaluation import whitening
 from options import composition
 from options import help as help_pages
@@ -34,25 +31,10 @@ from options.flags import shared as shared_flags
 from options.groups import evaluation, optimisation, records, run, step
 from options.groups.run import LISTS
 from options.parser import Parser
+from options.registries import NAMED, REGISTRIES
 from utilities import plug_in_folders
 from utilities.errors import UserError
 from utilities.registry import unknown
-
-REGISTRIES = {  # in the order in which their flags are listed
-    "datasets": datasets.REGISTRY,
-    "architectures": architectures.REGISTRY,
-    "samplers": datasampler.REGISTRY,
-    "trainers": trainers.REGISTRY,
-    "losses": criteria.REGISTRY,
-    "miners": batch_mining.REGISTRY,
-}
-NAMED = {  # flag -> the registry of its values
-    "dataset": datasets.REGISTRY,
-    "data_sampler": datasampler.REGISTRY,
-    "trainer": trainers.REGISTRY,
-    "loss": criteria.REGISTRY,
-    "batch_mining": batch_mining.REGISTRY,
-}
 
 
 def basic_training_parameters(parser) -> None:

@@ -2,13 +2,11 @@
 
 import argparse
 
-import batch_mining
 import criteria
-import datasampler
 import datasets
 import metrics
-import trainers
 from options.options import Options
+from options.registries import NAMED
 
 FOLLOWS = {  # flag -> the one whose value it takes where it is unset
     "split_sets": "split_partitions",
@@ -42,16 +40,9 @@ def savename(opt) -> str:
 def defaults_of(opt) -> dict:
     """Flag -> the value that it has where it is unset, of the flags that follow other flags or a plug-in."""
     values = {flag: getattr(opt, source) for flag, source in FOLLOWS.items()}
-    plug_ins = {
-        "loss": criteria,
-        "batch_mining": batch_mining,
-        "data_sampler": datasampler,
-        "trainer": trainers,
-        "dataset": datasets,
-    }
-    for flag, package in plug_ins.items():
+    for flag, registry in NAMED.items():
         read = _as_mined(opt) if flag == "batch_mining" else opt
-        values |= package.REGISTRY.derived(getattr(opt, flag), read)
+        values |= registry.derived(getattr(opt, flag), read)
     return values | metrics.derived(opt)
 
 
