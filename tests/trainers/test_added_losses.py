@@ -1,24 +1,25 @@
-"""What flags add to the criterion: cross-batch memory and its moving average, regularisers; each against loops and the
-package.
-"""
+"""What flags add to the criterion: cross-batch memory, its moving average, regularisers; by loops and the package."""
 
+import functools
 from argparse import Namespace
 
 import pytest
 import torch
 from pytorch_metric_learning import regularizers
+from torch.testing import assert_close
 
 import trainers
 from batch_mining._miner import Miner
 from tests.criteria._table import PINNED_LABELS, PINNED_VECTORS
 from tests.kit import tiny
+from tests.kit.mining import normal
 from tests.kit.refusals import refused
 from trainers import _memory, _regularizers
 from trainers._averaging import MovingAverage
 from trainers._memory import KEYS
 from utilities.tuples import Triplets
 
-MEMORY = ["--memory_size", "10", "--memory_start"]
+MEMORY = "--memory_size 10 --memory_start"
 
 
 def against(*flags, criterion=tiny.Against, make=trainers.select):
@@ -27,12 +28,12 @@ def against(*flags, criterion=tiny.Against, make=trainers.select):
     def select(name, opt, network, _):
         return make(name, opt, network, criterion())
 
-    return tiny.trainer("metric_only", "--loss", "contrastive", "--optim", "sgd", "--lr", "1e-4", *flags, make=select)
+    return tiny.trainer("metric_only", "--loss contrastive --optim sgd --lr 1e-4", *flags, make=select)
 
 
 @pytest.mark.parametrize("start", [0, 2])
 def test_the_loss_against_the_memory_is_that_of_plain_loops(start):
-    trainer, _ = against(*MEMORY, str(start))
+    trainer, _ = against(f"{MEMORY} {start}")
     held = []  # (embedding, label, step, row)
     for number in range(6):
         batch = tiny.batch([number % 3, 0, 1, number % 2], seed=number)
@@ -46,26 +47,23 @@ def test_the_loss_against_the_memory_is_that_of_plain_loops(start):
         expected = sum(
             -(x[i] @ row) for i in range(4) for row, label, *at in held if label == labels[i] and at != [number, i]
         )
-        torch.testing.assert_close(losses["memory_loss"], torch.as_tensor(expected, dtype=torch.float64))
+        assert_close(losses["memory_loss"], torch.as_tensor(expected, dtype=torch.float64))
         weight = trainer.network.last_linear.weight
-        torch.testing.assert_close(
-            *(torch.autograd.grad(v, weight, retain_graph=True)[0] for v in (losses["memory_loss"], expected))
-        )
+        assert_close(*(torch.autograd.grad(v, weight, retain_graph=True)[0] for v in (losses["memory_loss"], expected)))
 
 
 def test_weights_and_the_moving_average():
-    flags = [*MEMORY, "0", "--memory_ema", ".9", "--loss_weights", "memory_loss=.5"]
-    trainer, opt = against(*flags)
+    trainer, opt = against(f"{MEMORY} 0 --memory_ema .9 --loss_weights memory_loss=.5")
     step = tiny.step(opt, trainer)
     before = [p.detach().clone() for p in trainer.network.parameters()]
     outputs, losses, total = step.forward(tiny.batch(seed=0))
-    torch.testing.assert_close(total, losses["metric_loss"] + 0.5 * losses["memory_loss"])
-    torch.testing.assert_close(outputs[KEYS], outputs["embeddings"])
+    assert_close(total, losses["metric_loss"] + 0.5 * losses["memory_loss"])
+    assert_close(outputs[KEYS], outputs["embeddings"])
     assert not outputs[KEYS].requires_grad and not trainer.own_parameters()
     assert set(step(tiny.batch(seed=1)).losses) == {"metric_loss", "memory_loss"}
     average = trainer.added_losses[0].average.network
     for old, new, averaged in zip(before, trainer.network.parameters(), average.parameters(), strict=True):
-        torch.testing.assert_close(averaged, 0.9 * old + 0.1 * new)
+        assert_close(averaged, 0.9 * old + 0.1 * new)
     assert not torch.equal(before[-2], trainer.network.last_linear.weight)
     layer = torch.nn.BatchNorm1d(3)
     average = MovingAverage(layer, 0.5)
@@ -93,62 +91,50 @@ class WithinBatches(Miner):
         return Triplets(*labels.new_zeros(3, 1))
 
 
-def mined_by(criterion, miner):
-    criterion.batchminer = miner
-    return criterion
-
-
 def test_a_memory_that_cannot_work_is_refused_in_one_line():
+    def build(loss, **options):
+        return tiny.trainer("metric_only", f"--loss {loss} {MEMORY} 5", **options)
+
     for loss in ("arcface", "proxyanchor", "softtriplet"):
         with refused(f"--memory_size 10: --loss {loss} compares no samples that a memory could hold"):
-            tiny.trainer("metric_only", "--loss", loss, *MEMORY, "0")
+            build(loss)
     with refused("BatchAlone cannot be used with a memory"):
-        against(*MEMORY, "0", criterion=BatchAlone)
-    of_the_package = ["--loss", "pml", "--loss_pml_class"]
-    for name, message in (
-        ("ArcFaceLoss", "ArcFaceLoss cannot be used with a memory"),
-        ("NCALoss", "NCALoss cannot leave an anchor's own image out"),
-    ):
-        with refused(message):
-            tiny.trainer("metric_only", *of_the_package, name, *MEMORY, "5")
-    tiny.trainer("metric_only", *of_the_package, "CircleLoss", *MEMORY, "5")
+        against(f"{MEMORY} 0", criterion=BatchAlone)
+    with refused("ArcFaceLoss cannot be used with a memory"):
+        build("pml --loss_pml_class ArcFaceLoss")
+    with refused("NCALoss cannot leave an anchor's own image out"):
+        build("pml --loss_pml_class NCALoss")
+    build("pml --loss_pml_class CircleLoss")
     for miner, message in (
         (WithinBatches(), "WithinBatches cannot be used with a memory: its mine"),
         (lambda batch, labels: [], "cannot be used with a memory: its call"),
     ):
+
+        def with_miner(name, opt, network, criterion, miner=miner):
+            criterion.batchminer = miner
+            return trainers.select(name, opt, network, criterion)
+
         with refused(message):
-            tiny.trainer(
-                "metric_only",
-                "--loss",
-                "triplet",
-                "--batch_mining",
-                "distance",
-                *MEMORY,
-                "5",
-                make=lambda name, opt, network, criterion, miner=miner: trainers.select(
-                    name, opt, network, mined_by(criterion, miner)
-                ),
-            )
+            build("triplet --batch_mining distance", make=with_miner)
     with refused("--memory_size 3 is less than the 6 embeddings of a batch"):
-        tiny.losses(against("--memory_size", "3")[0], tiny.batch())
-    trainer, opt = against(*MEMORY, "0", make=lambda name, *arguments: OwnLoss(*arguments))
+        tiny.losses(against("--memory_size 3")[0], tiny.batch())
+    trainer, opt = against(f"{MEMORY} 0", make=lambda name, *arguments: OwnLoss(*arguments))
     with refused("--memory_size has no effect with this --trainer"):
         tiny.step(opt, trainer)(tiny.batch())
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# regularisers
+# --- regularisers
 def points(rows=7):
-    return torch.randn(rows, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    return normal(rows, 5, seed=0).requires_grad_()
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        *[
-            (lambda x, p=p, power=power: _regularizers.lp(x, p, power), regularizers.LpRegularizer(p=p, power=power))
+        *(
+            (functools.partial(_regularizers.lp, p=p, power=power), regularizers.LpRegularizer(p=p, power=power))
             for p, power in ((2, 1), (2, 2), (1, 1), (3, 1.5))
-        ],
+        ),
         (_regularizers.zero_mean, regularizers.ZeroMeanRegularizer()),
         (_regularizers.center_invariant, regularizers.CenterInvariantRegularizer()),
         (_regularizers.regular_face, regularizers.RegularFaceRegularizer()),
@@ -157,8 +143,8 @@ def points(rows=7):
 )
 def test_regularisers_are_those_of_the_package(ours, theirs):
     x = points()
-    torch.testing.assert_close(ours(x), theirs(x))
-    torch.testing.assert_close(*(torch.autograd.grad(value(x), x)[0] for value in (ours, theirs)))
+    assert_close(ours(x), theirs(x))
+    assert_close(*(torch.autograd.grad(value(x), x)[0] for value in (ours, theirs)))
 
 
 def test_lp_of_zeros_is_finite_and_regular_face_compares_classes():
@@ -172,12 +158,12 @@ def test_lp_of_zeros_is_finite_and_regular_face_compares_classes():
     expected = 0
     for i in range(6):
         expected = expected + max(units[i] @ units[k] for k in range(6) if k // 2 != i // 2) / 6
-    torch.testing.assert_close(_regularizers.regular_face(x, 2), expected)
+    assert_close(_regularizers.regular_face(x, 2), expected)
 
 
 @pytest.mark.parametrize("per_class", [1, 2])
 def test_anticollapse_is_the_determinant_of_the_vectors_in_the_batch(per_class):
-    """Of the classes that are there, each once; and the value of the authors' function."""
+    """Of the classes that are there, each once; by the authors' function too."""
     x = points(6)
     labels = torch.tensor([2, 0, 2, 0, 0])
     chosen = [x[c * per_class + k] for c in (0, 2) for k in range(per_class)]
@@ -186,8 +172,8 @@ def test_anticollapse_is_the_determinant_of_the_vectors_in_the_batch(per_class):
     inner = torch.eye(5, dtype=x.dtype) + len(units) / (5 * 0.5) * units.T @ units
     expected = torch.exp(-torch.logdet(inner) / 2)
     computed = _regularizers.anticollapse(x, labels, per_class)
-    torch.testing.assert_close(computed, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(value, x)[0] for value in (computed, expected)))
+    assert_close(computed, expected)
+    assert_close(*(torch.autograd.grad(value, x)[0] for value in (computed, expected)))
     assert torch.autograd.gradcheck(lambda x: _regularizers.anticollapse(x, labels, per_class), [points(6)])
     assert round(float(_regularizers.anticollapse(PINNED_VECTORS, PINNED_LABELS)), 7) == 0.4310619
     zeros = torch.zeros(6, 5, requires_grad=True)
@@ -197,47 +183,33 @@ def test_anticollapse_is_the_determinant_of_the_vectors_in_the_batch(per_class):
 
 
 def test_regularisers_are_losses_of_a_step():
-    flags = [
-        "--embed_regularizer",
-        "lp",
-        "--embed_regularizer_power",
-        "2",
-        "--weight_regularizer",
-        "sparse_centers",
-        "--arch",
-        "conv4",
-    ]
-    flags += ["--loss_weights", "weight_regularizer=.3"]
-    trainer, opt = tiny.trainer("metric_only", "--loss", "softtriplet", "--loss_softtriplet_n_centroids", "2", *flags)
+    trainer, opt = tiny.trainer(
+        "metric_only",
+        "--loss softtriplet --loss_softtriplet_n_centroids 2 --arch conv4 --loss_weights weight_regularizer=.3",
+        "--embed_regularizer lp --embed_regularizer_power 2 --weight_regularizer sparse_centers",
+    )
     outputs, losses, total = tiny.step(opt, trainer).forward(tiny.batch())
     assert list(losses) == ["metric_loss", "embed_regularizer", "weight_regularizer"]
-    torch.testing.assert_close(
-        total, losses["metric_loss"] + losses["embed_regularizer"] + 0.3 * losses["weight_regularizer"]
-    )
-    torch.testing.assert_close(losses["embed_regularizer"], outputs["embeddings"].square().sum(1).mean())
+    assert_close(total, losses["metric_loss"] + losses["embed_regularizer"] + 0.3 * losses["weight_regularizer"])
+    assert_close(losses["embed_regularizer"], outputs["embeddings"].square().sum(1).mean())
     theirs = regularizers.SparseCentersRegularizer(num_classes=4, centers_per_class=2)
     # other epsilons
-    torch.testing.assert_close(losses["weight_regularizer"], theirs(trainer.criterion.proxies), rtol=1e-3, atol=0)
+    assert_close(losses["weight_regularizer"], theirs(trainer.criterion.proxies), rtol=1e-3, atol=0)
     with refused("there is one class alone"):  # of several centres
-        tiny.trainer("metric_only", "--loss", "subcenter_arcface", "--weight_regularizer", "regular_face", n_classes=1)
-    for loss, flags, message in (
-        ("contrastive", ["--weight_regularizer", "regular_face"], "--loss contrastive trains no class vectors"),
-        (
-            "manifold",
-            ["--weight_regularizer", "anticollapse"],
-            "the vectors of --loss manifold are not each of a class",
-        ),
-        ("arcface", ["--weight_regularizer", "sparse_centers"], "--loss arcface has one vector a class"),
-        ("triplet", ["--embed_regularizer", "lp", "--arch", "conv4_normalize"], "have length 1"),
+        tiny.trainer("metric_only", "--loss subcenter_arcface --weight_regularizer regular_face", n_classes=1)
+    for flags, message in (
+        ("contrastive --weight_regularizer regular_face", "--loss contrastive trains no class vectors"),
+        ("manifold --weight_regularizer anticollapse", "the vectors of --loss manifold are not each of a class"),
+        ("arcface --weight_regularizer sparse_centers", "--loss arcface has one vector a class"),
+        ("triplet --embed_regularizer lp --arch conv4_normalize", "have length 1"),
     ):
+        network = tiny.Network(normalizes="conv4_normalize" in flags)
         with refused(message):
-            tiny.trainer(
-                "metric_only", "--loss", loss, *flags, network=tiny.Network(normalizes="conv4_normalize" in flags)
-            )
+            tiny.trainer("metric_only", f"--loss {flags}", network=network)
 
 
 def test_a_smaller_memory_keeps_the_newest():
-    trainer, opt = tiny.trainer("metric_only", "--loss", "contrastive", "--memory_size", "10")
+    trainer, opt = tiny.trainer("metric_only", "--loss contrastive --memory_size 10")
     large, small = (
         _memory.Memory(Namespace(**{**vars(opt), "memory_size": size}), trainer.network, trainer.criterion)
         for size in (10, 4)

@@ -1,5 +1,6 @@
 """Adversarial negatives against plain loops; what each loss reaches; phases."""
 
+import itertools
 import math
 
 import pytest
@@ -13,9 +14,7 @@ from trainers.adversarial import GENERATOR_LOSSES, random_triplets
 LABELS = [0, 0, 0, 1, 1, 2, 3, 3]
 ALL = [
     (a, p, n)
-    for a in range(8)
-    for p in range(8)
-    for n in range(8)
+    for a, p, n in itertools.product(range(8), repeat=3)
     if a != p and LABELS[a] == LABELS[p] and LABELS[n] != LABELS[a]
 ]
 
@@ -31,26 +30,15 @@ def computed(trainer, batch):
     losses = trainer.losses(outputs, batch)
     torch.manual_seed(5)
     triplets = rows_of(random_triplets(batch.labels, trainer.at_most))
-    pooled = outputs["pooled"]
-    return (
-        outputs,
-        losses,
-        triplets,
-        torch.stack([trainer.generator(torch.cat([pooled[i] for i in triplet])) for triplet in triplets]),
-    )
+    synthetic = [trainer.generator(torch.cat([outputs["pooled"][i] for i in triplet])) for triplet in triplets]
+    return outputs, losses, triplets, torch.stack(synthetic)
 
 
 @pytest.mark.parametrize(("normalizes", "at_most", "margin"), [(False, 100, -0.4), (True, 100, -0.4), (True, 3, -5.0)])
 def test_the_losses_of_the_generator_are_those_of_plain_loops(normalizes, at_most, margin):
-    flags = [
-        "--adversarial_triplets_per_anchor",
-        str(at_most),
-        "--adversarial_hidden",
-        "7",
-        "6",
-        f"--adversarial_margin={margin}",
-    ]
-    trainer, _ = tiny.trainer("adversarial", "--loss", "triplet", *flags, network=tiny.Network(normalizes))
+    flags = f"--loss triplet --adversarial_triplets_per_anchor {at_most} --adversarial_margin={margin}"
+    network = tiny.Network(normalizes)
+    trainer, _ = tiny.trainer("adversarial", flags, "--adversarial_hidden 7 6", network=network)
     outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
     pooled = outputs["pooled"].tolist()
     embeddings = outputs["embeddings"].tolist()
@@ -68,25 +56,26 @@ def test_the_losses_of_the_generator_are_those_of_plain_loops(normalizes, at_mos
 
 
 def test_synth_loss_is_the_criterion_on_the_triplets_as_they_are():
-    trainer, _ = tiny.trainer("adversarial", "--loss", "triplet", "--adversarial_hidden")
+    trainer, _ = tiny.trainer("adversarial", "--loss triplet --adversarial_hidden")
     outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
     x = outputs["embeddings"].tolist()
     embedded = trainer.network.embed(synthetic).tolist()
 
-    def mean(terms):
-        return sum(max(near - far + 0.2, 0) for near, far in terms) / len(terms)
+    def mean(triplets):
+        """Of the hinges of (anchor, positive, negative)."""
+        return sum(max(distance(a, p) ** 2 - distance(a, n) ** 2 + 0.2, 0) for a, p, n in triplets) / len(triplets)
 
-    expected = mean(
-        [(distance(x[a], x[p]) ** 2, distance(x[a], embedded[t]) ** 2) for t, (a, p, n) in enumerate(triplets)]
-    )
-    assert len(trainer.generator) == 1 and losses["synth_loss"].item() == pytest.approx(expected, rel=1e-10)
-    of_all = mean([(distance(x[a], x[p]) ** 2, distance(x[a], x[n]) ** 2) for a, p, n in ALL])
-    assert losses["metric_loss"].item() == pytest.approx(of_all, rel=1e-10)
+    expected = {
+        "synth_loss": mean([(x[a], x[p], embedded[t]) for t, (a, p, _) in enumerate(triplets)]),
+        "metric_loss": mean([(x[a], x[p], x[n]) for a, p, n in ALL]),
+    }
+    assert len(trainer.generator) == 1
+    assert {name: losses[name].item() for name in expected} == pytest.approx(expected, rel=1e-10)
 
 
 def test_synth_loss_of_class_vectors_sees_every_row_of_every_triplet(monkeypatch):
     monkeypatch.setattr(criteria.REGISTRY.module("softmax"), "COMPARES_SAMPLES", False, raising=False)
-    trainer, _ = tiny.trainer("adversarial", "--loss", "softmax")
+    trainer, _ = tiny.trainer("adversarial", "--loss softmax")
     outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
     x = outputs["embeddings"]
     embedded = trainer.network.embed(synthetic)
@@ -100,7 +89,7 @@ def test_synth_loss_of_class_vectors_sees_every_row_of_every_triplet(monkeypatch
 def test_synthetic_triplets_leave_a_running_histogram():
     histograms = []
     for name in ("adversarial", "metric_only"):
-        trainer, _ = tiny.trainer(name, "--loss", "dynamic_softmargin", "--batch_mining", "batchhard")
+        trainer, _ = tiny.trainer(name, "--loss dynamic_softmargin --batch_mining batchhard")
         tiny.losses(trainer, tiny.batch(LABELS))
         histograms.append(trainer.criterion.histogram)
     assert histograms[0].sum() > 0
@@ -120,25 +109,18 @@ def test_random_triplets_are_valid_all_or_so_many():
     for (a, _, _), count in counts.items():
         expected = 800 * 2 / sum(triplet[0] == a for triplet in ALL)
         assert abs(count - expected) < 5 * math.sqrt(expected), "uniform"
-    assert (
-        len(random_triplets(torch.tensor([1, 1]), 5).anchors)
-        == len(random_triplets(torch.tensor([0, 1]), 5).anchors)
-        == 0
-    )
+    assert all(len(random_triplets(torch.tensor(labels), 5).anchors) == 0 for labels in ([1, 1], [0, 1]))
 
 
 def test_each_loss_reaches_its_own_parameters_alone():
-    flags = ["--adversarial_margin=-9", "--loss_margin_beta", "0.3", "--loss_weights", "classifier_loss=1"]
-    trainer, _ = tiny.trainer("adversarial", "--loss", "margin", *flags)
+    flags = "--loss margin --adversarial_margin=-9 --loss_margin_beta 0.3 --loss_weights classifier_loss=1"
+    trainer, _ = tiny.trainer("adversarial", flags)
     losses = tiny.losses(trainer, tiny.batch(LABELS))[1]
     assert set(losses) == set(trainer.LOSSES)
-    names = {name for name, _ in trainer.named_parameters()}
-    generator = {name for name in names if name.startswith("generator.")}
-    network = {name for name in names if name.startswith("network.")}
+    network = tiny.parameters_of(trainer, "network.")
     reached = {name: tiny.gradients(loss, trainer) for name, loss in losses.items()}
-    assert all(reached[name] == generator for name in GENERATOR_LOSSES) and all(
-        p.requires_grad for p in trainer.parameters()
-    )
+    assert all(reached[name] == tiny.parameters_of(trainer, "generator.") for name in GENERATOR_LOSSES)
+    assert all(p.requires_grad for p in trainer.parameters())
     # the backbone's bias stands before a BatchNorm, the last layer's bias cancels in distances of images alone
     common = network - {"network.backbone.0.bias", "network.last_linear.bias"}
     for name in ("metric_loss", "synth_loss"):
@@ -148,15 +130,8 @@ def test_each_loss_reaches_its_own_parameters_alone():
 
 
 def test_phases_what_rests_has_no_gradient_and_batch_norm_rests_too():
-    flags = [
-        "--adversarial_metric_epochs",
-        "1",
-        "--adversarial_generator_epochs",
-        "2",
-        "--loss_weights",
-        "classifier_loss=1",
-    ]
-    trainer, opt = tiny.trainer("adversarial", "--loss", "margin", *flags)
+    flags = "--adversarial_metric_epochs 1 --adversarial_generator_epochs 2 --loss_weights classifier_loss=1"
+    trainer, opt = tiny.trainer("adversarial", "--loss margin", flags)
     batch = tiny.batch(LABELS)
     seen = {}
     for epoch in range(1, 5):
@@ -183,7 +158,7 @@ def test_a_batch_without_triplets_costs_nothing_and_keeps_the_graph(loss):
 
 
 def test_synthetic_features_leave_the_statistics_of_the_networks_layers():
-    trainer, _ = tiny.trainer("adversarial", "--loss", "margin", "--batch_mining", "distance")
+    trainer, _ = tiny.trainer("adversarial", "--loss margin --batch_mining distance")
     seen = torch.nn.BatchNorm1d(4).double()
     trainer.network.last_linear = torch.nn.Sequential(trainer.network.last_linear, seen)
     before = seen.running_mean.clone()
@@ -202,16 +177,8 @@ def angular_excess(x, a, p, n, tangent):
 @pytest.mark.parametrize("normalizes", [False, True])
 def test_a_loss_for_each_key(normalizes):
     """Angular on the synthetic triplets for the network, its opposite for the generator."""
-    flags = [
-        "--adversarial_losses",
-        "synth_loss=angular",
-        "g_adv_loss=angular",
-        "--loss_angular_alpha",
-        "35",
-        "--adversarial_hidden",
-        "7",
-    ]
-    trainer, opt = tiny.trainer("adversarial", "--loss", "triplet", *flags, network=tiny.Network(normalizes))
+    flags = "--adversarial_losses synth_loss=angular g_adv_loss=angular --loss_angular_alpha 35 --adversarial_hidden 7"
+    trainer, opt = tiny.trainer("adversarial", "--loss triplet", flags, network=tiny.Network(normalizes))
     outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
     x = outputs["embeddings"].tolist()
     embedded = trainer.network.embed(synthetic).tolist()
@@ -226,16 +193,13 @@ def test_a_loss_for_each_key(normalizes):
     norms = sum(math.sqrt(dot(row, row)) for row in x) / len(x)
     assert losses["synth_loss"].item() == pytest.approx(sum(synth) / len(synth) + 0.005 * norms, rel=1e-10)
     assert losses["g_adv_loss"].item() == pytest.approx(sum(opposite) / len(opposite), rel=1e-10)
-    assert tiny.gradients(losses["g_adv_loss"], trainer) == {
-        name for name, _ in trainer.named_parameters() if name.startswith("generator")
-    }
+    assert tiny.gradients(losses["g_adv_loss"], trainer) == tiny.parameters_of(trainer, "generator.")
     assert set(tiny.groups(opt, trainer)) == {"network", "generator"}
 
 
 def test_the_generators_loss_of_any_other_criterion_is_its_negative():
-    trainer, _ = tiny.trainer(
-        "adversarial", "--loss", "margin", "--adversarial_losses", "g_adv_loss=contrastive", "synth_loss=triplet"
-    )
+    flags = "--loss margin --adversarial_losses g_adv_loss=contrastive synth_loss=triplet"
+    trainer, _ = tiny.trainer("adversarial", flags)
     outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
     x = outputs["embeddings"].tolist()
     embedded = trainer.network.embed(synthetic).tolist()
@@ -250,9 +214,8 @@ def test_the_generators_loss_of_any_other_criterion_is_its_negative():
 
 @pytest.mark.parametrize("name", ["softmax", "margin"])
 def test_parameters_of_a_loss_for_a_key_are_trained(name):
-    trainer, opt = tiny.trainer(
-        "adversarial", "--loss", "triplet", "--adversarial_losses", f"synth_loss={name}", "--loss_softmax_lr", ".5"
-    )
+    flags = f"--loss triplet --adversarial_losses synth_loss={name} --loss_softmax_lr .5"
+    trainer, opt = tiny.trainer("adversarial", flags)
     losses = tiny.losses(trainer, tiny.batch(LABELS))[1]
     reached = tiny.gradients(losses["synth_loss"], trainer)
     assert any(parameter.startswith("synth_criterion.") for parameter in reached)
@@ -261,8 +224,6 @@ def test_parameters_of_a_loss_for_a_key_are_trained(name):
 
 @pytest.mark.parametrize("loss", ["npair", "angular"])
 def test_losses_on_sets_train_adversarially(loss):
-    trainer, _ = tiny.trainer("adversarial", "--loss", loss, "--batch_mining", "npair")
-    losses = tiny.losses(trainer, tiny.batch(LABELS))[1]
-    assert losses["synth_loss"].item() > 0
-    empty = tiny.losses(trainer, tiny.batch([0, 1, 2]))[1]
-    assert empty["synth_loss"].item() == 0
+    trainer, _ = tiny.trainer("adversarial", "--loss", loss, "--batch_mining npair")
+    assert tiny.losses(trainer, tiny.batch(LABELS))[1]["synth_loss"].item() > 0
+    assert tiny.losses(trainer, tiny.batch([0, 1, 2]))[1]["synth_loss"].item() == 0

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 import architectures
 import batch_mining
@@ -18,7 +19,8 @@ from utilities.criterion import with_tuples
 from utilities.tuples import Pairs
 
 LABELS = [0, 0, 0, 1, 1, 1, 2, 2, 3]
-SIZES = ["--cascade_sizes", "4", "3", "5"]
+SIZES = "--cascade_sizes 4 3 5"
+Y = torch.tensor(LABELS)
 EVERY = [(i, j) for i in range(9) for j in range(9) if i != j]
 
 
@@ -28,10 +30,13 @@ def network(name="conv4_normalize"):
 
 
 def batch():
-    images = torch.randint(
-        0, 256, (len(LABELS), 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(2)
-    )
-    return Batch(torch.tensor(LABELS), images, torch.arange(len(LABELS)))
+    generator = torch.Generator().manual_seed(2)
+    images = torch.randint(0, 256, (len(LABELS), 3, 16, 16), dtype=torch.uint8, generator=generator)
+    return Batch(Y, images, torch.arange(len(LABELS)))
+
+
+def cascade(*flags, network_of="conv4_normalize", **options):
+    return tiny.trainer("cascaded", SIZES, *flags, **{"network": network(network_of), **options})
 
 
 def kept_by_hand(levels, shares):
@@ -48,19 +53,20 @@ def kept_by_hand(levels, shares):
 @pytest.mark.parametrize(
     ("arch", "loss", "percents"),
     [
-        ("conv4", "contrastive", [1, 0.5, 0.2]),
-        ("conv4_normalize", "contrastive", [0.7, 0.3, 1]),
-        ("conv4", "triplet", [1, 0.4, 0.3]),
+        ("conv4", "contrastive", "1 0.5 0.2"),
+        ("conv4_normalize", "contrastive", "0.7 0.3 1"),
+        ("conv4", "triplet", "1 0.4 0.3"),
     ],
 )
 def test_losses_are_the_criterion_on_the_kept_pairs(arch, loss, percents):
     """Triplets are the kept pairs joined on the anchor; even numbers are kept, of a pair both orders or none."""
-    flags = ["--loss", loss, "--batch_mining", "distance", *SIZES, "--cascade_percents", *map(str, percents)]
-    trainer, _ = tiny.trainer("cascaded", *flags, network=network(arch))
+    flags = f"--loss {loss} --batch_mining distance --cascade_percents {percents}"
+    trainer, _ = cascade(flags, network_of=arch)
     outputs, losses = tiny.losses(trainer, batch())
     assert list(losses) == list(trainer.LOSSES) == ["metric_loss_1", "metric_loss_2", "metric_loss_3"]
     levels = [outputs[f"level_{number}"].tolist() for number in (1, 2, 3)]
-    for (far, positives, negatives), value in zip(kept_by_hand(levels, percents), losses.values(), strict=True):
+    kept_pairs = kept_by_hand(levels, map(float, percents.split()))
+    for (far, positives, negatives), value in zip(kept_pairs, losses.values(), strict=True):
         if loss == "contrastive":
             expected = sum(far[pair] for pair in positives) / len(positives)
             expected += sum(max(1 - far[pair], 0) for pair in negatives) / len(negatives)
@@ -71,34 +77,28 @@ def test_losses_are_the_criterion_on_the_kept_pairs(arch, loss, percents):
             expected = sum(terms) / len(terms)
         assert value.item() == pytest.approx(expected, rel=1e-9)
     no_rows = torch.zeros(0, dtype=torch.long)
-    assert all(
-        len(part) == 0 for part in hardest(outputs["level_1"], Pairs(no_rows, no_rows, no_rows, no_rows), 0.5)
-    ), "nothing of nothing"
-    assert loss == "contrastive" or type(trainer.criterion.batchminer).__name__ == "BatchMiner", (
-        "its own miner is there again"
-    )
+    assert not any(map(len, hardest(outputs["level_1"], Pairs(*[no_rows] * 4), 0.5))), "nothing of nothing"
+    # its own miner is there again
+    assert loss == "contrastive" or type(trainer.criterion.batchminer).__name__ == "BatchMiner"
 
 
 @pytest.mark.parametrize("arch", ["conv4", "conv4_normalize"])
 def test_the_embedding_is_the_levels_side_by_side(arch):
-    net = network(arch)
-    trainer, _ = tiny.trainer("cascaded", "--loss", "triplet", *SIZES, network=net)
+    trainer, _ = cascade("--loss triplet", network_of=arch)
     outputs = trainer.outputs(batch().images)
-    stages = net(batch().images)[1]["stages"]
+    stages = trainer.network(batch().images)[1]["stages"]
     levels = []
     for layer, stage in zip(trainer.evaluated_heads.layers, stages, strict=True):
         level = stage @ layer.weight.T + layer.bias
-        if net.normalizes:
+        if arch == "conv4_normalize":
             level = level / level.norm(dim=1, keepdim=True)
         levels.append(level)
-        torch.testing.assert_close(outputs[f"level_{len(levels)}"], levels[-1])
-    torch.testing.assert_close(outputs["embeddings"], torch.cat(levels, 1) / math.sqrt(3))
+        assert_close(outputs[f"level_{len(levels)}"], levels[-1])
+    assert_close(outputs["embeddings"], torch.cat(levels, 1) / math.sqrt(3))
 
 
 def test_gradients_and_optimiser_groups():
-    trainer, opt = tiny.trainer(
-        "cascaded", "--loss", "contrastive", *SIZES, "--fc_lr", ".5", "--fc_decay", ".25", network=network()
-    )
+    trainer, opt = cascade("--loss contrastive --fc_lr .5 --fc_decay .25")
     for number, loss in enumerate(tiny.losses(trainer, batch())[1].values()):
         reached = tiny.gradients(loss, trainer)
         heads = {f"evaluated_heads.layers.{number}.{part}" for part in ("weight", "bias")}
@@ -111,44 +111,31 @@ def test_gradients_and_optimiser_groups():
 
 def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path):
     for flags, message in (
-        (
-            ["--cascade_stages", "block1", "block2", "layer3"],
-            "conv4_normalize has no stage 'layer3': block1, block2, block3, block4",
-        ),
-        (["--cascade_sizes", *"44444", "--cascade_percents", *"11111"], "only 4 stages of conv4_normalize are known"),
+        ("--cascade_stages block1 block2 layer3", "has no stage 'layer3': block1, block2, block3, block4"),
+        ("--cascade_sizes 4 4 4 4 4 --cascade_percents 1 1 1 1 1", "only 4 stages of conv4_normalize are known"),
     ):
-        with refused(message):
-            tiny.run(data, tmp_path, "--trainer", "cascaded", *flags, "--dry_run")
+        with refused(message, "conv4_normalize"):
+            tiny.run(data, tmp_path, "--trainer cascaded --dry_run", flags)
     with refused("gives its stages"):
-        tiny.trainer("cascaded", "--loss", "triplet")
+        cascade("--loss triplet", network=None)
     unknown = network()
     unknown.STAGES = {}
     with refused("no stages of conv4_normalize are known"):
-        tiny.trainer("cascaded", "--loss", "triplet", network=unknown)
+        cascade("--loss triplet", network=unknown)
 
 
 @pytest.mark.parametrize("flag", ["--neck bn", "--memory_size 20", "--metrix 0.4"])
 def test_what_it_never_asks_for_is_refused(flag):
     with refused(f"{flag.split()[0]}.* has no effect with --trainer cascaded"):
-        tiny.resolve("--trainer", "cascaded", "--loss", "contrastive", *flag.split())
+        tiny.resolve("--trainer cascaded --loss contrastive", flag)
 
 
 def test_under_mine_pairs_each_level_mines_in_its_own_embedding():
     """Multi-similarity on pairs of the distance-weighted miner, with a classifier on the main embedding."""
-    flags = [
-        "--batch_mining",
-        "distance",
-        "--mine_pairs",
-        *SIZES,
-        "--loss_weights",
-        "classifier_loss=.5",
-        "--classifier_lr",
-        ".1",
-    ]
-    trainer, opt = tiny.trainer("cascaded", *flags, network=network())
+    flags = "--batch_mining distance --mine_pairs --loss_weights classifier_loss=.5 --classifier_lr .1"
+    trainer, opt = cascade(flags)
     assert opt.cascade_mining == "miner" and trainer.LOSSES[-1] == "classifier_loss"
     outputs = trainer.outputs(batch().images)
-    labels = torch.tensor(LABELS)
     torch.manual_seed(4)
     losses = trainer.losses(outputs, batch())
     torch.manual_seed(4)
@@ -156,12 +143,12 @@ def test_under_mine_pairs_each_level_mines_in_its_own_embedding():
     miner = batch_mining.select("distance", opt)
     for number in (1, 2, 3):
         level = outputs[f"level_{number}"]
-        with with_tuples(plain, miner(level, labels)):
-            expected = plain(level, labels)
+        with with_tuples(plain, miner(level, Y)):
+            expected = plain(level, Y)
         assert losses[f"metric_loss_{number}"].item() == pytest.approx(expected.item(), rel=1e-10)
     linear = trainer.evaluated_heads.classifier.linear
     logits = outputs["classifier_logits"]
-    torch.testing.assert_close(logits, outputs["embeddings"] @ linear.weight.T + linear.bias)
+    assert_close(logits, outputs["embeddings"] @ linear.weight.T + linear.bias)
     terms = [row.exp().sum().log() - row[label] for row, label in zip(logits, LABELS, strict=True)]
     assert losses["classifier_loss"].item() == pytest.approx(sum(terms).item() / len(terms), rel=1e-10)
     groups = tiny.groups(opt, trainer)
@@ -169,8 +156,7 @@ def test_under_mine_pairs_each_level_mines_in_its_own_embedding():
 
 
 def test_triplets_of_a_miner_at_each_level():
-    flags = ["--loss", "triplet", "--batch_mining", "all", "--cascade_mining", "miner", *SIZES]
-    trainer, _ = tiny.trainer("cascaded", *flags, network=network())
+    trainer, _ = cascade("--loss triplet --batch_mining all --cascade_mining miner")
     outputs, losses = tiny.losses(trainer, batch())
     for number in (1, 2, 3):
         x = outputs[f"level_{number}"].tolist()
@@ -184,8 +170,8 @@ def test_triplets_of_a_miner_at_each_level():
 
 
 def test_the_networks_own_embedding_layer_is_not_trained_nor_counted():
-    net = network()
-    trainer, opt = tiny.trainer("cascaded", "--loss", "contrastive", *SIZES, network=net)
+    trainer, opt = cascade("--loss contrastive")
+    net = trainer.network
     assert "last_linear" not in tiny.groups(opt, trainer) and not net.last_linear.weight.requires_grad
     net.requires_grad_(True)
     assert not net.last_linear.weight.requires_grad, "in no phase of a trainer"
@@ -195,13 +181,11 @@ def test_the_networks_own_embedding_layer_is_not_trained_nor_counted():
 
 
 def test_logits_see_the_embedding_of_training():
-    trainer, _ = tiny.trainer(
-        "cascaded", *SIZES, "--loss", "triplet", "--loss_weights", "classifier_loss=1", network=network()
-    )
+    trainer, _ = cascade("--loss triplet --loss_weights classifier_loss=1")
     trainer.eval()
     features = trainer.network(batch().images)[1]
     expected = trainer.evaluated_heads({}, features)["classifier_logits"]
     trainer.evaluated_heads.normalizes = False
     outputs = trainer.evaluated_heads({}, features)
     assert not torch.allclose(outputs["level_1"].norm(dim=1), torch.ones(len(LABELS), dtype=torch.float64))
-    torch.testing.assert_close(outputs["classifier_logits"], expected)
+    assert_close(outputs["classifier_logits"], expected)

@@ -1,7 +1,4 @@
-"""Every trainer keeps the contract of a step's two halves.
-
-A step sums weighted losses; a user's trainer is one file; losses see one embedding, evaluation another.
-"""
+"""Every trainer keeps the contract of a step; a user's is one file; losses see one embedding, evaluation another."""
 
 import inspect
 
@@ -10,7 +7,6 @@ import torch
 
 import datasampler
 import datasets
-import main
 import parameters
 import trainers
 from engine.assembly import build_trainer
@@ -21,6 +17,7 @@ from runs import checkpoint
 from tests.kit import tiny
 from tests.kit.documents import documented_example
 from tests.kit.refusals import refused
+from tests.kit.runs import start
 from utilities.words import parse_weights
 
 
@@ -45,27 +42,23 @@ def user_trainer(tmp_path, monkeypatch):
 
 def test_a_users_trainer_in_one_file_trains_resumes_and_is_listed(user_trainer, data, tmp_path, capsys):
     """With what flags add to `super().losses`; the network rests in the first epoch."""
-    flags = ["--trainer", "mine", "--memory_size", "20", "--memory_start", "0", "--embed_regularizer", "zero_mean"]
+    flags = "--trainer mine --memory_size 20 --memory_start 0 --embed_regularizer zero_mean"
     assert ("mine", "Mine.") in parameters.listing("trainers")
-    resumed_run = tiny.assert_resumes(data, tmp_path, *flags)
-    content = checkpoint.read(resumed_run.folder / checkpoint.LAST)
-    assert "head.0.weight" in content["trainer"] and not any(
-        name.startswith(("network.", "criterion.")) for name in content["trainer"]
-    )
-    frame = main.RunFolder(resumed_run.folder).metrics
-    rows = {(row.epoch, row.metric): row.value for row in frame.itertuples() if row.split == "train"}
+    resumed_run = tiny.assert_resumes(data, tmp_path, flags)
+    names = checkpoint.read(resumed_run.folder / checkpoint.LAST)["trainer"].keys()
+    assert "head.0.weight" in names and not any(name.startswith(("network.", "criterion.")) for name in names)
+    rows = tiny.values_of_training(resumed_run)
     for epoch in (1, 2):
         parts = sum(rows[epoch, name] for name in ("metric_loss", "memory_loss", "embed_regularizer"))
         assert rows[epoch, "loss"] == pytest.approx(parts + 0.5 * rows[epoch, "head_loss"], rel=1e-5)
-    short_run = tiny.run(data, tmp_path, *flags, "--n_epochs", "1")
+    short_run = tiny.run(data, tmp_path, flags, "--n_epochs 1")
     for run, stepped in ((short_run, {"trainer"}), (resumed_run, {"backbone", "last_linear", "trainer"})):
         optimizer = checkpoint.read(run.folder / checkpoint.LAST)["optimizer"]
-        assert {
-            g["name"] for g in optimizer["param_groups"] if g["params"] and g["params"][0] in optimizer["state"]
-        } == stepped
-    for changed in (["--mine_hidden", "5"], ["--loss_weights", "head_loss=2"]):
+        groups = {group["name"]: group["params"] for group in optimizer["param_groups"] if group["params"]}
+        assert {name for name, ids in groups.items() if ids[0] in optimizer["state"]} == stepped
+    for changed in ("--mine_hidden 5", "--loss_weights head_loss=2"):
         with pytest.raises(SystemExit):
-            parameters.read(["--resume_from", str(short_run.folder), *changed])
+            start("--resume_from", short_run.folder, changed)
         assert "flags differ" in capsys.readouterr().err
 
 
@@ -76,134 +69,94 @@ def test_every_trainer_keeps_the_contract():
         assert list(inspect.signature(module.Trainer.losses).parameters) == ["self", "outputs", "batch"], name
 
 
-SUBSET = ["--bs", "10", "--subset_mining", "maximum_loss", "--subset_size"]
-TRIPLETS = ["--bs", "12", "--batch_mining", "packaged", "--data_sampler", "fixed_triplets"]
+SUBSET = "--bs 10 --subset_mining maximum_loss --subset_size"
+WITH_CLASSIFIER = "--loss_weights classifier_loss=1"
 REFUSED = [
-    ("metric_only", ["--subset_mining", "maximum_loss"], "--subset_mining maximum_loss needs --subset_size"),
-    ("metric_only", ["--subset_size", "8"], "--subset_size 8 has no effect without --subset_mining maximum_loss"),
-    ("metric_only", [*SUBSET, "10"], "--subset_size 10 is not below --bs 10"),
-    ("metric_only", [*SUBSET, "5"], "--subset_size 5 is not a multiple of --samples_per_class 2"),
+    ("metric_only", "--subset_mining maximum_loss", "--subset_mining maximum_loss needs --subset_size"),
+    ("metric_only", "--subset_size 8", "--subset_size 8 has no effect without --subset_mining maximum_loss"),
+    ("metric_only", f"{SUBSET} 10", "--subset_size 10 is not below --bs 10"),
+    ("metric_only", f"{SUBSET} 5", "--subset_size 5 is not a multiple of --samples_per_class 2"),
+    ("metric_only", f"{SUBSET} 2", "2 is one class of --samples_per_class 2: --loss margin has no negatives there"),
     (
         "metric_only",
-        [*SUBSET, "2"],
-        "--subset_size 2 is one class of --samples_per_class 2: --loss margin has no negatives there",
+        f"{SUBSET} 4 --bs 12 --batch_mining packaged --data_sampler fixed_triplets",
+        "splits triplets",
     ),
-    ("metric_only", [*SUBSET, "4", *TRIPLETS], "splits triplets"),
-    ("metric_only", ["--views", "2", "--augmentation", "none"], "--views 2 with --augmentation none"),
-    ("unsupervised", ["--loss", "ntxent", "--views", "1"], "--views 1 leaves every image without a positive"),
-    ("unsupervised", ["--loss", "ntxent", "--data_sampler", "hierarchical"], "hierarchical goes by super-classes"),
-    ("unsupervised", ["--loss", "ntxent", "--augmentation", "none"], "--views 2 with --augmentation none"),
+    ("metric_only", "--views 2 --augmentation none", "--views 2 with --augmentation none"),
+    ("metric_only", "--classifier_lr .1", "--classifier_lr 0.1 has no effect: --trainer metric_only has no classifier"),
+    ("unsupervised", "--loss ntxent --views 1", "--views 1 leaves every image without a positive"),
+    ("unsupervised", "--loss ntxent --data_sampler hierarchical", "hierarchical goes by super-classes"),
+    ("unsupervised", "--loss ntxent --augmentation none", "--views 2 with --augmentation none"),
+    ("unsupervised", "--loss ntxent --classifier_input pooled", "--classifier_input pooled has no effect"),
     (
         "classifier",
-        ["--classifier_loss", "CrosEntropyLoss"],
+        "--classifier_loss CrosEntropyLoss",
         "unknown class of torch.nn 'CrosEntropyLoss'. Did you mean 'CrossEntropyLoss'",
     ),
-    ("classifier", ["--classifier_loss", "NLLLoss"], "NLLLoss takes log-probabilities"),
-    ("classifier", ["--classifier_kwargs", "reduction='none'"], "reduction=.none. gives no finite scalar"),
-    ("classifier", ["--classifier_kwargs", "smoothing=.1"], "smoothing=.1 cannot take logits"),
-    ("cascaded", ["--loss", "softmax"], "--loss softmax takes none"),
-    ("cascaded", ["--cascade_sizes", "4", "4"], "--cascade_percents names 3 of the levels, --cascade_sizes 2"),
-    ("cascaded", ["--cascade_stages", "block1"], "--cascade_stages names 1 of the levels, --cascade_sizes 3"),
-    ("adversarial", ["--loss", "lifted", "--batch_mining", "lifted"], "--loss lifted takes neither"),
-    (
-        "adversarial",
-        ["--adversarial_losses", "synth_loss=lifted"],
-        "--adversarial_losses synth_loss=lifted takes neither",
-    ),
-    ("adversarial", ["--adversarial_losses", "synth_loss=angulr"], "unknown loss 'angulr'. Did you mean 'angular'"),
-    (
-        "adversarial",
-        ["--adversarial_losses", "metric_loss=angular"],
-        "one of the keys synth_loss and g_adv_loss; metric_loss is --loss",
-    ),
-    ("adversarial", ["--adversarial_losses", "angular"], "--adversarial_losses angular: expected KEY=LOSS"),
-    ("adversarial", ["--adversarial_losses", "synth_loss=angular", "synth_loss=npair"], "names synth_loss twice"),
-    ("adversarial", ["--adversarial_losses", "g_adv_loss=margin"], "a loss on triplets without parameters"),
-    (
-        "adversarial",
-        ["--adversarial_losses", "g_adv_loss=angular", "--adversarial_margin", "1"],
-        "--adversarial_margin 1 has no effect",
-    ),
-    (
-        "adversarial",
-        ["--classifier_lr", ".1"],
-        "--classifier_lr 0.1 has no effect: .* add --loss_weights classifier_loss=1",
-    ),
-    (
-        "metric_only",
-        ["--classifier_lr", ".1"],
-        "--classifier_lr 0.1 has no effect: --trainer metric_only has no classifier",
-    ),
-    (
-        "s2sd",
-        ["--classifier_kwargs", "label_smoothing=.1"],
-        "--classifier_kwargs label_smoothing=.1 has no effect: --trainer s2sd",
-    ),
-    ("diva", ["--classifier_no_bias"], "--classifier_no_bias has no effect: --trainer diva has no classifier"),
-    ("unsupervised", ["--loss", "ntxent", "--classifier_input", "pooled"], "--classifier_input pooled has no effect"),
+    ("classifier", "--classifier_loss NLLLoss", "NLLLoss takes log-probabilities"),
+    ("classifier", "--classifier_kwargs reduction='none'", "reduction=.none. gives no finite scalar"),
+    ("classifier", "--classifier_kwargs smoothing=.1", "smoothing=.1 cannot take logits"),
+    ("cascaded", "--loss softmax", "--loss softmax takes none"),
+    ("cascaded", "--cascade_sizes 4 4", "--cascade_percents names 3 of the levels, --cascade_sizes 2"),
+    ("cascaded", "--cascade_stages block1", "--cascade_stages names 1 of the levels, --cascade_sizes 3"),
+    ("cascaded", "--classifier_dropout .5", f"--classifier_dropout 0.5 has no effect: .* add {WITH_CLASSIFIER}"),
+    ("cascaded", f"{WITH_CLASSIFIER} --classifier_loss NLLLoss", "--classifier_loss NLLLoss takes"),
+    ("cascaded", "--loss multisimilarity --cascade_mining miner", "takes a miner's pairs under --mine_pairs"),
+    ("cascaded", "--cascade_mining miner --cascade_percents 1 .3 .1", "--cascade_percents 1 0.3 0.1 has no effect"),
     (
         "cascaded",
-        ["--classifier_dropout", ".5"],
-        "--classifier_dropout 0.5 has no effect: .* add --loss_weights classifier_loss=1",
-    ),
-    (
-        "cascaded",
-        ["--loss_weights", "classifier_loss=1", "--classifier_loss", "NLLLoss"],
-        "--classifier_loss NLLLoss takes",
-    ),
-    (
-        "cascaded",
-        ["--loss", "multisimilarity", "--cascade_mining", "miner"],
-        "takes a miner's pairs under --mine_pairs",
-    ),
-    (
-        "cascaded",
-        ["--cascade_mining", "miner", "--cascade_percents", "1", ".3", ".1"],
-        "--cascade_percents 1 0.3 0.1 has no effect",
-    ),
-    (
-        "cascaded",
-        ["--loss", "multisimilarity", "--mine_pairs", "--cascade_mining", "hardest"],
+        "--loss multisimilarity --mine_pairs --cascade_mining hardest",
         "--mine_pairs has no effect with --cascade_mining hardest",
     ),
+    ("adversarial", "--loss lifted --batch_mining lifted", "--loss lifted takes neither"),
+    ("adversarial", "--adversarial_losses synth_loss=lifted", "--adversarial_losses synth_loss=lifted takes neither"),
+    ("adversarial", "--adversarial_losses synth_loss=angulr", "unknown loss 'angulr'. Did you mean 'angular'"),
     (
         "adversarial",
-        ["--loss_weights", "classifier_loss=1", "--classifier_loss", "NLLLoss"],
-        "--classifier_loss NLLLoss takes",
+        "--adversarial_losses metric_loss=angular",
+        "one of the keys synth_loss and g_adv_loss; metric_loss is --loss",
     ),
-    ("diva", ["--loss", "softmax"], "--loss softmax takes none"),
-    ("diva", ["--views", "1"], "no other view"),
-    ("s2sd", ["--s2sd_target", "arcfaces"], "unknown loss 'arcfaces'"),
+    ("adversarial", "--adversarial_losses angular", "--adversarial_losses angular: expected KEY=LOSS"),
+    ("adversarial", "--adversarial_losses synth_loss=angular synth_loss=npair", "names synth_loss twice"),
+    ("adversarial", "--adversarial_losses g_adv_loss=margin", "a loss on triplets without parameters"),
+    (
+        "adversarial",
+        "--adversarial_losses g_adv_loss=angular --adversarial_margin 1",
+        "--adversarial_margin 1 has no effect",
+    ),
+    ("adversarial", "--classifier_lr .1", f"--classifier_lr 0.1 has no effect: .* add {WITH_CLASSIFIER}"),
+    ("adversarial", f"{WITH_CLASSIFIER} --classifier_loss NLLLoss", "--classifier_loss NLLLoss takes"),
+    ("s2sd", "--classifier_kwargs label_smoothing=.1", "label_smoothing=.1 has no effect: --trainer s2sd"),
+    ("s2sd", "--s2sd_target arcfaces", "unknown loss 'arcfaces'"),
+    ("diva", "--classifier_no_bias", "--classifier_no_bias has no effect: --trainer diva has no classifier"),
+    ("diva", "--loss softmax", "--loss softmax takes none"),
+    ("diva", "--views 1", "no other view"),
 ]
 
 
 def test_what_cannot_work_is_refused_in_one_line():
     for name, words, message in REFUSED:
         with refused(message):
-            tiny.resolve("--trainer", name, *words)
+            tiny.resolve("--trainer", name, words)
     for name in ("adversarial", "diva"):
         with refused("pooled features"):
-            tiny.trainer(name, "--loss", "triplet", network=torch.nn.Linear(3, 4))
+            tiny.trainer(name, "--loss triplet", network=torch.nn.Linear(3, 4))
     with refused("--intrabatch_heads 3 does not divide the embedding's 4 dimensions"):
-        tiny.trainer("intrabatch", "--intrabatch_heads", "3")
-    for flag, value in (
-        ("--classifier_smoothing", ".1"),
-        ("--classifier_layer", "circle_softmax"),
-    ):  # which its own loss does not read
+        tiny.trainer("intrabatch", "--intrabatch_heads 3")
+    for flag in ("--classifier_smoothing .1", "--classifier_layer circle_softmax"):  # which its own loss does not read
         with pytest.raises(SystemExit):
-            tiny.trainer("intrabatch", flag, value)
+            tiny.trainer("intrabatch", flag)
 
 
-# ----------------------------------------------------------------------------------------------------
-# what losses see, what is evaluated
+# --- what losses see, what is evaluated
 CASES = {
-    "metric_only": ["--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
-    "classifier": [],
-    "adversarial": ["--adversarial_triplets_per_anchor", "2", "--adversarial_margin=-9"],
-    "intrabatch": ["--loss_weights", "metric_loss=1"],
-    "s2sd": ["--s2sd_dims", "5"],
-    "unsupervised": ["--loss_margin_beta_shared"],
-    "diva": ["--diva_queue", "2", "--bs", "6"],
+    "metric_only": "--memory_size 20 --memory_start 0 --memory_ema .5",
+    "classifier": "",
+    "adversarial": "--adversarial_triplets_per_anchor 2 --adversarial_margin=-9",
+    "intrabatch": "--loss_weights metric_loss=1",
+    "s2sd": "--s2sd_dims 5",
+    "unsupervised": "--loss_margin_beta_shared",
+    "diva": "--diva_queue 2 --bs 6",
 }
 
 
@@ -220,9 +173,7 @@ def test_one_place_decides_what_losses_see_and_what_is_evaluated(name):
             seen.append(2 * outputs["embeddings"])
             return {**outputs, "embeddings": seen[-1]}
 
-    trainer, opt = tiny.trainer(
-        name, "--loss", "margin", *CASES[name], make=lambda name, *arguments: trainers.select(name, *arguments)
-    )
+    trainer, opt = tiny.trainer(name, "--loss margin", CASES[name])
     torch.manual_seed(0)
     trainer = DoublingTrainer(opt, tiny.Network(), trainer.criterion).double()
     handed = []
@@ -239,10 +190,8 @@ def test_one_place_decides_what_losses_see_and_what_is_evaluated(name):
     assert torch.equal(of_batch, 2 * plain)
     if name == "metric_only":
         torch.testing.assert_close(trainer.added_losses[0].queue.rows, 2 * plain.detach())
-    if name == "adversarial":
-        assert len(seen) == 2 + 2 and len(seen[1]) == len(seen[2]) == len(outputs["pooled"]) * 2, (
-            "synthetic negatives too"
-        )
+    if name == "adversarial":  # synthetic negatives too
+        assert len(seen) == 2 + 2 and len(seen[1]) == len(seen[2]) == len(outputs["pooled"]) * 2
     if name == "classifier":
         assert torch.equal(outputs["classifier_logits"], trainer.evaluated_heads.linear(plain))
 
@@ -268,7 +217,7 @@ class SeveralEmbeddings(torch.nn.Module):
     ("evaltypes", "chosen"), [(["narrow", "wide"], "narrow"), (["none", "wide"], "wide"), (["discriminative"], "wide")]
 )
 def test_a_network_of_several_embeddings_is_trained_by_one_of_them(evaltypes, chosen):
-    opt = parameters.read(["--dataset", "glyphs", "--loss", "softmax", "--evaltypes", *evaltypes])
+    opt = parameters.read([*"--dataset glyphs --loss softmax --evaltypes".split(), *evaltypes])
     opt.n_classes = 3
     trainer = build_trainer(opt, SeveralEmbeddings(), Runtime(opt))
     outputs, losses = tiny.losses(trainer, tiny.batch())
@@ -280,8 +229,7 @@ def test_a_network_of_several_embeddings_is_trained_by_one_of_them(evaltypes, ch
         tiny.losses(trainer, tiny.batch())
 
 
-# ----------------------------------------------------------------------------------------------------
-# the step's sum
+# --- the step's sum
 class TwoLosses(trainers.Base):
     """Sums and squares."""
 
@@ -289,20 +237,13 @@ class TwoLosses(trainers.Base):
         return {"sum_loss": outputs["embeddings"].sum(), "square_loss": outputs["embeddings"].square().sum()}
 
 
+def own_trainer(trainer_class, *flags):
+    """A user's trainer."""
+    return tiny.trainer("metric_only", *flags, make=lambda _, *arguments: trainer_class(*arguments))
+
+
 def two(*flags):
-    return tiny.trainer(
-        "metric_only",
-        "--optim",
-        "sgd",
-        "--lr",
-        ".01",
-        "--momentum",
-        "0",
-        "--decay",
-        "0",
-        *flags,
-        make=lambda _, *arguments: TwoLosses(*arguments),
-    )
+    return own_trainer(TwoLosses, "--optim sgd --lr .01 --momentum 0 --decay 0", *flags)
 
 
 @pytest.mark.parametrize("weights", [[], ["sum_loss=.25"], ["sum_loss=2", "square_loss=0"]])
@@ -317,9 +258,7 @@ def test_a_step_minimises_the_weighted_sum(weights):
     loss.backward()
     torch.optim.SGD(reference.network.parameters(), lr=0.01).step()
     assert torch.allclose(done.loss, loss) and set(done.losses) == {"sum_loss", "square_loss"} and done.images == 6
-    assert all(
-        torch.allclose(a, b) for a, b in zip(trainer.network.parameters(), reference.network.parameters(), strict=True)
-    )
+    assert all(map(torch.allclose, trainer.network.parameters(), reference.network.parameters()))
     assert torch.equal(step.sampler.embeddings, embeddings) and torch.equal(step.sampler.indices, tiny.batch().indices)
 
 
@@ -329,18 +268,20 @@ def test_weights_of_losses_that_there_are_not_are_refused():
         with refused("--loss_weights"):
             tiny.resolve("--loss_weights", word)
     trainer, opt = two()
-    step = tiny.step(opt, trainer)
+    plain = tiny.step(opt, trainer)
+
+    def step(weights):
+        return Step(trainer, plain.optimizer, plain.runtime, plain.sampler, StepSettings(weights))
+
     with refused("no such loss.*sum_loss, square_loss"):
-        Step(trainer, step.optimizer, step.runtime, step.sampler, StepSettings({"other": 1})).forward(tiny.batch())
+        step({"other": 1}).forward(tiny.batch())
     # of a later phase
     trainer.LOSSES = ("sum_loss", "square_loss", "late_loss")
     trainer.WEIGHTS = {"late_loss": 0.5}
-    late = Step(trainer, step.optimizer, step.runtime, step.sampler, StepSettings({"late_loss": 2}))
-    assert set(late.forward(tiny.batch())[1]) == {"sum_loss", "square_loss"}
+    assert set(step({"late_loss": 2}).forward(tiny.batch())[1]) == {"sum_loss", "square_loss"}
     with refused("other: the trainer has no such loss"):
-        Step(trainer, step.optimizer, step.runtime, step.sampler, StepSettings({"other": 1}))
-    flags = ["--memory_size", "10", "--memory_start", "5", "--loss_weights", "memory_loss=.5"]
-    base, opt = tiny.trainer("metric_only", *flags, make=lambda _, *arguments: trainers.Base(*arguments))
+        step({"other": 1})
+    base, opt = own_trainer(trainers.Base, "--memory_size 10 --memory_start 5 --loss_weights memory_loss=.5")
     assert set(tiny.step(opt, base)(tiny.batch()).losses) == {"metric_loss"}, "a loss that begins later has a weight"
 
 
@@ -358,7 +299,7 @@ def test_what_would_never_train_and_names_of_the_records_are_refused():
         def losses(self, outputs, batch):
             return {"loss": self.head(outputs["embeddings"]).sum()}
 
-    trainer, opt = tiny.trainer("metric_only", make=lambda _, *arguments: Forgetful(*arguments))
+    trainer, opt = own_trainer(Forgetful)
     with refused("head.weight requires a gradient and is in no optimiser group"):
         tiny.step(opt, trainer)
     trainer.head.requires_grad_(False)
@@ -371,8 +312,6 @@ def test_a_batch_holds_the_views_that_a_trainer_asks_for(data, tmp_path):
     splits = datasets.select(opt.dataset, opt, opt.source_path, 32)
     sampler = datasampler.for_training(opt, splits["training"])
     batch = next(iter(training_loader(splits["training"], sampler, opt, 2)))
-    half = opt.bs
-    assert len(batch.images) == 2 * half and torch.equal(batch.indices[:half], batch.indices[half:])
-    assert torch.equal(batch.labels[:half], batch.labels[half:]) and not torch.equal(
-        batch.images[:half], batch.images[half:]
-    )
+    assert len(batch.images) == 2 * opt.bs
+    equal = {part: torch.equal(*getattr(batch, part).split(opt.bs)) for part in ("indices", "labels", "images")}
+    assert equal == {"indices": True, "labels": True, "images": False}

@@ -1,5 +1,6 @@
 """DiVA's five losses against plain loops; the moving average and its queue; refusals."""
 
+import copy
 import math
 
 import pytest
@@ -11,7 +12,10 @@ from tests.kit.tiny import distance, dot, rows_of, unit
 from trainers.diva import EMBEDDINGS, OTHERS, rhos, three_classes
 
 LABELS = [0, 0, 1, 2, 2, 3]
-FLAGS = ["--bs", "6", "--samples_per_class", "2", "--diva_queue", "2", "--diva_hidden", "3"]
+
+
+def diva(*flags, **options):
+    return tiny.trainer("diva", "--bs 6 --samples_per_class 2 --diva_queue 2 --diva_hidden 3", *flags, **options)
 
 
 def views(number=2):
@@ -38,8 +42,10 @@ def with_queue(trainer, count):
     ],
 )
 def test_selfsimilarity_loss(normalizes, upper, count, fixed):
-    flags = [*FLAGS, "--diva_upper_cutoff", str(upper), *["--diva_fixed"] * fixed]
-    trainer, _ = tiny.trainer("diva", "--loss", "triplet", *flags, network=tiny.Network(normalizes, 6))
+    flags = f"--loss triplet --diva_upper_cutoff {upper}"
+    if fixed:
+        flags += " --diva_fixed"
+    trainer, _ = diva(flags, network=tiny.Network(normalizes, 6))
     assert trainer.queue.shape == (2 * 6 * 2, 6)
     old = with_queue(trainer, count)
     outputs = trainer.outputs(views().images)
@@ -67,17 +73,17 @@ def test_selfsimilarity_loss(normalizes, upper, count, fixed):
 
 
 def test_shared_and_intra_losses_are_the_criterion_on_their_triplets():
-    trainer, _ = tiny.trainer("diva", "--loss", "margin", "--loss_margin_beta", ".5", *FLAGS)
+    trainer, _ = diva("--loss margin --loss_margin_beta .5")
     outputs = trainer.outputs(views().images)
-    handed = {}
+    triplets = {}
     labels = 2 * LABELS
     for name, miner in trainer.miners.items():
-        trainer.miners[name] = lambda rows, labels, name=name, miner=miner: handed.setdefault(name, miner(rows, labels))
+        trainer.miners[name] = lambda *batch, name=name, miner=miner: triplets.setdefault(name, miner(*batch))
     losses = trainer.losses(outputs, views())
     for name in ("shared", "intra"):
         x = outputs[name].tolist()
         terms = []
-        for a, p, n in rows_of(handed[name]):
+        for a, p, n in rows_of(triplets[name]):
             assert len({labels[a], labels[p], labels[n]}) == (3 if name == "shared" else 1)
             terms += [max(distance(x[a], x[p]) - 0.5 + 0.2, 0), max(0.5 - distance(x[a], x[n]) + 0.2, 0)]
         assert len(terms) == 24
@@ -100,22 +106,17 @@ def test_three_classes_draws_uniformly():
             for n in strangers:
                 expected = 600 / sum(LABELS[i] != LABELS[a] for i in range(6)) / len(strangers)
                 assert abs(counts.pop((a, p, n)) - expected) < 5 * math.sqrt(expected)
+    assert not counts
     # under permuted labels: of any classes
-    trainer, _ = tiny.trainer("diva", "--loss", "margin", *FLAGS, "--diva_sharing", "random")
-    assert {
-        len({LABELS[i] for i in row})
-        for _ in range(20)
-        for row in rows_of(trainer.miners["shared"](torch.randn(6, 6), labels))
-    } >= {2, 3}
-    assert not counts and all(
-        len(part) == 0 for labels in ([0, 0, 1], [0, 0], []) for part in three_classes(torch.tensor(labels).long())
-    )
+    trainer, _ = diva("--loss margin --diva_sharing random")
+    triplets = [row for _ in range(20) for row in rows_of(trainer.miners["shared"](torch.randn(6, 6), labels))]
+    assert {len({LABELS[i] for i in triplet}) for triplet in triplets} >= {2, 3}
+    for too_few in ([0, 0, 1], [0, 0], []):
+        assert not any(map(len, three_classes(torch.tensor(too_few).long())))
 
 
 def test_decorrelation_loss_and_whom_it_trains_which_way():
-    trainer, _ = tiny.trainer(
-        "diva", "--loss", "triplet", *FLAGS, "--diva_decorrelation", "10", "shared-intra=0", "intra-discriminative=3"
-    )
+    trainer, _ = diva("--loss triplet --diva_decorrelation 10 shared-intra=0 intra-discriminative=3")
     outputs = trainer.outputs(views().images)
     loss = trainer.losses(outputs, views())["decorrelation_loss"]
     x = {"discriminative": outputs["embeddings"], **{name: outputs[name] for name in OTHERS}}
@@ -124,38 +125,34 @@ def test_decorrelation_loss_and_whom_it_trains_which_way():
     for source, target in [(s, t) for s in EMBEDDINGS for t in EMBEDDINGS if s != t and (s, t) != ("shared", "intra")]:
         layers = trainer.predictors[f"{source}-{target}"]
         predicted = [unit(layers(torch.tensor(row, dtype=torch.float64)).tolist()) for row in x[source]]
-        products = [
-            (t * p) ** 2 for ts, ps in zip(x[target], predicted, strict=True) for t, p in zip(ts, ps, strict=True)
-        ]
-        total -= (3 if (source, target) == ("intra", "discriminative") else 10) * sum(products) / len(products)
+        products = []
+        for ts, ps in zip(x[target], predicted, strict=True):
+            products += [(t * p) ** 2 for t, p in zip(ts, ps, strict=True)]
+        weight = 3 if (source, target) == ("intra", "discriminative") else 10
+        total -= weight * sum(products) / len(products)
     assert loss.item() == pytest.approx(total, rel=1e-9) and len(trainer.predictors) == 11
     reached = tiny.gradients(loss, trainer)
-    assert (
-        not any(name.startswith(("criteri", "average.")) for name in reached)
-        and "evaluated_heads.layers.shared.weight" in reached
-    )
+    assert not any(name.startswith(("criteri", "average.")) for name in reached)
+    assert "evaluated_heads.layers.shared.weight" in reached
     size = 1e-4 / max(p.grad.abs().max() for p in trainer.parameters() if p.grad is not None)
     changes = {}
     for kind in ("predictors", "network"):  # each by a step against its own gradient
-        before = [p.detach().clone() for p in getattr(trainer, kind).parameters()]
+        before = copy.deepcopy(getattr(trainer, kind).state_dict())
         with torch.no_grad():
             for p in getattr(trainer, kind).parameters():
                 if p.grad is not None:
                     p.sub_(size * p.grad)
             changes[kind] = (tiny.losses(trainer, views())[1]["decorrelation_loss"] - loss).item()
-            for p, old in zip(getattr(trainer, kind).parameters(), before, strict=True):
-                p.copy_(old)
-    assert changes["predictors"] < 0 < changes["network"], (
-        "who predicts learns to, the embeddings learn not to be predicted"
-    )
+        getattr(trainer, kind).load_state_dict(before)
+    # who predicts learns to, the embeddings learn not to be predicted
+    assert changes["predictors"] < 0 < changes["network"]
 
 
 def test_the_moving_average_and_the_queue():
-    trainer, _ = tiny.trainer("diva", "--loss", "triplet", *FLAGS, "--diva_momentum", ".75")
+    trainer, _ = diva("--loss triplet --diva_momentum .75")
     before = {name: p.detach().clone() for name, p in trainer.named_parameters()}
-    assert all(
-        torch.equal(before[f"average.network.{name}"], p) for name, p in before.items() if name.startswith("network")
-    )
+    for name in tiny.parameters_of(trainer, "network"):
+        assert torch.equal(before[f"average.network.{name}"], before[name])
     with torch.no_grad():
         for parameter in (*trainer.network.parameters(), *trainer.evaluated_heads.parameters()):
             parameter.add_(1)
@@ -168,63 +165,45 @@ def test_the_moving_average_and_the_queue():
         for name, parameter in trainer.named_parameters():
             if step == 0 and name.startswith("average."):
                 torch.testing.assert_close(parameter, before[name] + 0.25)
-    assert trainer.enqueued == 36 and torch.equal(trainer.queue, torch.cat([seen[2], seen[1]])), (
-        "the oldest batch gave way"
-    )
+    assert trainer.enqueued == 36
+    assert torch.equal(trainer.queue, torch.cat([seen[2], seen[1]])), "the oldest batch gave way"
 
 
 def test_gradients_groups_and_weights():
-    flags = ["--loss", "margin", "--loss_margin_beta", ".4", "--fc_lr", ".5", "--diva_weights", "1", "2", "3"]
-    trainer, opt = tiny.trainer("diva", *FLAGS, *flags)
+    trainer, opt = diva("--loss margin --loss_margin_beta .4 --fc_lr .5 --diva_weights 1 2 3")
     with_queue(trainer, 24)
     losses = tiny.losses(trainer, views())[1]
-    assert set(losses) == set(trainer.LOSSES) and trainer.WEIGHTS == {
-        "shared_loss": 1,
-        "intra_loss": 2,
-        "selfsimilarity_loss": 3,
-    }
+    assert set(losses) == set(trainer.LOSSES)
+    assert trainer.WEIGHTS == {"shared_loss": 1, "intra_loss": 2, "selfsimilarity_loss": 3}
     for name in OTHERS:
         reached = {part for part in tiny.gradients(losses[f"{name}_loss"], trainer) if "backbone" not in part}
-        own_names = {
-            f"evaluated_heads.layers.{name}.weight",
-            f"evaluated_heads.layers.{name}.bias",
-            f"criteria.{name}.beta",
-        }
-        assert (
-            reached <= own_names
-            and len(reached) >= 2
-            and (f"criteria.{name}.beta" in reached) == (name != "selfsimilarity")
-        )
+        beta = f"criteria.{name}.beta"
+        assert reached <= tiny.parameters_of(trainer, f"evaluated_heads.layers.{name}.") | {beta} and len(reached) >= 2
+        assert (beta in reached) == (name != "selfsimilarity")
         assert tiny.gradients(losses[f"{name}_loss"], trainer) > reached, "and the backbone"
     main = {part for part in tiny.gradients(losses["metric_loss"], trainer) if "backbone" not in part}
     assert main <= {"network.last_linear.weight", "network.last_linear.bias", "criterion.beta"}
     groups = {name: (group["lr"], group["weight_decay"]) for name, group in tiny.groups(opt, trainer).items()}
-    assert (
-        groups["embeddings"] == (0.5, opt.decay)
-        and groups["decorrelation"] == (opt.lr, 0)
-        and groups["shared_criterion"] == groups["intra_criterion"] == (0.0005, 0)
-    )
+    assert groups["embeddings"] == (0.5, opt.decay) and groups["decorrelation"] == (opt.lr, 0)
+    assert groups["shared_criterion"] == groups["intra_criterion"] == (0.0005, 0)
     assert all(p.requires_grad != name.startswith("average.") for name, p in trainer.named_parameters())
 
 
 @pytest.mark.parametrize("loss", ["triplet", "multisimilarity", "contrastive"])
 def test_a_batch_of_one_class_costs_nothing_and_keeps_the_graph(loss):
-    trainer, _ = tiny.trainer("diva", "--loss", loss, *FLAGS)
+    trainer, _ = diva("--loss", loss)
     losses = tiny.losses(trainer, views()._replace(labels=torch.zeros(12, dtype=torch.long)))[1]
     assert losses["shared_loss"].item() == 0 and all(math.isfinite(value.item()) for value in losses.values())
     sum(losses.values()).backward()
 
 
 def test_with_three_views_each_serves_the_next():
-    trainer, _ = tiny.trainer("diva", "--loss", "triplet", *FLAGS, "--views", "3")
+    trainer, _ = diva("--loss triplet --views 3")
     outputs = trainer.outputs(views(3).images)
     seen = []
     trainer.selfsimilarity_loss = lambda queries, keys: seen.append(keys) or queries.sum()
     trainer.losses(outputs, views(3))
-    assert (
-        all(torch.equal(seen[0][i], outputs["keys"][(i + 6) % 18]) for i in range(18))
-        and len(trainer.queue) == 2 * 6 * 3
-    )
+    assert torch.equal(seen[0], outputs["keys"].roll(-6, 0)) and len(trainer.queue) == 2 * 6 * 3
 
 
 def test_weights_of_decorrelation():

@@ -1,8 +1,5 @@
-"""What a trainer puts behind its network is evaluated by name: in training, by --evaluate, load_run, the final test, in
-dumped embeddings.
-"""
+"""What a trainer puts behind its network is evaluated by name: in training, --evaluate, load_run, the final test."""
 
-import json
 import shutil
 
 import numpy as np
@@ -10,26 +7,24 @@ import pytest
 import torch
 
 import datasets
-import main
-import parameters
 import trainers
 from evaluation import _unnormalised
 from runs import RunFolder, load_run
 from tests.kit import tiny
+from tests.kit.refusals import refused
+from tests.kit.runs import start
 from trainers import _heads
-from utilities.errors import UserError
-
-CLASSIFIER = ["--trainer", "classifier", "--classifier_input", "pooled", "--n_epochs", "1"]
 
 
 def evaluated_again(run, *flags):
-    return main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder), *flags]))
+    return start("--evaluate --resume_from", run.folder, *flags)
 
 
 @pytest.fixture(scope="module")
 def run(data, tmp_path_factory):
-    """One whose evaluation asked for the network's embedding alone."""
-    return tiny.run(data, tmp_path_factory.mktemp("heads"), *CLASSIFIER)
+    """One whose evaluation was of the network's embedding alone."""
+    flags = "--trainer classifier --classifier_input pooled --n_epochs 1"
+    return tiny.run(data, tmp_path_factory.mktemp("heads"), flags)
 
 
 def test_an_evaluation_may_ask_for_what_the_training_did_not(run):
@@ -45,34 +40,29 @@ def test_an_evaluation_may_ask_for_what_the_training_did_not(run):
     images = datasets.select("folder", run.opt, None, network.input_size)["testing"]
     with torch.no_grad():
         embeddings, features = network(torch.stack([image for _, image, _ in images]))
-    assert (
-        torch.equal(embeddings["classifier_logits"], network.heads.linear(features["pooled"]))
-        and dumped[evaltypes[2]].shape[1] == 6 + 8
-    )
+    assert torch.equal(embeddings["classifier_logits"], network.heads.linear(features["pooled"]))
+    assert dumped[evaltypes[2]].shape[1] == 6 + 8
     for name in evaltypes[:2]:
         assert np.allclose(dumped[name], embeddings[name].numpy(), atol=1e-5), name
-    with pytest.raises(UserError, match="--evaltypes clases: the network gives discriminative, classifier_logits"):
-        evaluated_again(run, "--evaltypes", "discriminative", "clases")
+    with refused("--evaltypes clases: the network gives discriminative, classifier_logits"):
+        evaluated_again(run, "--evaltypes discriminative clases")
 
 
 def test_heads_may_change_the_main_embedding(data, tmp_path):
-    split = ["--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val", "--final_test"]
-    flags = ["--trainer", "cascaded", "--cascade_sizes", "4", "3", "--cascade_percents", "1", "1", "--n_epochs", "1"]
-    run = tiny.run(data, tmp_path, *flags, *split)
+    split = "--use_tv_split --tv_split_perc 0.5 --splits_to_eval val --final_test"
+    run = tiny.run(data, tmp_path, "--trainer cascaded --cascade_sizes 4 3 --cascade_percents 1 1 --n_epochs 1", split)
     network, _ = load_run(run.folder)
     embeddings = network(torch.randint(0, 256, (3, 3, 48, 48), dtype=torch.uint8))[0]
     assert embeddings.shape == (3, 7) and network.embed_dim == 7 and network.input_size == 48
     assert torch.allclose(embeddings.norm(dim=1), torch.ones(3))
-    values = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]
-    measured = evaluated_again(run, "--splits_to_eval", "val", "test")
+    values = RunFolder(run.folder).selected["values"]
+    measured = evaluated_again(run, "--splits_to_eval val test")
     assert {split: pytest.approx(scores) for split, scores in measured.items()} == values
-    for unnormalized in ([], ["--eval_no_normalize"]):
-        evaluated_again(run, "--splits_to_eval", "test", "--dump_embeddings", *unnormalized)
+    for flag, is_unit in (("", True), ("--eval_no_normalize", False)):
+        evaluated_again(run, "--splits_to_eval test --dump_embeddings", flag)
         (path,) = run.folder.rglob("embeddings_test.npz")
         features = np.load(path)["features"]
-        assert features.shape[1] == 7 and np.allclose(np.linalg.norm(features, axis=1), 1, atol=1e-2) == (
-            not unnormalized
-        )
+        assert features.shape[1] == 7 and np.allclose(np.linalg.norm(features, axis=1), 1, atol=1e-2) == is_unit
         path.unlink()
 
 
@@ -106,14 +96,9 @@ def test_heads_are_given_unit_vectors_when_the_embedding_is_measured_without_len
     with pytest.raises(AttributeError):
         _ = model.input_size
     network = Unit()
-    assert (
-        _heads.evaluated(network, Doubled(), ["discriminative"]) is network
-        and _heads.evaluated(network, None, ["x"]) is network
-    )
-    assert (
-        trainers.select("metric_only", parameters.read(["--dataset", "glyphs"]), network, torch.nn.Module()).evaluated()
-        is network
-    )
+    assert _heads.evaluated(network, Doubled(), ["discriminative"]) is network
+    assert _heads.evaluated(network, None, ["x"]) is network
+    assert trainers.select("metric_only", tiny.resolve(), network, torch.nn.Module()).evaluated() is network
 
 
 def test_heads_that_a_checkpoint_does_not_hold_are_one_line(run, tmp_path):
@@ -122,5 +107,5 @@ def test_heads_that_a_checkpoint_does_not_hold_are_one_line(run, tmp_path):
         content = torch.load(path, weights_only=True)
         content["trainer"]["evaluated_heads.linear.weight"] = torch.zeros(5, 8)
         torch.save(content, path)
-    with pytest.raises(UserError, match="damaged.* the heads of its trainer do not fit"):
+    with refused("damaged.* the heads of its trainer do not fit"):
         RunFolder(folder).network(evaltypes=["discriminative", "classifier_logits"])

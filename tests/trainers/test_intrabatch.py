@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+from torch.testing import assert_close
 
 from tests.criteria._table import PINNED, PINNED_LABELS
 from tests.kit import tiny
@@ -49,12 +50,8 @@ def slow(graph, rows):
         nodes = normed(layer.norms[1], nodes + hidden @ layer.down.weight.T + layer.down.bias)
         outputs.append(nodes)
     joined = torch.cat(outputs, 1) if graph.joins else outputs[-1]
-    return (
-        (joined - joined.mean(0))
-        / (joined.var(0, correction=0) + 1e-5).sqrt()
-        * graph.norm.weight
-        @ graph.last.weight.T
-    )
+    scaled = (joined - joined.mean(0)) / (joined.var(0, correction=0) + 1e-5).sqrt()
+    return scaled * graph.norm.weight @ graph.last.weight.T
 
 
 @pytest.mark.parametrize(("layers", "heads", "joins"), [(1, 1, False), (2, 3, True), (2, 2, False)])
@@ -64,11 +61,11 @@ def test_the_graph_is_that_of_loops(layers, heads, joins):
     rows = torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
     ours = graph(rows)
     expected = slow(graph, rows)
-    torch.testing.assert_close(ours, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(logits.square().sum(), rows)[0] for logits in (ours, expected)))
+    assert_close(ours, expected)
+    assert_close(*(torch.autograd.grad(logits.square().sum(), rows)[0] for logits in (ours, expected)))
     assert graph.norm.bias.abs().sum() == 0 and not graph.norm.bias.requires_grad
     assert ours.std() < 0.1, "the last layer starts small"
-    assert graph(rows[:1]).isfinite().all() and torch.isfinite(torch.cat([b.flatten() for b in graph.buffers()])).all()
+    assert graph(rows[:1]).isfinite().all() and all(buffer.isfinite().all() for buffer in graph.buffers())
 
 
 def test_the_authors_functions_give_the_same():
@@ -82,17 +79,14 @@ def test_the_authors_functions_give_the_same():
         layer.down.weight.zero_(), layer.down.bias.zero_()
     # of the first image's message; less than 1 together
     shares = torch.tensor([0.2797, 0.2492, 0.1570, 0.1570], dtype=torch.float64)
-    torch.testing.assert_close(layer.attention(PINNED)[0], shares @ PINNED, atol=2e-4, rtol=0)
+    assert_close(layer.attention(PINNED)[0], shares @ PINNED, atol=2e-4, rtol=0)
     loss = cross_entropy(graph(PINNED) / 0.2, PINNED_LABELS, label_smoothing=0.1)
     assert round(loss.item(), 7) == pytest.approx(2.0629014, abs=1e-7)
 
 
 def test_a_step_minimises_both_cross_entropies():
-    flags = (
-        "--intrabatch_heads 2 --intrabatch_layers 2 --intrabatch_join --intrabatch_temperature .5 "
-        "--intrabatch_smoothing .3"
-    ).split()
-    trainer, opt = tiny.trainer("intrabatch", *flags)
+    flags = "--intrabatch_heads 2 --intrabatch_layers 2 --intrabatch_join"
+    trainer, opt = tiny.trainer("intrabatch", flags, "--intrabatch_temperature .5 --intrabatch_smoothing .3")
     resting(trainer)
     batch = tiny.batch()
     outputs, losses, total = tiny.step(opt, trainer).forward(batch)
@@ -100,12 +94,11 @@ def test_a_step_minimises_both_cross_entropies():
     expected = {}
     for name, logits in (("classifier_loss", outputs["classifier_logits"]), ("graph_loss", slow(trainer.graph, rows))):
         logs = torch.log_softmax(logits / 0.5, 1)
-        expected[name] = -sum(0.7 * row[y] + 0.3 * row.mean() for row, y in zip(logs, batch.labels, strict=True)) / len(
-            logs
-        )
-        torch.testing.assert_close(losses[name], expected[name])
-    torch.testing.assert_close(total, sum(expected.values()))
+        terms = [0.7 * row[y] + 0.3 * row.mean() for row, y in zip(logs, batch.labels, strict=True)]
+        expected[name] = -sum(terms) / len(logs)
+        assert_close(losses[name], expected[name])
+    assert_close(total, sum(expected.values()))
     head = trainer.evaluated_heads.linear
-    torch.testing.assert_close(outputs["classifier_logits"], outputs["embeddings"] @ head.weight.T + head.bias)
+    assert_close(outputs["classifier_logits"], outputs["embeddings"] @ head.weight.T + head.bias)
     assert {name.split(".")[0] for name in trainer.state_dict()} == {"network", "evaluated_heads", "graph"}
     assert {"graph.norm.running_mean", "graph.norm.running_var"} <= set(trainer.state_dict())

@@ -1,6 +1,4 @@
-"""Language guidance: its formula and pins, the file and its damages, a run, and the command that makes
-pseudo-labels.
-"""
+"""Language guidance: its formula and pins, the file and its damages, a run, the command that makes pseudo-labels."""
 
 import hashlib
 import shlex
@@ -10,15 +8,16 @@ import pytest
 import torch
 import torchvision
 import yaml
+from torch.testing import assert_close
 
-import main
+import datasets
 import parameters
 import trainers
 from tests.criteria._table import PINNED, PINNED_LABELS
 from tests.kit import tiny
 from tests.kit.data_sets import make_folder
 from tests.kit.refusals import refused
-from tests.kit.runs import SHORT_RUN
+from tests.kit.runs import split
 from tools import pseudo_labels
 from trainers import _language
 
@@ -33,28 +32,33 @@ def file(tmp_path, names=("skua", "auk", "tern", "gull"), vectors=None, k=2, **a
 
 
 def built(path, *flags, trainer="metric_only", names=NAMES):
-    make = lambda name, opt, *modules: trainers.select(name, opt.but(class_names=names), *modules)  # noqa: E731
+    def make(name, opt, *modules):
+        return trainers.select(name, opt.but(class_names=names), *modules)
+
     return tiny.trainer(trainer, "--language_vectors", path, *flags, make=make)
+
+
+def cosine(a, b):
+    return a @ b / (a.norm() * b.norm())
 
 
 def slow(x, labels, vectors, direction="backward", shift=1.0, temperature=1.0):
     """`vectors`: label -> list of K vectors."""
     n = len(x)
     total = 0.0
-    cosine = lambda a, b: a @ b / (a.norm() * b.norm())  # noqa: E731
     for i in range(n):
         images = []
         language = []
         for j in range(n):
+            pairs = list(zip(vectors[int(labels[i])], vectors[int(labels[j])], strict=True))
+            similarity = sum(cosine(a, b) for a, b in pairs) / len(pairs) + shift
+            images.append(cosine(x[i], x[j]))
+            language.append(similarity)
             if labels[i] == labels[j]:
-                images.append(x.new_tensor(1 + shift))
-                language.append(x.new_tensor(1 + shift))
-            else:
-                images.append(cosine(x[i], x[j]))
-                pairs = list(zip(vectors[int(labels[i])], vectors[int(labels[j])], strict=True))
-                language.append(sum(cosine(a, b) for a, b in pairs) / len(pairs) + shift)
+                images[j] = language[j] = x.new_tensor(1 + shift)
         p, q = (torch.softmax(torch.stack(row) / temperature, 0) for row in (images, language))
-        p, q = (p, q) if direction == "backward" else (q, p)
+        if direction == "forward":
+            p, q = q, p
         total = total + sum(p[j] * torch.log(p[j] / q[j]) for j in range(n))
     return temperature**2 / n * total
 
@@ -62,33 +66,31 @@ def slow(x, labels, vectors, direction="backward", shift=1.0, temperature=1.0):
 @pytest.mark.parametrize(
     ("flags", "how"),
     [
-        ([], {}),
+        ("", {}),
         (
-            ["--language_direction", "forward", "--language_shift", ".3", "--language_T", ".5"],
+            "--language_direction forward --language_shift .3 --language_T .5",
             {"direction": "forward", "shift": 0.3, "temperature": 0.5},
         ),
-        (["--language_T", "2"], {"temperature": 2.0}),
+        ("--language_T 2", {"temperature": 2.0}),
     ],
 )
 @pytest.mark.parametrize("k", [None, 3])
 def test_the_loss_is_that_of_loops(flags, how, k, tmp_path):
     shape = (4, 5) if k is None else (4, k, 5)
     vectors = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
-    trainer, opt = built(file(tmp_path, vectors=vectors), *flags, "--loss_weights", "language_loss=2")
+    trainer, opt = built(file(tmp_path, vectors=vectors), flags, "--loss_weights language_loss=2")
     batch = tiny.batch([0, 0, 1, 3, 3, 3])
     outputs, losses, total = tiny.step(opt, trainer).forward(batch)
     # the file is in reverse order
     by_label = {label: torch.tensor(vectors[3 - label], dtype=torch.float64).reshape(-1, 5) for label in NAMES}
     expected = slow(outputs["embeddings"], batch.labels, by_label, **how)
-    torch.testing.assert_close(losses["language_loss"], expected, rtol=1e-6, atol=1e-7)  # the vectors are float32
-    torch.testing.assert_close(total, losses["metric_loss"] + 2 * losses["language_loss"])
+    assert_close(losses["language_loss"], expected, rtol=1e-6, atol=1e-7)  # the vectors are float32
+    assert_close(total, losses["metric_loss"] + 2 * losses["language_loss"])
     weight = trainer.network.last_linear.weight
-    ours, theirs = (
-        torch.autograd.grad(value, weight, retain_graph=True)[0] for value in (losses["language_loss"], expected)
-    )
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
-    one_class = tiny.losses(trainer, tiny.batch([1, 1, 1]))[1]["language_loss"]
-    assert one_class == 0, "all pairs are masked"
+    values = losses["language_loss"], expected
+    gradients = [torch.autograd.grad(value, weight, retain_graph=True) for value in values]
+    assert_close(*gradients, rtol=1e-5, atol=1e-7)
+    assert tiny.losses(trainer, tiny.batch([1, 1, 1]))[1]["language_loss"] == 0, "all pairs are masked"
 
 
 def test_the_authors_function_gives_the_same(tmp_path):
@@ -104,25 +106,21 @@ def test_the_authors_function_gives_the_same(tmp_path):
         assert round(value.item(), 6) == round(expected, 6)
 
 
+def begun(trainer, steps):
+    """Whether each of some steps has the loss."""
+    return ["language_loss" in tiny.losses(trainer, tiny.batch([0, 1, 2]))[1] for _ in range(steps)]
+
+
 @pytest.mark.parametrize("delay", [0, 1, 3])
-def test_it_begins_with_the_step_that_the_authors_count(tmp_path, delay):
+def test_it_begins_with_the_step_that_the_authors_count_and_counts_on(tmp_path, delay):
     """Their counter is raised before it is compared: `iter_count >= activation_iter`."""
-    trainer, _ = built(file(tmp_path), "--language_delay", str(delay))
-    has_loss = ["language_loss" in tiny.losses(trainer, tiny.batch([0, 1, 2]))[1] for _ in range(4)]
-    assert has_loss == [step >= delay for step in range(1, 5)]
-
-
-def test_it_begins_after_the_delay_and_counts_on(tmp_path):
-    trainer, _ = built(file(tmp_path), "--language_delay", "4")
-    has_loss = ["language_loss" in tiny.losses(trainer, tiny.batch([0, 1, 2]))[1] for _ in range(3)]
-    assert has_loss == [False, False, False]
+    trainer, resumed = (built(file(tmp_path), f"--language_delay {delay}")[0] for _ in range(2))
+    expected = [step >= delay for step in range(1, 5)]
+    assert begun(trainer, 2) == expected[:2]
     state = trainer.state_dict()
-    assert not [name for name in state if name.endswith("vectors")], (
-        "the file is read again, and is not in the checkpoint"
-    )
-    resumed, _ = built(file(tmp_path), "--language_delay", "4")
+    assert not any(name.endswith("vectors") for name in state), "the file is read again, and is not in the checkpoint"
     resumed.load_state_dict(state)
-    assert "language_loss" in tiny.losses(resumed, tiny.batch([0, 1, 2]))[1]
+    assert begun(trainer, 2) == begun(resumed, 2) == expected[2:]
 
 
 def test_a_file_that_cannot_serve_is_refused_in_one_line(tmp_path):
@@ -143,13 +141,12 @@ def test_a_file_that_cannot_serve_is_refused_in_one_line(tmp_path):
             built(make_file())
     with refused("joined to the training classes by their names"):
         built(file(tmp_path), names=None)
+    trainer, _ = built(file(tmp_path), "--loss ntxent", trainer="unsupervised")
     with refused("this --trainer looks at no labels"):
-        trainer, _ = built(file(tmp_path), "--loss", "ntxent", trainer="unsupervised")
         tiny.losses(trainer, tiny.batch([0, 1], views=2))
 
 
-# --------------------------------------------------------------------------------------------------------------- the
-# command, a run
+# --- the command, a run
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
     """A classifier of random weights, as a file."""
@@ -165,17 +162,8 @@ def few_classes(tmp_path_factory):
 
 
 def command(data, weights, out, *flags):
-    words = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(data),
-        "--classifier",
-        "tv:mobilenet_v3_small",
-        "--weights",
-        str(weights),
-    ]
-    return pseudo_labels.main([*words, "--out", str(out), "--top", "3", "--eval_kernels", "0", *flags])
+    words = ["--dataset folder --dataset_folder_path", data, "--classifier tv:mobilenet_v3_small --weights", weights]
+    return pseudo_labels.main(split([*words, "--out", out, "--top 3 --eval_kernels 0", *flags]))
 
 
 def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few_classes, weights, tmp_path, capsys):
@@ -189,68 +177,43 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few_classes,
     network = torchvision.models.mobilenet_v3_small()
     network.load_state_dict(torch.load(weights, weights_only=True))
     network.eval()
-    import datasets
-
-    split = datasets.select("folder", dataset_folder_path=str(few_classes), input_size=224)["evaluation"]
+    images = datasets.select("folder", dataset_folder_path=str(few_classes), input_size=224)["evaluation"]
     mean = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
     std = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
     logits = {}
     with torch.no_grad():
-        for label, image, _ in (split[i] for i in range(len(split))):
+        for label, image, _ in map(images.__getitem__, range(len(images))):
             logits.setdefault(int(label), []).append(network(((image / 255 - mean) / std)[None])[0].double())
-    assert names.tolist() == [split.class_names[label] for label in range(len(names))] and indices.shape == (
-        len(names),
-        3,
-    )
+    assert names.tolist() == [images.class_names[label] for label in range(len(names))]
+    assert indices.shape == (len(names), 3)
     for label, rows in logits.items():
         mean_logits = torch.stack(rows).mean(0)
-        torch.testing.assert_close(torch.from_numpy(scores[label]), mean_logits.topk(3).values, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(
-            mean_logits[torch.from_numpy(indices[label])], mean_logits.topk(3).values, rtol=1e-4, atol=1e-5
-        )
+        for scores_of_label in (torch.from_numpy(scores[label]), mean_logits[torch.from_numpy(indices[label])]):
+            assert_close(scores_of_label, mean_logits.topk(3).values, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(vectors, network.classifier[-1].weight.detach().numpy()[indices])
-    flags = ["--loss", "multisimilarity", "--language_vectors", str(path), "--language_delay", "1", "--chunk_size", "3"]
-    run = tiny.run(few_classes, tmp_path / "runs", *flags, "--n_epochs", "2")
+    flags = ["--loss multisimilarity --language_vectors", path]
+    run = tiny.run(few_classes, tmp_path / "runs", *flags, "--language_delay 1 --chunk_size 3 --n_epochs 2")
     environment = yaml.safe_load((run.folder / "environment.yaml").read_text())
     assert environment["language_vectors_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    rows = main.RunFolder(run.folder).metrics
-    assert (rows.metric == "language_loss").sum() == 2
+    assert {(epoch, "language_loss") for epoch in (1, 2)} <= tiny.values_of_training(run).keys()
     other_data = make_folder(tmp_path / "others", n_classes=14, n_images=2)
     with refused("lacks 2 of 7 training classes: class_12, class_13"):
-        main.main(
-            parameters.read(
-                [
-                    "--dataset",
-                    "folder",
-                    "--dataset_folder_path",
-                    str(other_data),
-                    *SHORT_RUN,
-                    *flags[:4],
-                    "--save_path",
-                    str(tmp_path),
-                ]
-            )
-        )
+        tiny.run(other_data, tmp_path, *flags)
 
 
 def test_text_vectors_are_taken_by_the_index_of_the_label(few_classes, weights, tmp_path):
     vectors = np.random.default_rng(0).standard_normal((1000, 4)).astype(np.float32)
     np.savez(tmp_path / "names.npz", vectors=vectors)
-    with np.load(
-        command(few_classes, weights, tmp_path / "plg.npz", "--vectors", str(tmp_path / "names.npz"))
-    ) as arrays:
+    with np.load(command(few_classes, weights, tmp_path / "plg.npz", "--vectors", tmp_path / "names.npz")) as arrays:
         np.testing.assert_array_equal(arrays["vectors"], vectors[arrays["indices"]])
     np.savez(tmp_path / "few.npz", vectors=vectors[:9])
     for flags, message in (
-        (
-            ["--vectors", str(tmp_path / "few.npz")],
-            r"vectors \(9, 4\): expected a row for each of the classifier's 1000 labels",
-        ),
-        (["--classifier", "tv:resnet5000"], "expected tv:NAME"),
-        (["--classifier", "tv:resnet18"], "its weights cannot be had"),
+        (f"--vectors {tmp_path}/few.npz", r"vectors \(9, 4\): expected a row for each of the classifier's 1000 labels"),
+        ("--classifier tv:resnet5000", "expected tv:NAME"),
+        ("--classifier tv:resnet18", "its weights cannot be had"),
     ):
         with refused(message):
-            command(few_classes, weights, tmp_path / "out.npz", *flags)
+            command(few_classes, weights, tmp_path / "out.npz", flags)
     assert not (tmp_path / "out.npz").exists()
 
 
@@ -258,6 +221,6 @@ def test_text_vectors_are_taken_by_the_index_of_the_label(few_classes, weights, 
 def test_a_classifier_of_timm(data, tmp_path):
     timm = pytest.importorskip("timm")
     torch.save(timm.create_model("resnet10t", num_classes=1000).state_dict(), tmp_path / "timm.pth")
-    path = command(data, tmp_path / "timm.pth", tmp_path / "plg.npz", "--classifier", "timm:resnet10t")
+    path = command(data, tmp_path / "timm.pth", tmp_path / "plg.npz", "--classifier timm:resnet10t")
     with np.load(path) as arrays:
         assert arrays["vectors"].shape == (6, 3, 512)

@@ -3,6 +3,8 @@
 import pytest
 import torch
 from scipy.stats import kstest
+from torch.nn.functional import normalize
+from torch.testing import assert_close
 
 import criteria
 from criteria import _pairs
@@ -12,46 +14,31 @@ from tests.kit.mining import batch_of
 from tests.kit.refusals import refused
 from trainers import _metrix
 
+# loss -> its mixed form, flags
 LOSSES = {
-    "contrastive": [
-        {"loss_contrastive_neg_margin": 0.5, "loss_contrastive_reduction": "nonzero"},
-        {"loss_contrastive_pos_margin": 0.4, "loss_contrastive_neg_margin": 1.3},
-    ],
-    "multisimilarity": [
-        {},
-        {
-            "loss_multisimilarity_pos_weight": 3.0,
-            "loss_multisimilarity_neg_weight": 7.0,
-            "loss_multisimilarity_thresh": 0.1,
-        },
-    ],
-    "proxyanchor": [{}, {"loss_proxyanchor_alpha": 5.0, "loss_proxyanchor_delta": 0.2}],
+    "contrastive": (
+        _metrix.of_contrastive,
+        [{"neg_margin": 0.5, "reduction": "nonzero"}, {"pos_margin": 0.4, "neg_margin": 1.3}],
+    ),
+    "multisimilarity": (_metrix.of_multisimilarity, [{}, {"pos_weight": 3.0, "neg_weight": 7.0, "thresh": 0.1}]),
+    "proxyanchor": (_metrix.of_proxyanchor, [{}, {"alpha": 5.0, "delta": 0.2}]),
 }
-
-
-VALUES = {
-    "contrastive": _metrix.of_contrastive,
-    "multisimilarity": _metrix.of_multisimilarity,
-    "proxyanchor": _metrix.of_proxyanchor,
-}
+SHARE = torch.tensor(0.3, dtype=torch.float64)
 LABELS = [[0, 0, 1, 1, 2, 2, 3, 3], [0, 1, 0, 2, 2, 2, 3, 0, 4], [3, 3, 3, 3], [0, 1, 2, 3], [2]]
 
 
 def built(name, **flags):
     torch.manual_seed(0)
+    flags = {f"loss_{name}_{flag}": value for flag, value in flags.items()}
     return criteria.select(name, n_classes=5, embed_dim=6, batch_mining="none", **flags).double()
 
 
 def points_of(anchor, label, x, labels, share, from_anchor):
-    """The mixed points of an anchor of class `own` that is image `anchor` of the batch (None: a proxy), which are unit
-    vectors.
-    """
+    """The mixed points, unit vectors, of an anchor with this label that is image `anchor` (None: a proxy)."""
     unit = [row / row.norm() for row in x]
-    firsts = (
-        [from_anchor]
-        if from_anchor is not None
-        else [unit[p] for p, y in enumerate(labels) if y == label and p != anchor]
-    )
+    firsts = [from_anchor]
+    if from_anchor is None:
+        firsts = [unit[p] for p, y in enumerate(labels) if y == label and p != anchor]
     mixed = [share * first + (1 - share) * unit[n] for first in firsts for n, y in enumerate(labels) if y != label]
     return [point / point.norm() for point in mixed]
 
@@ -67,47 +54,49 @@ def slow_multisimilarity(c, to, share):
     return positive + log1p_sum([(1 - share) * torch.exp(c.neg_weight * (s - c.thresh)) for s in to]) / c.neg_weight
 
 
+def slow_proxyanchor(c, x, labels, share, with_anchors):
+    positive = negative = 0.0
+    having = 0
+    for k, proxy in enumerate(c.proxies):
+        proxy = proxy / proxy.norm()
+        from_anchor = proxy if with_anchors else None
+        to = [proxy @ v for v in points_of(None, k, x, labels, share, from_anchor)]
+        if to:
+            having += 1
+            positive = positive + log1p_sum([share * torch.exp(-c.alpha * (s - c.delta)) for s in to])
+            negative = negative + log1p_sum([(1 - share) * torch.exp(c.alpha * (s + c.delta)) for s in to])
+    return positive / max(having, 1) + negative / len(c.proxies)
+
+
 def slow(name, c, x, labels, share, with_anchors):
+    if name == "proxyanchor":
+        return slow_proxyanchor(c, x, labels, share, with_anchors)
     unit = [row / row.norm() for row in x]
     total = 0.0
     far = []
     near = []
-    having = 0
-    if name == "proxyanchor":
-        positive = negative = 0.0
-        for k, proxy in enumerate(c.proxies):
-            proxy = proxy / proxy.norm()
-            from_anchor = proxy if with_anchors else None
-            to = [proxy @ v for v in points_of(None, k, x, labels, share, from_anchor)]
-            if to:
-                having += 1
-                positive = positive + log1p_sum([share * torch.exp(-c.alpha * (s - c.delta)) for s in to])
-                negative = negative + log1p_sum([(1 - share) * torch.exp(c.alpha * (s + c.delta)) for s in to])
-        return positive / max(having, 1) + negative / len(c.proxies)
     for a, y in enumerate(labels):
         from_anchor = unit[a] if with_anchors else None
         points = points_of(a, y, x, labels, share, from_anchor)
         if name == "multisimilarity":
             total = total + slow_multisimilarity(c, [unit[a] @ v for v in points], share) / len(x)
-        distances = [(unit[a] - v).norm() for v in points]
-        far += [share * (d - c.pos_margin).clamp(min=0) for d in distances] if name == "contrastive" else []
-        near += [(1 - share) * (c.neg_margin - d).clamp(min=0) for d in distances] if name == "contrastive" else []
-    if name == "contrastive":
-        for terms in (far, near):
-            counted = [term for term in terms if term > 0] if c.reduction.how == "nonzero" else terms
-            total = total + sum(terms) / max(len(counted), 1)
+        else:
+            distances = [(unit[a] - v).norm() for v in points]
+            far += [share * (d - c.pos_margin).clamp(min=0) for d in distances]
+            near += [(1 - share) * (c.neg_margin - d).clamp(min=0) for d in distances]
+    for terms in (far, near):
+        counted = [term for term in terms if term > 0 or c.reduction.how != "nonzero"]
+        total = total + sum(terms) / max(len(counted), 1)
     return total
 
 
 def assert_same(ours, expected, inputs):
     """Values and gradients."""
     zero = sum(0 * tensor.sum() for tensor in inputs)
-    expected = torch.as_tensor(expected, dtype=torch.float64)
-    torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
-    for computed, plain_value in zip(
-        *(torch.autograd.grad(value + zero, inputs, retain_graph=True) for value in (ours, expected)), strict=True
-    ):
-        torch.testing.assert_close(computed, plain_value, rtol=1e-8, atol=1e-8)
+    values = ours, torch.as_tensor(expected, dtype=torch.float64)
+    assert_close(*values, rtol=1e-9, atol=1e-9)
+    gradients = [torch.autograd.grad(value + zero, inputs, retain_graph=True) for value in values]
+    assert_close(*gradients, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("labels", LABELS, ids=str)
@@ -115,13 +104,13 @@ def assert_same(ours, expected, inputs):
 def test_the_loss_of_mixed_points_is_that_of_loops(name, labels, monkeypatch):
     monkeypatch.setattr(_pairs, "ENTRIES", 1)
     monkeypatch.setattr(_pairs, "ANCHORS", 3)  # anchors at once
-    for flags in LOSSES[name]:
+    value, all_flags = LOSSES[name]
+    for flags in all_flags:
         x, y = batch_of(labels, 6, 0, torch.float64)
         x.requires_grad_()
         c = built(name, **flags)
-        share = torch.tensor(0.3, dtype=torch.float64)
-        for with_anchors, ours in enumerate(VALUES[name](c, torch.nn.functional.normalize(x), y, share)):
-            assert_same(ours, slow(name, c, x, labels, share, bool(with_anchors)), [x, *c.parameters()])
+        for with_anchors, ours in enumerate(value(c, normalize(x), y, SHARE)):
+            assert_same(ours, slow(name, c, x, labels, SHARE, bool(with_anchors)), [x, *c.parameters()])
 
 
 class Maps(torch.nn.Module):
@@ -146,7 +135,6 @@ def test_mixed_maps_are_pooled_and_embedded_one_by_one(name, y, monkeypatch):
     torch.manual_seed(1)
     maps = torch.randn(len(labels), 4, 2, 3, dtype=torch.float64, requires_grad=True)
     network = Maps()
-    share = torch.tensor(0.3, dtype=torch.float64)
 
     def point(maps):
         pooled = torch.stack([(plane.mean() + plane.max()) / 2 for plane in maps])
@@ -155,38 +143,32 @@ def test_mixed_maps_are_pooled_and_embedded_one_by_one(name, y, monkeypatch):
 
     unit = torch.stack([point(image_map) for image_map in maps])
     c = built(name)
-    mixed = _metrix.mixed_maps(network, {"spatial": maps}, share)
+    mixed = _metrix.mixed_maps(network, {"spatial": maps}, SHARE)
     rows = []
-    for first_map in maps:
-        rows.append(torch.stack([point(share * first_map + (1 - share) * second_map) for second_map in maps]))
+    for first in maps:
+        rows.append(torch.stack([point(SHARE * first + (1 - SHARE) * second) for second in maps]))
     expected = torch.stack(rows)
-    torch.testing.assert_close(mixed, expected)
+    assert_close(mixed, expected)
 
     def points(anchor, label, x, labels, share, from_anchor):
         firsts = [anchor]
         if from_anchor is None:
-            firsts = [p for p, other_label in enumerate(labels) if other_label == label and p != anchor]
-        return [expected[first, n] for first in firsts for n, other_label in enumerate(labels) if other_label != label]
+            firsts = [p for p, y in enumerate(labels) if y == label and p != anchor]
+        return [expected[first, n] for first in firsts for n, y in enumerate(labels) if y != label]
 
     monkeypatch.setattr("tests.trainers.test_metrix.points_of", points)
-    for with_anchors, ours in enumerate(VALUES[name](c, unit, labels, share, mixed)):
-        assert_same(
-            ours,
-            slow(name, c, unit, y, share, bool(with_anchors) and name != "proxyanchor"),
-            [maps, *network.parameters(), *c.parameters()],
-        )
+    inputs = [maps, *network.parameters(), *c.parameters()]
+    for with_anchors, ours in enumerate(LOSSES[name][0](c, unit, labels, SHARE, mixed)):
+        assert_same(ours, slow(name, c, unit, y, SHARE, bool(with_anchors) and name != "proxyanchor"), inputs)
 
 
 def test_the_pinned_values():
     point = 0.3 * PINNED[1] + 0.7 * PINNED[2]
     cosines = PINNED @ PINNED.T
-    mixed = _metrix.mixed_cosines(cosines, cosines, cosines, torch.tensor(0.3, dtype=torch.float64))
-    distance = (2 - 2 * mixed[0, 1, 2]).sqrt()
-    torch.testing.assert_close(mixed[0, 1, 2], PINNED[0] @ point / point.norm())
-    assert (round(distance.item(), 7), round(0.3 * distance.item() + 0.7 * max(0.5 - distance.item(), 0), 7)) == (
-        1.2139873,
-        0.3641962,
-    )
+    mixed = _metrix.mixed_cosines(cosines, cosines, cosines, SHARE)
+    assert_close(mixed[0, 1, 2], PINNED[0] @ point / point.norm())
+    distance = (2 - 2 * mixed[0, 1, 2]).sqrt().item()
+    assert round(distance, 7) == 1.2139873 and round(0.3 * distance + 0.7 * max(0.5 - distance, 0), 7) == 0.3641962
     c = built("multisimilarity")
     to = [PINNED[0] @ v for v in points_of(0, 0, PINNED, PINNED_LABELS.tolist(), 0.3, None)]
     assert round(slow_multisimilarity(c, to, 0.3).item(), 7) == 0.3331487
@@ -194,14 +176,15 @@ def test_the_pinned_values():
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_step_draws_a_share_and_which_points_are_mixed(name):
-    flags = ["--loss", name, "--metrix", ".4", *(["--loss_proxyanchor_lrmulti", "1"] if name == "proxyanchor" else [])]
-    trainer, opt = tiny.trainer("metric_only", *flags)
+    flags = f"--loss {name} --metrix .4"
+    if name == "proxyanchor":
+        flags += " --loss_proxyanchor_lrmulti 1"
+    trainer, opt = tiny.trainer("metric_only", flags)
     batch = tiny.batch()
     added = trainer.added_losses[0]
     outputs, losses, total = tiny.step(opt, trainer).forward(batch)
-    torch.testing.assert_close(total, losses["metric_loss"] + losses["metrix_loss"])
+    assert_close(total, losses["metric_loss"] + losses["metrix_loss"])
     seen = []
-    unit = torch.nn.functional.normalize(outputs["embeddings"])
     value = added.value
     shares = []
 
@@ -217,7 +200,7 @@ def test_a_step_draws_a_share_and_which_points_are_mixed(name):
         loss = added.loss(trainer, outputs, batch)
         chosen.append(bool(loss == 0.4 * seen[-1][1]))
         assert loss == 0.4 * seen[-1][chosen[-1]]
-    assert {True, False} == set(chosen) and unit.isfinite().all()
+    assert set(chosen) == {True, False}
     if name == "contrastive":
         assert abs(sum(chosen) / 200 - 0.5) < 0.15 and kstest(shares, "beta", (2, 2)).pvalue > 1e-3
 
@@ -229,43 +212,29 @@ def test_points_without_a_direction_are_finite(name):
     for share in (0.5, 0.3):
         rows = x.clone().requires_grad_()
         c = built(name).float()
-        for value in VALUES[name](c, rows, torch.tensor([0, 0, 1, 1, 2]), torch.tensor(share)):
+        for value in LOSSES[name][0](c, rows, torch.tensor([0, 0, 1, 1, 2]), torch.tensor(share)):
             assert value.isfinite() and torch.autograd.grad(value, rows, retain_graph=True)[0].isfinite().all()
 
 
 def test_what_it_cannot_mix_is_refused_in_one_line():
     with refused("--metrix mixes for --loss contrastive, multisimilarity, proxyanchor, not for triplet"):
-        tiny.trainer("metric_only", "--loss", "triplet", "--metrix", ".4")
-    feature = ["--loss", "contrastive", "--metrix", ".4", "--metrix_level", "feature"]
+        tiny.trainer("metric_only", "--loss triplet --metrix .4")
+    feature = "--loss contrastive --metrix .4 --metrix_level feature"
     with refused("--metrix_level feature embeds mixed maps as the network does its own, which --neck bn changes"):
-        tiny.trainer("metric_only", *feature, "--neck", "bn")
-    trainer, opt = tiny.trainer("metric_only", *feature)
+        tiny.trainer("metric_only", feature, "--neck bn")
+    trainer, opt = tiny.trainer("metric_only", feature)
     trainer.network.forward = lambda images: (torch.zeros(6, 4, dtype=torch.float64, requires_grad=True), {})
     with refused("--metrix_level feature: Network gives no map before its pooling: take embed"):
         tiny.step(opt, trainer).forward(tiny.batch())
-    for flags, flag in ((["--sample_classes", ".5"], "--sample_classes"), (["--loss_dims", "2"], "--loss_dims")):
+    for flag, value in (("--sample_classes", ".5"), ("--loss_dims", "2")):
         with refused(f"{flag}.*: --metrix compares mixed points with whole class vectors of all classes"):
-            tiny.resolve("--loss", "proxyanchor", "--metrix", ".4", *flags)
+            tiny.resolve("--loss proxyanchor --metrix .4", flag, value)
     with refused("--metrix --loss_reduction sum: mixed points have the mean"):
-        tiny.trainer("metric_only", "--loss", "contrastive", "--loss_reduction", "sum", "--metrix", ".4")
+        tiny.trainer("metric_only", "--loss contrastive --loss_reduction sum --metrix .4")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("level", ["embed", "feature"])
 def test_it_resumes_to_the_bit(level, data, tmp_path):
-    tiny.assert_resumes(
-        data,
-        tmp_path,
-        "--loss",
-        "multisimilarity",
-        "--metrix",
-        ".4",
-        "--metrix_level",
-        level,
-        "--chunk_size",
-        "3",
-        "--memory_size",
-        "48",
-        "--memory_start",
-        "1",
-    )
+    flags = f"--loss multisimilarity --metrix .4 --metrix_level {level} --chunk_size 3"
+    tiny.assert_resumes(data, tmp_path, flags, "--memory_size 48 --memory_start 1")

@@ -1,6 +1,4 @@
-"""Subset mining: which subsets are tried, that the one with the highest loss is trained on, and nothing else is left
-behind.
-"""
+"""Subset mining: which subsets are tried; the one with the highest loss is trained on, and leaves nothing else."""
 
 import collections
 import itertools
@@ -15,10 +13,11 @@ import trainers
 from engine.loading import Batch
 from tests.kit import tiny
 from tests.kit.mining import assert_drawn_with
+from tests.kit.runs import equal_states
 from trainers import _subset
 
 LABELS = [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-FLAGS = ["--bs", "10", "--subset_mining", "maximum_loss", "--subset_size", "4"]
+FLAGS = "--bs 10 --subset_mining maximum_loss --subset_size 4"
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -38,9 +37,8 @@ def test_whole_classes_as_long_as_they_fit(labels, data):
 def test_subsets_are_drawn_alike():
     torch.manual_seed(0)
     subsets = [tuple(_subset.draw_groups(torch.tensor(LABELS), 4).tolist()) for _ in range(800)]
-    assert_drawn_with(
-        {(2 * a, 2 * a + 1, 2 * b, 2 * b + 1): 0.1 for a, b in itertools.combinations(range(5), 2)}, subsets
-    )
+    two_classes = [(2 * a, 2 * a + 1, 2 * b, 2 * b + 1) for a, b in itertools.combinations(range(5), 2)]
+    assert_drawn_with(dict.fromkeys(two_classes, 0.1), subsets)
     cut = [tuple(_subset.draw_groups(torch.tensor([7, 7, 7, 7]), 3).tolist()) for _ in range(400)]
     assert_drawn_with(dict.fromkeys(itertools.combinations(range(4), 3), 0.25), cut)
 
@@ -59,9 +57,8 @@ class Network(tiny.Network):
 
 def step_of(*words, loss="contrastive", **how):
     torch.manual_seed(1)
-    trainer, opt = tiny.trainer(
-        "metric_only", "--loss", loss, "--optim", "sgd", "--lr", ".1", *FLAGS, *words, network=Network(), **how
-    )
+    flags = f"--loss {loss} --optim sgd --lr .1 {FLAGS}"
+    trainer, opt = tiny.trainer("metric_only", flags, *words, network=Network(), **how)
     return tiny.step(opt, trainer)
 
 
@@ -76,59 +73,51 @@ def tried(monkeypatch):
 
 def contrastive(x, labels):
     """Of all pairs: mean d over the positive ones, mean [1 - d]+ over the negative ones."""
-    pairs = [
-        (tiny.distance(x[i], x[j]), labels[i] == labels[j]) for i, j in itertools.permutations(range(len(labels)), 2)
-    ]
-    positive = [d for d, is_positive in pairs if is_positive]
-    negative = [max(0.0, 1 - d) for d, is_positive in pairs if not is_positive]
+    pairs = list(itertools.permutations(range(len(labels)), 2))
+    positive = [tiny.distance(x[i], x[j]) for i, j in pairs if labels[i] == labels[j]]
+    negative = [max(0.0, 1 - tiny.distance(x[i], x[j])) for i, j in pairs if labels[i] != labels[j]]
     return sum(positive) / len(positive) + sum(negative) / len(negative)
 
 
-def test_the_subset_with_the_highest_loss_is_trained_on(tried, trials=6):
-    step = step_of("--subset_trials", str(trials))
+def test_the_subset_with_the_highest_loss_is_trained_on(tried):
+    step = step_of("--subset_trials 6")
     plain = step_of()
     batch = tiny.batch(LABELS)
     # statistics of the whole batch, as in training
-    whole_batch = step_of().trainer.outputs(batch.images)["embeddings"].tolist()
+    embeddings = step_of().trainer.outputs(batch.images)["embeddings"]
     plain.trainer.subset = None
     torch.manual_seed(0)
     done = step(batch)
-    assert len(tried) == trials
-    losses = [
-        contrastive([whole_batch[p] for p in places.tolist()], [LABELS[p] for p in places.tolist()]) for places in tried
-    ]
+    assert len(tried) == 6
+    losses = [contrastive(embeddings[places].tolist(), batch.labels[places].tolist()) for places in tried]
     best = tried[losses.index(max(losses))]
     assert torch.equal(done.loss, plain(Batch(*(column[best] for column in batch))).loss) and done.images == 4
     assert torch.equal(step.sampler.indices, 20 + best) and len(step.sampler.embeddings) == 4
-    mine = step.trainer.network.state_dict()
-    theirs = plain.trainer.network.state_dict()
-    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)  # statistics of the trained images alone
+    # statistics of the trained images alone
+    assert equal_states(step.trainer.network.state_dict(), plain.trainer.network.state_dict())
     assert step.trainer.network.passes == [(10, True, False), (4, True, True)]
 
 
 def test_the_miner_of_the_criterion_mines_in_each_subset_and_then_in_the_chosen_one():
-    step = step_of("--subset_trials", "3", "--batch_mining", "distance", loss="triplet")
+    step = step_of("--subset_trials 3 --batch_mining distance", loss="triplet")
     miner = step.trainer.criterion.batchminer
     seen = []
     mine = miner.mine
-    miner.mine = lambda embeddings, labels, reference: (
-        seen.append(labels.tolist()) or mine(embeddings, labels, reference)
-    )
+    miner.mine = lambda *batch: seen.append(batch[1].tolist()) or mine(*batch)
     step(tiny.batch(LABELS))
     assert [len(labels) for labels in seen] == [4, 4, 4, 4] and seen[-1] in seen[:3] and miner.stats["tuples"] == 4
 
 
 def test_without_labels_each_image_is_its_own_class(tried):
-    trainer, opt = tiny.trainer("unsupervised", "--loss", "ntxent", "--optim", "sgd", *FLAGS, "--subset_trials", "20")
+    trainer, opt = tiny.trainer("unsupervised", "--loss ntxent --optim sgd", FLAGS, "--subset_trials 20")
     seen = []
     mine = trainer.metric_loss
     trainer.metric_loss = lambda outputs, part: seen.append(part.labels) or mine(outputs, part)
     torch.manual_seed(0)
     assert tiny.step(opt, trainer)(tiny.batch(LABELS, 2)).images == 8
     assert any(set(places.tolist()) - {p ^ 1 for p in places.tolist()} for places in tried), "classes are torn"
-    assert all(
-        torch.equal(labels[:4], labels[4:]) and len(set(labels.tolist())) == 4 and min(labels) >= 20 for labels in seen
-    )
+    for labels in seen:
+        assert torch.equal(*labels.chunk(2)) and len(set(labels.tolist())) == 4 and min(labels) >= 20
 
 
 def test_buffers_of_the_criterion_are_restored():
@@ -136,7 +125,7 @@ def test_buffers_of_the_criterion_are_restored():
     plain = step_of(loss="dynamic_softmargin")
     batch = tiny.batch(LABELS)
     histogram = step.trainer.criterion.histogram
-    before = step.trainer.criterion.histogram.clone()
+    before = histogram.clone()
     step.trainer.subset.values(step.trainer, batch, step.runtime, [torch.arange(4), torch.arange(4, 8)])
     assert step.trainer.criterion.histogram is histogram and torch.equal(histogram, before)
     plain(batch)
@@ -164,14 +153,11 @@ def test_a_users_plain_trainer(monkeypatch):
 
         def outputs(self, images):
             embeddings, features = self.network(images)
-            return {
-                "embeddings": embeddings,
-                "pooled": features["pooled"],
-                "all": {"twice": 2 * embeddings, "name": "x"},
-            }
+            nested = {"twice": 2 * embeddings, "name": "x"}
+            return {"embeddings": embeddings, "pooled": features["pooled"], "nested": nested}
 
         def losses(self, outputs, batch):
-            assert len(outputs["all"]["twice"]) == len(batch.labels) == 4
+            assert len(outputs["nested"]["twice"]) == len(batch.labels) == 4
             return {"metric_loss": self.criterion(outputs["embeddings"], batch.labels)}
 
     def make(name, opt, *arguments):
@@ -183,5 +169,5 @@ def test_a_users_plain_trainer(monkeypatch):
 
 
 def test_triplets_and_one_class_can_be_subsets():
-    assert tiny.resolve(*FLAGS, "--data_sampler", "fixed_triplets", "--bs", "12").subset_mining
-    assert tiny.resolve(*FLAGS, "--loss", "softmax", "--subset_size", "2").subset_mining
+    assert tiny.resolve(FLAGS, "--data_sampler fixed_triplets --bs 12").subset_mining
+    assert tiny.resolve(FLAGS, "--loss softmax --subset_size 2").subset_mining
