@@ -1,6 +1,4 @@
-"""Many metrics in one call: names and variants, types of features and labels, mistakes, ranges; nothing computed twice
-or for nothing.
-"""
+"""Many metrics in one call: names, types of features and labels, mistakes, ranges; nothing computed twice."""
 
 import numpy as np
 import pytest
@@ -34,14 +32,13 @@ def test_ill_formed_names_are_refused_in_one_line():
 
 def test_every_listed_name_and_variant_is_accepted_and_within_its_range():
     features, labels = random_space(n=50)
+    parameters = {"k": ["1", "5"], "m": ["0", "-1", "2"], "fmr": [".01", "0.25"]}
     requested = []
     for name, caption in metrics.listing():
         variants = caption.rpartition("; also ")[2].split(", ") if "; also " in caption else []
         kind = name.partition("@")[2].partition("_")[0]
-        for parameter in {"k": ["1", "5"], "m": ["0", "-1", "2"], "fmr": [".01", "0.25"]}.get(kind, [""]):
-            requested += [
-                variant.replace(f"@{kind}", f"@{parameter}") if parameter else variant for variant in [name, *variants]
-            ]
+        for parameter in parameters.get(kind, [kind]):
+            requested += [variant.replace(f"@{kind}", f"@{parameter}") for variant in [name, *variants]]
     values = metrics.compute(requested, features, np.stack([labels, labels % 2], 1), groups=labels % 2)
     assert list(values) == requested
     for name, value in values.items():
@@ -56,16 +53,8 @@ def test_what_names_say():
     assert {name: metrics.group(name) for name in groups} == groups
     parameters = {"c_fnmr@0.01_high": 0.01, "e_recall@4_worst10": 4}
     assert {name: metrics._parse(name).metric.parameter for name in parameters} == parameters
-    for name in (
-        "fnmr@.01",
-        "opis",
-        "alignment",
-        "uniformity",
-        "e_recall@1_group_gap",
-        "rho_spectrum@2",
-        "dists@intra@d8",
-    ):
-        assert not metrics.higher_is_better(name), name
+    lower = "fnmr@.01 opis alignment uniformity e_recall@1_group_gap rho_spectrum@2 dists@intra@d8"
+    assert not [name for name in lower.split() if metrics.higher_is_better(name)]
     for name in ("e_recall@1_worst10", "c_map_r_macro", "e_recall@1@d64"):
         assert metrics.higher_is_better(name) and metrics.searches(name), name
     assert metrics.needs_groups("c_recall@1_group_gap") and not metrics.needs_groups("e_recall@1")
@@ -88,11 +77,10 @@ def test_a_new_file_is_a_new_metric(monkeypatch, tmp_path):
 def test_cosine_variants_are_the_plain_ones_on_normalised_features():
     features, labels = random_space(n=80, seed=11)
     features[3] = 0.0
-    names = ["e_recall@1", "map_r", "mAP_c", "mrr", "precision@1", "map@5", "nmi", "f1", "ami", "map_r_macro"]
+    names = "e_recall@1 map_r mAP_c mrr precision@1 map@5 nmi f1 ami map_r_macro".split()
     cosine = metrics.compute(["c_" + name.removeprefix("e_") for name in names], features, labels)
-    assert list(cosine.values()) == pytest.approx(
-        list(metrics.compute(names, unit(features), labels).values()), abs=1e-9
-    )
+    plain_values = metrics.compute(names, unit(features), labels)
+    assert list(cosine.values()) == pytest.approx(list(plain_values.values()), abs=1e-9)
     assert cosine["c_map_r"] != metrics.compute(["map_r"], features, labels)["map_r"]
     at_length = torch.nn.functional.normalize(torch.from_numpy(features[4:]).float(), dim=1)
     space, unscaled = (_space.EmbeddingSpace(x, labels[4:]) for x in (at_length, features[4:]))
@@ -105,19 +93,8 @@ def test_what_is_not_asked_for_is_not_computed_and_the_rest_once(monkeypatch):
     for owner, name in ((_space.Search, "run"), (_kmeans, "kmeans")):
         original = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *a, _o=original, _n=name, **k: (calls.append(_n), _o(*a, **k))[1])
-    names = [
-        "e_recall@1",
-        "mAP",
-        "map_r_macro",
-        "map_r",
-        "e_recall@1_worst10",
-        "e_recall@4_worst10",
-        "e_recall@1_group_gap",
-        "nmi",
-        "f1",
-        "ami",
-    ]
-    metrics.compute(names, features, labels, groups=labels % 2)
+    searching = "e_recall@1 mAP map_r_macro map_r e_recall@1_worst10 e_recall@4_worst10 e_recall@1_group_gap".split()
+    metrics.compute([*searching, "nmi", "f1", "ami"], features, labels, groups=labels % 2)
     assert sorted(calls) == ["kmeans", "run"]
     calls.clear()
     metrics.compute([*DISTS, "rho_spectrum@2"], features, labels)
@@ -131,21 +108,17 @@ def test_a_missing_gpu_is_one_line_and_the_cpu(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-def test_perfect_space_has_exactly_its_highest_value():
-    for sizes in ([2, 3, 5, 7], *([size] * classes for classes, size in ((3, 2), (6, 5), (7, 3), (30, 10), (11, 13)))):
-        labels = np.repeat(np.arange(len(sizes)), sizes)
-        shares = (
-            np.mean([(size - 1) / size for size in np.array(sizes)[labels]])
-            if len(set(sizes)) > 1
-            else (sizes[0] - 1) / sizes[0]
-        )
-        expected = dict.fromkeys(
-            ("map_r", "map_r_macro", "r_precision", "mrr", "e_recall@1", "map@4", "nmi", "ami", "f1"), 1.0
-        )
-        expected |= dict.fromkeys(("mAP_c", "mAP_1000", "mAP"), shares)  # equal values have that value as their mean
-        assert metrics.compute(list(expected), np.eye(len(sizes))[labels], labels, clusters=100 - labels) == expected, (
-            sizes
-        )
+@pytest.mark.parametrize(
+    "sizes", [[2, 3, 5, 7], *([size] * n for n, size in ((3, 2), (6, 5), (7, 3), (30, 10), (11, 13)))], ids=str
+)
+def test_perfect_space_has_exactly_its_highest_value(sizes):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    share = (sizes[0] - 1) / sizes[0]  # equal values have that value as their mean
+    if len(set(sizes)) > 1:
+        share = np.mean([(size - 1) / size for size in np.array(sizes)[labels]])
+    names = "map_r map_r_macro r_precision mrr e_recall@1 map@4 nmi ami f1".split()
+    expected = dict.fromkeys(names, 1.0) | dict.fromkeys(("mAP_c", "mAP_1000", "mAP"), share)
+    assert metrics.compute(list(expected), np.eye(len(sizes))[labels], labels, clusters=100 - labels) == expected
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -208,14 +181,10 @@ def test_metrics_of_a_prefix_are_those_of_the_cut_features(at_length):
     features[3, :2] = 0  # nothing left of it
     lengthen = unit if at_length else np.asarray
     features = lengthen(features)
-    reference = lengthen(reference)
-    results = metrics.compute(
-        [*PREFIXED, *(f"{name}@d2" for name in PREFIXED), "map_r@d6"], features, labels, reference, reference_labels
-    )
-    cut = [lengthen(rows[:, :2].astype(np.float32)) for rows in (features, reference)]
+    space = (features, labels, lengthen(reference), reference_labels)
+    cut = [lengthen(rows[:, :2].astype(np.float32)) for rows in (features, space[2])]
+    results = metrics.compute([*PREFIXED, *(f"{name}@d2" for name in PREFIXED), "map_r@d6"], *space)
     expected = metrics.compute(PREFIXED, cut[0], labels, cut[1], reference_labels)
     assert {name: results[f"{name}@d2"] for name in PREFIXED} == expected and results["map_r@d6"] == results["map_r"]
-    assert {name: results[name] for name in PREFIXED} == metrics.compute(
-        PREFIXED, features, labels, reference, reference_labels
-    )
+    assert {name: results[name] for name in PREFIXED} == metrics.compute(PREFIXED, *space)
     assert results["map_r"] != results["map_r@d2"]

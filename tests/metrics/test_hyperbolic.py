@@ -25,9 +25,7 @@ def points(n=60, d=5, seed=0, scale=1.2, dtype=np.float32):
 
 
 def by_loops(features, reference, left_out, c, r):
-    """Of each query the indices of the reference, nearest first; from the origin all clipped points are equally far, up
-    to the rounding.
-    """
+    """Of each query the reference, nearest first; equal up to rounding are clipped points seen from the origin."""
     results = []
     for query, itself in zip(features.tolist(), left_out, strict=True):
         distances = [

@@ -1,6 +1,4 @@
-"""Ground truth by lists: pins of revisitop and re-identification, random lists against plain loops, what cannot be
-lists.
-"""
+"""Ground truth by lists: pins of revisitop and re-identification, plain loops, what cannot be lists."""
 
 import numpy as np
 import pytest
@@ -9,6 +7,9 @@ import metrics
 from metrics import Lists
 from tests.kit.plain_metrics import RETRIEVAL, orders, plain_value, random_lists
 from tests.kit.refusals import refused
+
+OXFORD = [4, 0, 7, 2, 1, 5, 3, 6, 8, 9]
+
 
 NEW = ["ap_trapezoid", "mp@1", "mp@5", "mp@1000", "mmp@1", "mmp@5", "oracle@1", "oracle@5"]
 NAMES = [name for name in RETRIEVAL if not name.startswith("mAP")] + NEW  # mAP… divides by the size of a class
@@ -26,19 +27,14 @@ def ordered(order):
     [
         ([0, 1], [4, 2, 3], {"ap_trapezoid": 0.791667, "mp@1": 1, "mp@5": 2 / 3, "mp@10": 2 / 3}),  # easy
         # medium
-        (
-            [0, 1, 2, 3],
-            [4],
-            {"ap_trapezoid": 0.73125, "ap": 0.770833, "mp@1": 1, "mp@5": 0.6, "mp@10": 2 / 3},
-        ),
+        ([0, 1, 2, 3], [4], {"ap_trapezoid": 0.73125, "ap": 0.770833, "mp@1": 1, "mp@5": 0.6, "mp@10": 2 / 3}),
         ([2, 3], [4, 0, 1], {"ap_trapezoid": 1 / 3, "mp@1": 0, "mp@5": 0.5, "mp@10": 0.5}),  # hard
     ],
 )
 def test_oxford_and_paris(positives, junk, expected):
-    """evaluate.py of revisitop (be39832): order 4 0 7 2 1 5 3 6 8 9."""
-    results = metrics.compute(
-        list(expected), [[0.0]], reference=ordered([4, 0, 7, 2, 1, 5, 3, 6, 8, 9]), lists=Lists.of([positives], [junk])
-    )
+    """evaluate.py of revisitop (be39832)."""
+    lists = Lists.of([positives], [junk])
+    results = metrics.compute(list(expected), [[0.0]], reference=ordered(OXFORD), lists=lists)
     assert results == pytest.approx(expected, abs=1e-6)
 
 
@@ -67,13 +63,12 @@ def test_landmarks_and_objects(relevance, count, name, expected):
 def test_re_identification_by_lists_is_that_by_sequences():
     gallery = [("1", 1), ("2", 1), ("1", 2), ("0", 2), ("1", 3), ("2", 2)]
     places = np.arange(1.0, 7.0)[:, None]
-    names = ["ap", "inp", "e_recall@1", "e_recall@5", "ap_trapezoid"]
-    results = metrics.compute(names, [[0.0]], reference=places, lists=Lists.of([[2, 4]], [[0]]))
-    assert results == pytest.approx({"ap": 0.5, "inp": 0.5, "e_recall@1": 0, "e_recall@5": 1, "ap_trapezoid": 1 / 3})
-    sequences = {"query_sequences": ["1_1"], "reference_sequences": [f"{name}_{camera}" for name, camera in gallery]}
-    assert results == pytest.approx(
-        metrics.compute(names, [[0.0]], ["1"], places, [name for name, _ in gallery], **sequences)
-    )
+    expected = {"ap": 0.5, "inp": 0.5, "e_recall@1": 0, "e_recall@5": 1, "ap_trapezoid": 1 / 3}
+    results = metrics.compute(list(expected), [[0.0]], reference=places, lists=Lists.of([[2, 4]], [[0]]))
+    assert results == pytest.approx(expected)
+    cameras = {"query_sequences": ["1_1"], "reference_sequences": [f"{name}_{camera}" for name, camera in gallery]}
+    names = [name for name, _ in gallery]
+    assert metrics.compute(list(expected), [[0.0]], ["1"], places, names, **cameras) == pytest.approx(results)
 
 
 def value_of(name, relevance):
@@ -91,9 +86,8 @@ def value_of(name, relevance):
         return sum(relevance[:k]) / len(hits)
     else:
         before = [j / rank if rank else 1.0 for j, rank in enumerate(hits)]
-        return np.mean(
-            [(first + (j + 1) / (rank + 1)) / 2 for j, (first, rank) in enumerate(zip(before, hits, strict=True))]
-        )
+        at = [(j + 1) / (rank + 1) for j, rank in enumerate(hits)]
+        return np.mean([before, at])
     return sum(relevance[:k]) / k
 
 
@@ -109,12 +103,10 @@ def test_random_lists_by_loops(in_itself, rerank):
         themselves = range(70) if in_itself else None
         positives, junk = random_lists(seed + 10, size, len(queries), themselves)
         found_by = [order for _, order in orders(queries, reference)]
-        if (
-            rerank is not None
-        ):  # the order without any judgement, by a search of the re-ranked lists for all of the reference
-            space = metrics.EmbeddingSpace(
-                queries, None, reference, lists=Lists.of([sorted(order) for order in found_by])
-            )
+        if rerank is not None:
+            # the order without any judgement, by a search of the re-ranked lists for all of the reference
+            all_rows = Lists.of([sorted(order) for order in found_by])
+            space = metrics.EmbeddingSpace(queries, None, reference, lists=all_rows)
             space.search = rerank.search(space)
             found_by = [row[row >= 0].tolist() for row in space.neighbours(size)]
         results = metrics.compute(NAMES, queries, rerank=rerank, reference=reference, lists=Lists.of(positives, junk))
@@ -133,13 +125,10 @@ def test_a_large_reference_gives_what_a_small_tile_gives():
     queries = rng.standard_normal((20, 8)).astype(np.float32)
     reference = rng.standard_normal((20_000, 8)).astype(np.float32)
     order = np.argsort(((queries[:, None] - reference) ** 2).sum(2), axis=1)  # (20, 20000)
-    positives = [row[[5, 400, 15_000]].tolist() for row in order]
-    junk = [[*row[:5].tolist(), *row[100:300].tolist()] for row in order]
-    results = metrics.compute(
-        ["ap", "e_recall@1", "inp"], queries, reference=reference, lists=Lists.of(positives, junk)
-    )
-    ranks = [1, 400 - 5 - 200 + 1, 15_000 - 5 - 200 + 1]
-    expected = np.mean([order / rank for order, rank in enumerate(ranks, start=1)])
+    lists = Lists.of(order[:, [5, 400, 15_000]], np.hstack([order[:, :5], order[:, 100:300]]))
+    results = metrics.compute(["ap", "e_recall@1", "inp"], queries, reference=reference, lists=lists)
+    ranks = np.array([1, 400 - 5 - 200 + 1, 15_000 - 5 - 200 + 1])
+    expected = np.mean(np.arange(1, 4) / ranks)
     assert results == pytest.approx({"ap": expected, "e_recall@1": 1, "inp": 3 / ranks[-1]})
 
 
@@ -155,6 +144,9 @@ def test_metrics_of_classes_need_labels():
 GALLERY = {"reference": np.ones((3, 1))}
 
 
+SEQUENCES = {"query_sequences": [0, 1]}
+
+
 @pytest.mark.parametrize(
     ("lists", "settings", "message"),
     [
@@ -167,11 +159,7 @@ GALLERY = {"reference": np.ones((3, 1))}
         (Lists(np.array([0, 2, 1]), np.array([0])), GALLERY, "positive_indptr must rise from 0 to 1"),
         (Lists(np.array([0, 1, 2]), np.array([0.0, 1.0])), GALLERY, "whole numbers"),
         (Lists.of([[1], [1]]), {}, "query 1 lists itself, 1: an image is not its own positive"),
-        (
-            Lists.of([[1], [0]]),
-            {"query_sequences": [0, 1]},
-            "lists already define what is not ranked: leave out the sequences",
-        ),
+        (Lists.of([[1], [0]]), SEQUENCES, "lists already define what is not ranked: leave out the sequences"),
     ],
 )
 def test_what_cannot_be_lists(lists, settings, message):

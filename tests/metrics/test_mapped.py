@@ -1,6 +1,4 @@
-"""Features in a memory map: the numbers are those of the same features in memory, and never more than a block of them
-is read at once.
-"""
+"""Features in a memory map: the numbers of those in memory, and never more than a block is read at once."""
 
 import functools
 

@@ -1,6 +1,7 @@
 """Planted near-duplicates are found, pictured and left out of the metrics, which are held to plain loops."""
 
 import csv
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -17,7 +18,7 @@ import parameters
 from tests.kit.images import write_image
 from tests.kit.plain_metrics import orders, unit
 from tests.kit.refusals import refused
-from tests.kit.runs import SHORT_RUN
+from tests.kit.runs import run_words
 from tools import overlap
 
 SMALL = ["--arch", "conv4", "--not_pretrained", "--kernels", "0"]
@@ -25,14 +26,11 @@ SMALL = ["--arch", "conv4", "--not_pretrained", "--kernels", "0"]
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    """X/train and X/test of six classes of three images; copies of training images in test: as it is, resized,
-    re-encoded.
-    """
+    """Six classes of three images a part; in test copies of training images: as it is, resized, re-encoded."""
     root = tmp_path_factory.mktemp("data") / "tree"
-    for part, first in (("train", 0), ("test", 6)):
-        for c in range(first, first + 6):
-            for i in range(3):
-                write_image(root / part / f"class_{c:02d}" / f"{i}.png", (c, i), size=(60, 48))
+    for c, i in itertools.product(range(12), range(3)):
+        part = "train" if c < 6 else "test"
+        write_image(root / part / f"class_{c:02d}" / f"{i}.png", (c, i), size=(60, 48))
     shutil.copy(root / "train" / "class_00" / "1.png", root / "test" / "class_06" / "copy.png")
     resized = Image.open(root / "train" / "class_02" / "2.png").resize((90, 72), Image.Resampling.BICUBIC)
     resized.save(root / "test" / "class_08" / "resized.png")
@@ -48,87 +46,65 @@ PLANTED = {
 
 
 def listed(folder, root):
+    """The rows of the pairs, and those with training images by their places in the data."""
     with open(folder / "pairs.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    pairs = set()
-    for row in rows:
-        if row["split"] == "train":
-            test_image = Path(row["test_image"]).relative_to(root).as_posix()
-            train_image = Path(row["image"]).relative_to(root).as_posix()
-            pairs.add((test_image, train_image))
-    return rows, pairs
+    pairs = [(row["test_image"], row["image"]) for row in rows if row["split"] == "train"]
+    return rows, {tuple(Path(path).relative_to(root).as_posix() for path in pair) for pair in pairs}
 
 
 def test_planted_copies_are_found_and_left_out_those_of_the_pretraining_too(planted, tmp_path, capsys):
     torch.manual_seed(0)
+    out = tmp_path / "out"
     deep = tmp_path / "pretraining" / "deep"
     write_image(deep / "other.png", 99)
     (deep / "._other.png").write_text("what some systems put beside a file")
     shutil.copy(planted / "test" / "class_07" / "2.png", deep / "seen.png")
-    (content,) = overlap.main([str(planted), *SMALL, "--pretraining", str(deep.parent), "--out", str(tmp_path / "out")])
-    rows, pairs = listed(tmp_path / "out", planted)
+    (content,) = overlap.main([str(planted), *SMALL, "--pretraining", str(deep.parent), "--out", str(out)])
+    rows, pairs = listed(out, planted)
     assert pairs == PLANTED and all(float(row["similarity"]) >= 0.95 for row in rows)
     assert float(rows[0]["similarity"]) == pytest.approx(1, abs=1e-5)
-    assert (
-        content["pairs"] == {"train": 3, "pretraining": 1}
-        and content["with_near_duplicates"] == 4
-        and content["test_images"] == 21
-    )
+    assert content["pairs"] == {"train": 3, "pretraining": 1}
+    assert (content["with_near_duplicates"], content["test_images"]) == (4, 21)
     (seen,) = [row for row in rows if row["split"] == "pretraining"]
-    assert (
-        seen["image"].endswith("deep/seen.png")
-        and seen["test_image"].endswith("class_07/2.png")
-        and seen["test_class"] == "class_07"
-    )
-    assert (tmp_path / "out" / "pairs.png").stat().st_size > 5000
-    written = json.loads((tmp_path / "out" / "overlap.json").read_text())
+    assert seen["image"].endswith("deep/seen.png") and seen["test_image"].endswith("class_07/2.png")
+    assert seen["test_class"] == "class_07"
+    assert (out / "pairs.png").stat().st_size > 5000
+    written = json.loads((out / "overlap.json").read_text())
     assert written["all"] == content["all"] and written["without"] == content["without"]
     output = capsys.readouterr().out
-    assert "4 of 21 test images" in output and str(tmp_path / "out" / "pairs.csv") in output
-    assert output.splitlines()[-1] == f"next: python -m webbrowser {(tmp_path / 'out' / 'pairs.png').as_uri()}"
-    flags = overlap.parser().parse_args([str(planted), "--out", str(tmp_path / "none"), "--threshold", ".98"])
-    small = ["DATA", "--pictures", "0"]
-    for count, argv, proposed in (
-        (1, small, "DATA"),
-        (0, [*small, "--threshold", ".98"], "DATA --pictures 0 --threshold 0.93"),
-    ):
-        overlap.propose_next([{"with_near_duplicates": count}], flags, argv)
-        assert capsys.readouterr().out == f"next: python -m evaluation.overlap {proposed}\n"
+    assert "4 of 21 test images" in output and str(out / "pairs.csv") in output
+    assert output.splitlines()[-1] == f"next: python -m webbrowser {(out / 'pairs.png').as_uri()}"
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "proposed"),
+    [(1, "", "DATA"), (0, " --threshold .98", "DATA --pictures 0 --threshold 0.93")],
+)
+def test_without_pictures_another_command_is_proposed(count, words, proposed, tmp_path, capsys):
+    flags = overlap.parser().parse_args(["DATA", "--out", str(tmp_path / "none"), "--threshold", ".98"])
+    overlap.propose_next([{"with_near_duplicates": count}], flags, f"DATA --pictures 0{words}".split())
+    assert capsys.readouterr().out == f"next: python -m evaluation.overlap {proposed}\n"
 
 
 def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, capsys):
-    run = main.main(
-        parameters.read(
-            [
-                "--dataset",
-                "folder",
-                "--dataset_folder_path",
-                str(planted),
-                "--save_path",
-                str(tmp_path),
-                *SHORT_RUN,
-                *(
-                    "--n_epochs 1 --resize_size 72 --crop_size 64 --loss triplet --batch_mining semihard "
-                    "--dump_embeddings --no_train_metrics"
-                ).split(),
-            ]
-        )
-    )
-    words = [str(run.folder), "--kernels", "0", "--pictures", "0", "--evaluation_metrics", "e_recall@1", "map_r", "nmi"]
-    flags = yaml.safe_load((run.folder / "parameters.yaml").read_text())
-    (run.folder / "parameters.yaml").write_text(yaml.safe_dump({**flags, "eval_pca": 3, "eval_no_normalize": True}))
+    words = "--n_epochs 1 --resize_size 72 --crop_size 64 --loss triplet --batch_mining semihard --dump_embeddings"
+    words = run_words(planted, tmp_path, *words.split(), "--no_train_metrics")
+    folder = main.main(parameters.read(words)).folder
+    flags = yaml.safe_load((folder / "parameters.yaml").read_text())
+    (folder / "parameters.yaml").write_text(yaml.safe_dump({**flags, "eval_pca": 3, "eval_no_normalize": True}))
     capsys.readouterr()
-    (content,) = overlap.main(words)
+    words = "--kernels 0 --pictures 0 --evaluation_metrics e_recall@1 map_r nmi".split()
+    (content,) = overlap.main([str(folder), *words])
     assert "--eval_pca 3, --eval_no_normalize of the run: not heeded here" in capsys.readouterr().out
     assert content["not_heeded"] == ["--eval_pca 3", "--eval_no_normalize"]
-    assert listed(run.folder / "overlap", planted)[1] == PLANTED and not (run.folder / "overlap" / "pairs.png").exists()
-    recorded = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]["test"]
+    assert listed(folder / "overlap", planted)[1] == PLANTED and not (folder / "overlap" / "pairs.png").exists()
+    recorded = json.loads((folder / "summary.json").read_text())["selected"]["values"]["test"]
     assert {name: content["all"][name] for name in recorded} == recorded
-    with np.load(run.folder / "embeddings_test.npz") as file:
-        is_distinct = np.array(
-            [not path.endswith(("copy.png", "resized.png", "encoded.jpg")) for path in file["paths"].tolist()]
-        )
-        expected = metrics.compute(["e_recall@1", "map_r"], file["features"][is_distinct], file["labels"][is_distinct])
+    with np.load(folder / "embeddings_test.npz") as file:
+        copies = ("copy.png", "resized.png", "encoded.jpg")
+        keep = np.array([not path.endswith(copies) for path in file["paths"].tolist()])
+        expected = metrics.compute(["e_recall@1", "map_r"], file["features"][keep], file["labels"][keep])
     assert {name: content["without"][name] for name in expected} == expected
 
 
@@ -139,9 +115,8 @@ def test_a_folder_is_measured_at_unit_length_where_the_network_normalises(plante
         words = ["--arch", arch, "--not_pretrained", "--kernels", "0", "--pictures", "0", "--out", str(tmp_path / arch)]
         contents += overlap.main([str(planted), *words, "--evaluation_metrics", "map_r"])
     plain, normalised = (content["all"]["map_r"] for content in contents)
-    assert listed(tmp_path / "conv4", planted) == listed(tmp_path / "conv4_normalize", planted), (
-        "pairs are those of the features as they are"
-    )
+    # pairs are those of the features as they are
+    assert listed(tmp_path / "conv4", planted) == listed(tmp_path / "conv4_normalize", planted)
     torch.manual_seed(0)
     source = overlap.open_source(planted, overlap.parser().parse_args([str(planted), *SMALL]))
     test = source.splits["testing"]
@@ -160,9 +135,7 @@ class StubDataset:
 
 
 def by_loops(features, labels, test, is_query, is_gallery, concerned):
-    """The hits of all queries; query -> hit of those which the concerned images leave; and how many these leave
-    alone.
-    """
+    """All hits; query -> hit of those which the concerned images leave; how many these leave alone."""
 
     def hits_of(is_present):
         gallery = np.flatnonzero(is_gallery & is_present)
@@ -260,13 +233,16 @@ def test_pairs_against_plain_cosines(monkeypatch, blocks):
         overlap.near_duplicates(test, {"train": train}, -1)
 
 
-def test_mistakes_are_one_line(planted):
-    for argv, message in (
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
         (["/nowhere"], "no such folder"),
         ([], "RUN_OR_DATA"),
-        ([planted, "--threshold", "2"], "must be at most 1"),
-        ([planted, "--evaluation_metrics", "mapr"], "Did you mean"),
-        ([planted, "--pretraining", "/nowhere"], "no such folder"),
-    ):
-        with refused(message):
-            overlap.main([*map(str, argv), *SMALL])
+        (["{planted}", "--threshold", "2"], "must be at most 1"),
+        (["{planted}", "--evaluation_metrics", "mapr"], "Did you mean"),
+        (["{planted}", "--pretraining", "/nowhere"], "no such folder"),
+    ],
+)
+def test_mistakes_are_one_line(argv, message, planted):
+    with refused(message):
+        overlap.main([word.format(planted=planted) for word in argv] + SMALL)

@@ -1,8 +1,4 @@
-"""Verification by pairs: the pins of InsightFace's protocol, plain loops, LFW's layout in small, what cannot be
-pairs.
-"""
-
-import itertools
+"""Verification by pairs: pins of InsightFace's protocol, plain loops, LFW in small, what cannot be pairs."""
 
 import numpy as np
 import pytest
@@ -13,6 +9,13 @@ from tests.kit.plain_metrics import random_space, unit
 from tests.kit.refusals import refused
 from tests.kit.splits import save
 from tools import pair_lists, pairs
+
+PROTOCOL = ("verification_accuracy", "verification_accuracy_deviation")
+
+
+def verified(features, *words):
+    """What `python -m evaluation pairs` finds."""
+    return command.main(["pairs", features, *map(str, words)])
 
 
 def test_thresholds_come_from_the_other_folds():
@@ -49,14 +52,9 @@ def test_random_pairs_by_loops(tmp_path):
         if (accepted & ~is_same).sum() <= 0.1 * (~is_same).sum():
             tar = max(tar, (accepted & is_same).sum() / is_same.sum())
     files = save(tmp_path, features={"features": features}, pairs={"first": first, "second": second, "same": is_same})
-    values = command.main(["pairs", *files, "--folds", "9", "--far", ".1", "--roc", str(tmp_path / "roc.png")])
-    expected = {
-        "verification_accuracy": np.mean(accuracies),
-        "verification_accuracy_deviation": np.std(accuracies),
-        "tar@0.1": tar,
-    }
-    assert values == pytest.approx(expected, abs=1e-12)
-    assert (tmp_path / "roc.png").stat().st_size > 5000
+    values = verified(*files, "--folds", 9, "--far", ".1", "--roc", tmp_path / "roc.png")
+    expected = dict(zip((*PROTOCOL, "tar@0.1"), (np.mean(accuracies), np.std(accuracies), tar), strict=True))
+    assert values == pytest.approx(expected, abs=1e-12) and (tmp_path / "roc.png").stat().st_size > 5000
 
 
 def lfw(folder, folds=3, each=2):
@@ -67,49 +65,39 @@ def lfw(folder, folds=3, each=2):
         lines += [f"{names[(fold + i) % 4]}\t1\t{2 + i % 2}" for i in range(each)]
         lines += [f"{names[(fold + i) % 4]}\t1\t{names[(fold + i + 1) % 4]}\t2" for i in range(each)]
     (folder / "pairs.txt").write_text("\n".join(lines) + "\n")
-    images = list(itertools.product(range(4), (1, 2, 3)))
-    paths = [f"/data/lfw/{names[name]}/{names[name]}_{image:04d}.jpg" for name, image in images]
-    return [
-        *save(folder, features={"features": np.eye(4)[[name for name, _ in images]] * 3, "paths": paths}),
-        str(folder / "pairs.txt"),
-    ]
+    paths = [f"/data/lfw/{name}/{name}_{image:04d}.jpg" for name in names for image in (1, 2, 3)]
+    (features,) = save(folder, features={"features": np.repeat(np.eye(4), 3, axis=0) * 3, "paths": paths})
+    return features, folder / "pairs.txt"
 
 
 def test_pairs_of_lfw(tmp_path, capsys):
-    values = command.main(["pairs", *lfw(tmp_path), "--out", str(tmp_path / "out.json")])
-    assert values == {
-        "verification_accuracy": 1,
-        "verification_accuracy_deviation": 0,
-        "tar@0.001": 1,
-        "tar@0.01": 1,
-        "tar@0.1": 1,
-    }
+    values = verified(*lfw(tmp_path), "--out", tmp_path / "out.json")
+    names = (*PROTOCOL, "tar@0.001", "tar@0.01", "tar@0.1")
+    assert values == dict(zip(names, (1, 0, 1, 1, 1), strict=True))
     output = capsys.readouterr().out
-    assert (
-        "12 pairs, 6 of two classes; 3 folds" in output
-        and "tar@0.001: 0.001 of 6 pairs are 0.006 false accepts" in output
-    )
-    assert (tmp_path / "out.json").exists()
+    assert "12 pairs, 6 of two classes; 3 folds" in output and (tmp_path / "out.json").exists()
+    assert "tar@0.001: 0.001 of 6 pairs are 0.006 false accepts" in output
 
 
 def test_names_with_spaces(tmp_path):
     """With tabs, and without them where it is clear which images exist."""
     paths = [f"/lfw/{name}/{name}_{image:04d}.png" for name in ("Ann B Lee", "Bo", "Louis 14") for image in (1, 2)]
     features = save(tmp_path, features={"features": np.eye(3)[[0, 0, 1, 1, 2, 2]], "paths": paths})[0]
+    text = tmp_path / "pairs.txt"
     fields = ["Ann B Lee|1|2", "Louis 14|2|1", "Bo|1|2"]
     fields += ["Ann B Lee|2|Bo|1", "Bo|2|Louis 14|1", "Louis 14|1|Ann B Lee|2"]
     for separator in ("\t", " "):
-        (tmp_path / "pairs.txt").write_text("\n".join(["3 1", *(line.replace("|", separator) for line in fields)]))
-        listed = pair_lists.read(str(tmp_path / "pairs.txt"), np.array(paths))
+        text.write_text("\n".join(["3 1", *(line.replace("|", separator) for line in fields)]))
+        listed = pair_lists.read(str(text), np.array(paths))
         assert listed.rows.tolist() == [[0, 1], [5, 4], [2, 3], [1, 2], [3, 4], [4, 1]] and listed.folds == 3
         assert listed.is_same.tolist() == [True, True, True, False, False, False]
-    assert command.main(["pairs", features, str(tmp_path / "pairs.txt")])["verification_accuracy"] == 1
-    (tmp_path / "pairs.txt").write_text("1 1\nAnn B Lee 1 x\nBo 1 2\n")
+    assert verified(features, text)["verification_accuracy"] == 1
+    text.write_text("1 1\nAnn B Lee 1 x\nBo 1 2\n")
     with refused("pair 1 is 'Ann B Lee 1 x', expected .*with spaces, tabs"):
-        command.main(["pairs", features, str(tmp_path / "pairs.txt")])
-    (tmp_path / "pairs.txt").write_text("1 1\nBo 1 2\nBo 1 Bo 2\n")
+        verified(features, text)
+    text.write_text("1 1\nBo 1 2\nBo 1 Bo 2\n")
     with refused("Bo/Bo_0001, the path of 2 rows"):
-        pair_lists.read(str(tmp_path / "pairs.txt"), np.array([*paths, "/lfw/Bo/Bo_0001.jpg"]))
+        pair_lists.read(str(text), np.array([*paths, "/lfw/Bo/Bo_0001.jpg"]))
 
 
 FORMS = ["{}\t{}\t{}", "{} {} {}", "{},{},{}", '"{}","{}",{}', "{2} {0} {1}", "{2}\t{0}\t{1}"]
@@ -125,16 +113,16 @@ def test_lists_of_paths(form, heading, tmp_path):
         paths = np.char.replace(paths, "x/", "x x/")
     pairs = [(0, 1, 1), (1, 2, 0), (2, 3, "True"), (3, 4, "-1" if " " in form else "false")]
     lines = [form.format(listed[first], listed[second], is_same) for first, second, is_same in pairs]
-    (tmp_path / "pairs.csv").write_text(heading + "\n".join(lines) + "\n")
-    read_pairs = pair_lists.read(str(tmp_path / "pairs.csv"), paths)
-    assert read_pairs.rows.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]] and read_pairs.is_same.tolist() == [
-        True,
-        False,
-        True,
-        False,
-    ]
+    text = tmp_path / "pairs.csv"
+    text.write_text(heading + "\n".join(lines) + "\n")
+    read_pairs = pair_lists.read(str(text), paths)
+    assert read_pairs.rows.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]]
+    assert read_pairs.is_same.tolist() == [True, False, True, False]
     features = save(tmp_path, features={"features": np.eye(3)[[0, 0, 1, 1, 2]], "paths": paths})[0]
-    assert command.main(["pairs", features, str(tmp_path / "pairs.csv"), "--folds", "2"])["verification_accuracy"] == 1
+    assert verified(features, text, "--folds", 2)["verification_accuracy"] == 1
+
+
+LINES = {"first": np.array([0, 1]), "second": np.array([2, 3]), "same": np.array([1, 0])}
 
 
 def test_a_path_that_is_not_there_or_of_several_images_is_named(tmp_path):
@@ -154,9 +142,9 @@ def test_a_path_that_is_not_there_or_of_several_images_is_named(tmp_path):
         pair_lists.read(str(tmp_path / "pairs.txt"), None)
 
 
-def test_what_cannot_be_pairs(tmp_path):
-    features, text = lfw(tmp_path)
-    for changed, message in (
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
         ({"first": np.array([0, 12])}, "row 12 is outside the features, which have 12"),
         ({"second": np.array([0, -1])}, "row -1 is outside"),
         ({"same": np.array([1, 1])}, "needs pairs of both kinds"),
@@ -168,21 +156,27 @@ def test_what_cannot_be_pairs(tmp_path):
         ("1 1\nName_A 1 9\nName_A 1 Name_B 1\n", "pair 1 names Name_A/Name_A_0009, which is not among the paths"),
         ("1 1\nName_A 1\nName_A 1 Name_B 1\n", "pair 1 is 'Name_A 1', expected"),
         ("hello\n", "neither an .npz file of pairs nor a text file"),
-    ):
-        if isinstance(changed, str):
-            (tmp_path / "pairs.txt").write_text(changed)
-            path = text
-        else:
-            arrays = {"first": np.array([0, 1]), "second": np.array([2, 3]), "same": np.array([1, 0]), **changed}
-            (path,) = save(tmp_path, wrong={name: array for name, array in arrays.items() if array is not None})
-        with refused(None, message):
-            command.main(["pairs", features, path])
+        ("", "neither an .npz file of pairs nor a text file"),
+    ],
+)
+def test_what_cannot_be_pairs(changed, message, tmp_path):
+    features, path = lfw(tmp_path)
+    if isinstance(changed, str):
+        path.write_text(changed)
+    else:
+        arrays = {name: array for name, array in {**LINES, **changed}.items() if array is not None}
+        (path,) = save(tmp_path, wrong=arrays)
+    with refused(None, message):
+        verified(features, path)
+
+
+def test_files_that_hold_no_pairs(tmp_path):
+    features, _ = lfw(tmp_path)
     np.save(tmp_path / "rows.npy", np.arange(3))
-    (tmp_path / "empty.txt").write_text("")
     (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04cut")
     torch.save(torch.ones(3), tmp_path / "pairs.pt")
     with refused("pairs.pt: a file of torch.save, not an .npz file.*first=first, second=second, same=same"):
-        command.main(["pairs", features, str(tmp_path / "pairs.pt")])
-    for name in ("rows.npy", "empty.txt", "cut.npz"):
+        verified(features, tmp_path / "pairs.pt")
+    for name in ("rows.npy", "cut.npz"):
         with refused(None, "neither an .npz file of pairs nor a text file"):
-            command.main(["pairs", features, str(tmp_path / name)])
+            verified(features, tmp_path / name)
