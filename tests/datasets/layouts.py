@@ -15,13 +15,16 @@ from tests.kit.data_sets import make_cars196, make_cub200, make_online_products
 from tests.kit.images import random_picture, write_image
 
 SIZE = (12, 10)
-MAKERS = {
-    ("cub200", "official"): make_cub200,
-    ("cub200", "icml"): make_cub200,
-    **{("cars196", layout): make_cars196 for layout in ("official", "torchvision", "icml", "kaggle")},
-    ("online_products", "official"): make_online_products,
-    ("online_products", "icml"): make_online_products,
+LAYOUTS = {  # data set -> its maker, its layouts
+    "cub200": (make_cub200, ("official", "icml")),
+    "cars196": (make_cars196, ("official", "torchvision", "icml", "kaggle")),
+    "online_products": (make_online_products, ("official", "icml")),
 }
+
+
+def read_folder(root, **flags):
+    """The splits of a folder."""
+    return datasets.select("folder", dataset_folder_path=str(root), **flags)
 
 
 def partial(name, source, **flags):
@@ -31,11 +34,8 @@ def partial(name, source, **flags):
 
 def names(splits):
     """Split -> names of its classes, of the splits that there are."""
-    return {
-        split: list(splits[split].class_names.values())
-        for split in ("training", "validation", "testing")
-        if splits[split] is not None
-    }
+    present = [split for split in ("training", "validation", "testing") if splits[split] is not None]
+    return {split: list(splits[split].class_names.values()) for split in present}
 
 
 def check_split(split, n_classes, n_images):
@@ -51,26 +51,34 @@ def check_split(split, n_classes, n_images):
     assert image.dtype.is_floating_point is False and image.shape == (3, 64, 64)
 
 
+def write_images(folder, files):
+    """A picture for each of the files, drawn from its name."""
+    for file in files:
+        write_image(folder / file, tuple(map(ord, file)), SIZE)
+
+
+def write_lines(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
 def make_inshop(path, layout="plain", n_train=3, n_test=3):
     """Two images of each training item, two queries and one gallery image of each test item.
 
     Layouts: plain, eval (as unpacked), highres.
     """
     root = path / "inshop"
-    images = root / {"plain": "img", "eval": "Img/img", "highres": "img_highres"}[layout]
     lines = []
     for item in range(1, n_train + n_test + 1):
         place = f"{'WOMEN' if item % 2 else 'MEN'}/{'Dresses' if item < 4 else 'Denim'}/id_{item * 7:08d}"
         statuses = ("train", "train") if item <= n_train else ("query", "gallery", "query")
-        for number, status in enumerate(statuses, start=1):
-            write_image(images / place / f"0{number}_1_front.jpg", (item, number), SIZE)
-            lines.append(f"img/{place}/0{number}_1_front.jpg           id_{item * 7:08d} {status}")
+        files = [f"{place}/0{number}_1_front.jpg" for number in range(1, len(statuses) + 1)]
+        write_images(root / {"plain": "img", "eval": "Img/img", "highres": "img_highres"}[layout], files)
+        for file, status in zip(files, statuses, strict=True):
+            lines.append(f"img/{file}           id_{item * 7:08d} {status}")
     lists = root / "Eval" if layout == "eval" else root
-    lists.mkdir(parents=True, exist_ok=True)
-    lines = lines[::-1]  # the order of the list is not that of the ids
-    (lists / "list_eval_partition.txt").write_text(
-        "\n".join([str(len(lines)), "image_name item_id evaluation_status", *lines]) + "\n"
-    )
+    head = [len(lines), "image_name item_id evaluation_status"]
+    write_lines(lists / "list_eval_partition.txt", [*head, *lines[::-1]])  # its order is not that of the ids
     return root
 
 
@@ -81,59 +89,46 @@ def make_inaturalist2018(path, layout="folder"):
     """
     root = path / "inaturalist2018"
     lists = root / "Inat_dataset_splits" if layout == "folder" else root
-    lists.mkdir(parents=True)
     for part, species in (("train", (3, 10, 2, 7, 5)), ("test", (11, 4, 9))):
-        lines = []
+        files = []
         for number in species:
-            for i in range(3):
-                file = f"{'Aves' if number < 8 else 'Plantae'}/{number}/{number:02d}{i}.jpg"
-                write_image(root / "train_val2018" / file, (number, i), SIZE)
-                lines.append(f"train_val2018/{file}")
-        (lists / f"Inaturalist_{part}_set1.txt").write_text("\n".join(lines) + "\n")
+            folder = f"train_val2018/{'Aves' if number < 8 else 'Plantae'}/{number}"
+            files += [f"{folder}/{number:02d}{i}.jpg" for i in range(3)]
+        write_images(root, files)
+        write_lines(lists / f"Inaturalist_{part}_set1.txt", files)
     return root
 
 
 def make_vehicleid(path, folder="VehicleID_V1.0"):
     """Four vehicles that train; lists of three, four and five that test, the larger ones with those of the smaller."""
     root = path / folder
-    lists = root / "train_test_split"
-    lists.mkdir(parents=True)
     image = 0
     lines = {}
     for vehicle in (9, 12, 3, 40, 100, 77, 61, 80, 75):
         for _ in range(2 + vehicle % 3):
             image += 1
-            write_image(root / "image" / f"{image:07d}.jpg", image, SIZE)
             lines.setdefault(vehicle, []).append(f"{image:07d} {vehicle}")
+    write_images(root / "image", [f"{number:07d}.jpg" for number in range(1, image + 1)])
     for file, vehicles in (
         ("train_list", (9, 12, 3, 40)),
         ("test_list_800", (100, 77, 61)),
         ("test_list_1600", (100, 77, 61, 80)),
         ("test_list_2400", (75, 100, 77, 61, 80)),
     ):
-        (lists / f"{file}.txt").write_text("".join(f"{line}\n" for vehicle in vehicles for line in lines[vehicle]))
+        rows = [line for vehicle in vehicles for line in lines[vehicle]]
+        write_lines(root / "train_test_split" / f"{file}.txt", rows)
     return root
 
 
 MARKET = {
-    "bounding_box_train": [
-        "0002_c1s1_000451_03",
-        "0002_c2s1_000301_01",
-        "0007_c1s6_028546_01",
-        "0007_c3s3_077419_03",
-        "-1_c1s1_000401_03",
-    ],
-    "query": ["0001_c1s1_001051_00", "0001_c2s3_000151_00", "0003_c3s1_001051_00"],
-    "bounding_box_test": [
-        "0001_c1s1_002301_02",
-        "0001_c2s1_000051_03",
-        "0001_c4s6_017541_03",
-        "0003_c5s1_001051_04",
-        "0000_c1s1_000151_01",
-        "0000_c6s3_095000_05",
-        "-1_c2s1_000401_03",
-        "-1_c4s2_000401_03",
-    ],
+    "bounding_box_train": (
+        "0002_c1s1_000451_03 0002_c2s1_000301_01 0007_c1s6_028546_01 0007_c3s3_077419_03 -1_c1s1_000401_03"
+    ).split(),
+    "query": "0001_c1s1_001051_00 0001_c2s3_000151_00 0003_c3s1_001051_00".split(),
+    "bounding_box_test": (
+        "0001_c1s1_002301_02 0001_c2s1_000051_03 0001_c4s6_017541_03 0003_c5s1_001051_04 0000_c1s1_000151_01 "
+        "0000_c6s3_095000_05 -1_c2s1_000401_03 -1_c4s2_000401_03"
+    ).split(),
 }
 
 
@@ -144,8 +139,7 @@ def make_market1501(path, distractors=0):
     if distractors:
         files["images"] = [f"d{i:07d}" for i in range(distractors)]
     for folder, names in files.items():
-        for number, name in enumerate(names):
-            write_image(root / folder / f"{name}.jpg", (len(folder), number), SIZE)
+        write_images(root / folder, [f"{name}.jpg" for name in names])
         (root / folder / "Thumbs.db").write_bytes(b"x")
     return root
 
@@ -153,23 +147,13 @@ def make_market1501(path, distractors=0):
 def make_veri776(path):
     """Two training vehicles and two of test, whose queries lie in the gallery too, one of them not."""
     root = path / "VeRi"
-    gallery = [
-        "0005_c001_00016450_0",
-        "0005_c003_00013960_0",
-        "0005_c003_00013970_0",
-        "0009_c001_00019000_0",
+    for folder, names in {
+        "image_train": "0002_c002_00030600_0 0002_c003_00030640_1 0001_c001_00016450_0 0001_c002_00016460_0",
+        "image_query": "0005_c001_00016450_0 0005_c003_00013960_0 0009_c004_00019200_0",
+        "image_test": "0005_c001_00016450_0 0005_c003_00013960_0 0005_c003_00013970_0 0009_c001_00019000_0 "
         "0009_c020_00019100_0",
-    ]
-    for folder, names in (
-        (
-            "image_train",
-            ["0002_c002_00030600_0", "0002_c003_00030640_1", "0001_c001_00016450_0", "0001_c002_00016460_0"],
-        ),
-        ("image_query", [gallery[0], gallery[1], "0009_c004_00019200_0"]),
-        ("image_test", gallery),
-    ):
-        for name in names:
-            write_image(root / folder / f"{name}.jpg", tuple(map(ord, name[:10])), SIZE)
+    }.items():
+        write_images(root / folder, [f"{name}.jpg" for name in names.split()])
     return root
 
 
@@ -187,14 +171,12 @@ def make_revisitop(path, name="roxford5k", distractors=0):
     for number, image in enumerate(gallery + queries):
         write_image(path / name / "jpg" / f"{image}.jpg", (number, 7), (60 + 3 * number, 90))
     truth = [dict(zip(("bbx", "easy", "hard", "junk"), query, strict=True)) for query in REVISITED]
-    (path / name / f"gnd_{name}.pkl").write_bytes(
-        pickle.dumps({"imlist": gallery, "qimlist": queries, "gnd": truth}, protocol=2)
-    )
-    distractor_files = [f"{i % 2}/d{i}.jpg" for i in range(distractors)]
-    for number, image in enumerate(distractor_files):
-        write_image(path / "revisitop1m" / "jpg" / image, (number, 8), SIZE)
-    if distractor_files:
-        (path / "revisitop1m" / "revisitop1m.txt").write_text("\n".join(distractor_files) + "\n")
+    content = {"imlist": gallery, "qimlist": queries, "gnd": truth}
+    (path / name / f"gnd_{name}.pkl").write_bytes(pickle.dumps(content, protocol=2))
+    if distractors:
+        files = [f"{i % 2}/d{i}.jpg" for i in range(distractors)]
+        write_images(path / "revisitop1m" / "jpg", files)
+        write_lines(path / "revisitop1m" / "revisitop1m.txt", files)
     return path / name
 
 
@@ -204,39 +186,25 @@ def make_gldv2(path):
     One query is private, one public without positives, one is not used.
     """
     root = path / "gldv2"
-    training = {"7": ["0a1", "1b2"], "12": ["2c3"]}
-    index = ["a00", "a01", "b02", "b03", "c04"]
-    queries = ["d10", "d11", "d12"]
-    for part, names in (
-        ("train", [name for landmark_names in training.values() for name in landmark_names]),
-        ("index", index),
-        ("test", queries),
-    ):
-        for name in names:
-            write_image(root / part / "/".join(name[:3]) / f"{name}.jpg", tuple(map(ord, part[:3] + name)), SIZE)
-    (root / "train_clean.csv").write_text(
-        "landmark_id,images\n" + "".join(f"{landmark},{' '.join(names)}\n" for landmark, names in training.items())
-    )
-    (root / "index.csv").write_text("id\n" + "\n".join(index) + "\n")
-    (root / "retrieval_solution_v2.1.csv").write_text(
-        "id,images,Usage\nd10,a01 b03,Private\nd11,None,Public\nd12,None,Ignored\n"
-    )
+    for part, names in (("train", "0a1 1b2 2c3"), ("index", "a00 a01 b02 b03 c04"), ("test", "d10 d11 d12")):
+        write_images(root / part, [f"{'/'.join(name)}/{name}.jpg" for name in names.split()])
+    write_lines(root / "train_clean.csv", ["landmark_id,images", "7,0a1 1b2", "12,2c3"])
+    write_lines(root / "index.csv", ["id", "a00", "a01", "b02", "b03", "c04"])
+    solution = ["id,images,Usage", "d10,a01 b03,Private", "d11,None,Public", "d12,None,Ignored"]
+    write_lines(root / "retrieval_solution_v2.1.csv", solution)
     return root
 
 
 def make_ilias(path):
     """Two objects with three queries and three positives, and files that are no images."""
     root = path / "ilias" / "ilias_core"
-    for name in (
-        "cup_001/query/Q001_00",
-        "cup_001/query/Q001_01",
-        "cup_001/pos/P001_00",
-        "cup_001/pos/P001_01",
-        "hat_002/query/Q002_00",
-        "hat_002/pos/P002_00",
-    ):
-        write_image(root / f"{name}.jpg", tuple(map(ord, name[-8:])), SIZE)
-        (root / f"{name}_bbox.txt").write_text("1 2 3 4\n")
+    for folder, files in {
+        "cup_001": ["query/Q001_00", "query/Q001_01", "pos/P001_00", "pos/P001_01"],
+        "hat_002": ["query/Q002_00", "pos/P002_00"],
+    }.items():
+        write_images(root / folder, [f"{file}.jpg" for file in files])
+        for file in files:
+            (root / folder / f"{file}_bbox.txt").write_text("1 2 3 4\n")
     return root.parent
 
 
@@ -250,16 +218,19 @@ def make_msmt17(path, version="V1"):
         ("query", test, [(0, 1), (1, 2)]),
         ("gallery", test, [(0, 1), (0, 3), (1, 2), (1, 14)]),
     ):
-        files = [
-            f"{person:04d}/{person:04d}_{i:03d}_{camera:02d}_0303{name}_{i:04d}_0.jpg"
-            for i, (person, camera) in enumerate(shots)
-        ]
-        for i, file in enumerate(files):
-            write_image(root / folder / file, (len(name), i), SIZE)
-        (root / f"list_{name}.txt").write_text(
-            "".join(f"{file} {person}\n" for file, (person, _) in zip(files, shots, strict=True))
-        )
+        lines = []
+        for i, (person, camera) in enumerate(shots):
+            lines.append(f"{person:04d}/{person:04d}_{i:03d}_{camera:02d}_0303{name}_{i:04d}_0.jpg {person}")
+        write_images(root / folder, [line.split()[0] for line in lines])
+        write_lines(root / f"list_{name}.txt", lines)
     return root
+
+
+def add_file(archive, name, data):
+    """Add bytes as a file to an open tar archive."""
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    archive.addfile(member, io.BytesIO(data))
 
 
 def make_shard(path, samples):
@@ -276,7 +247,5 @@ def make_shard(path, samples):
                 ending, text = ("json", json.dumps(label)) if isinstance(label, dict) else ("cls", label)
                 files[ending] = text.encode()
             for ending, data in sorted(files.items()):  # the label first
-                member = tarfile.TarInfo(f"{key}.{ending}")
-                member.size = len(data)
-                archive.addfile(member, io.BytesIO(data))
+                add_file(archive, f"{key}.{ending}", data)
     return path

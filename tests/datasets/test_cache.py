@@ -18,9 +18,10 @@ from torchvision.transforms.v2 import functional
 
 import datasets
 from datasets import _cache_files, _images
+from tests.datasets.layouts import read_folder
 from tests.kit.data_sets import make_folder
 from tests.kit.images import random_picture, write_image
-from utilities.errors import UserError
+from tests.kit.refusals import refused
 
 ALL = ("training", "testing", "evaluation")
 
@@ -33,7 +34,7 @@ def photographs(tmp_path):
 def read(root, tmp_path=None, **flags):
     """The splits, through the cache of `tmp_path` where that is given."""
     cache = {} if tmp_path is None else {"image_cache": str(tmp_path / "cache")}
-    return datasets.select("folder", dataset_folder_path=str(root), input_size=16, **cache, **flags)
+    return read_folder(root, input_size=16, **cache, **flags)
 
 
 def files_of(tmp_path):
@@ -91,7 +92,7 @@ def test_every_kind_of_image_comes_from_the_cache_as_it_is_decoded(photographs, 
     broken.write_bytes(b"no image")
     training = read(photographs, tmp_path)["training"]
     assert "7 images decoded" in capsys.readouterr().out
-    with pytest.raises(UserError, match="class_0/zzz.jpg cannot be decoded"):
+    with refused("class_0/zzz.jpg cannot be decoded"):
         training.original(training.paths.index(str(broken)))
     broken.unlink()
     monkeypatch.setattr(_images, "decode", never)
@@ -106,7 +107,7 @@ def test_every_kind_of_image_comes_from_the_cache_as_it_is_decoded(photographs, 
                 item = splits[split][i][1]
                 torch.manual_seed(i)
                 assert torch.equal(item, splits[split].transform(expected)), "bit for bit: the strides are the same too"
-    with pytest.raises(UserError, match="--image_cache .*000.jpg: a file, expected a folder"):
+    with refused("--image_cache .*000.jpg: a file, expected a folder"):
         read(photographs, image_cache=str(photographs / "class_0" / "000.jpg"))
 
 
@@ -210,25 +211,22 @@ def test_a_full_disk_leaves_what_is_whole(photographs, tmp_path, after, monkeypa
     check_cache(tmp_path, photographs)
 
 
-# to the index, its lines and the file of the pixels; or place and value of what is changed in a line: name, size, time,
-# shape, …
+# what is done to the files of index and pixels, what a line becomes, or a place in a line (name, size, time, shape, …)
+# and its new value
 DAMAGES = {
-    "zeros after a power cut": lambda index, lines, data: index.write_text(
-        "".join([*index.read_text().splitlines(keepends=True)[:11], "\0" * 300])
+    "zeros after a power cut": lambda index, data: index.write_bytes(
+        b"".join([*index.read_bytes().splitlines(keepends=True)[:11], b"\0" * 300])
     ),
-    "no index": lambda index, lines, data: index.unlink(),
-    "no pixels": lambda index, lines, data: data.unlink(),
-    "short pixels": lambda index, lines, data: os.truncate(data, data.stat().st_size // 3),
-    "text": lambda index, lines, data: index.write_bytes(b"[1, 2]\nnothing\n"),
-    "a header of another kind": lambda index, lines, data: index.write_text("".join(["[" * 100_000, "\n", *lines])),
-    "a number of 5,000 digits": lambda index, lines, data: index.write_text(
-        index.read_text().replace(lines[7], f'["a", {"9" * 5000}]\n')
+    "no index": lambda index, data: index.unlink(),
+    "no pixels": lambda index, data: data.unlink(),
+    "short pixels": lambda index, data: os.truncate(data, data.stat().st_size // 3),
+    "text": lambda index, data: index.write_bytes(b"[1, 2]\nnothing\n"),
+    "a header of another kind": lambda index, data: index.write_bytes(
+        b"[" * 100_000 + index.read_bytes()[index.read_bytes().index(b"\n") :]
     ),
-    "deep": lambda index, lines, data: index.write_text(index.read_text().replace(lines[7], "[" * 100_000 + "\n")),
-    "no text": lambda index, lines, data: index.write_bytes(
-        index.read_bytes().replace(lines[7].encode(), b"\xff\xfe\n")
-    ),
-    "a line twice": lambda index, lines, data: index.write_text(index.read_text().replace(lines[7], lines[7] * 2)),
+    "a number of 5,000 digits": b'["a", %s]\n' % (b"9" * 5000),
+    "deep": b"[" * 100_000 + b"\n",
+    "no text": b"\xff\xfe\n",
     "offset": (5, -9),
     "another offset": (5, 0),
     "no number": (5, float("nan")),
@@ -240,6 +238,7 @@ DAMAGES = {
     "no list": (4, 3),
     "a list as name": (0, ["a"]),
     "a number as name": (0, 7),
+    "a line twice": b"",
 }
 
 
@@ -248,12 +247,15 @@ def test_a_damaged_cache_is_mended(tmp_path, damage):
     photographs = make_folder(tmp_path / "things", n_classes=2, n_images=10, size=(33, 25))
     read(photographs, tmp_path)
     index, lines, data = files_of(tmp_path)
+    line = lines[9].encode()
     if callable(damage):
-        damage(index, lines, data)
+        damage(index, data)
     else:
-        entry = json.loads(lines[9])
-        entry[damage[0]] = damage[1]
-        index.write_text(index.read_text().replace(lines[9], json.dumps(entry) + "\n"))
+        if isinstance(damage, tuple):
+            entry = json.loads(line)
+            entry[damage[0]] = damage[1]
+            damage = json.dumps(entry).encode() + b"\n"
+        index.write_bytes(index.read_bytes().replace(line, damage or line * 2))
     read(photographs, tmp_path)
     check_cache(tmp_path, photographs)
 
@@ -268,19 +270,12 @@ def test_a_cache_from_someone_else_writes_to_no_file_outside_of_it(photographs, 
     other_file = tmp_path / "lock"
     notes.write_bytes(b"mine")
     header = json.loads(index.read_text().splitlines()[0])
-    named = {
-        "relative": "../../thesis.bin",
-        "absolute": str(mine),
-        "another pattern": "images-notes.bin",
-        "NUL": "a\0b",
-        "long": "a" * 300,
-        "a number": 7,
-    }
-    for how in (*named, "link", "hard link", "linked index", "linked lock", "hard linked lock"):
+    names = ["../../thesis.bin", str(mine), notes.name, "a\0b", "a" * 300, 7]
+    for how in (*names, "link", "hard link", "linked index", "linked lock", "hard linked lock"):
         index, _, data = files_of(tmp_path)
         other_file.write_bytes(b"mine too")
-        if how in named:
-            index.write_text(json.dumps({**header, "data": named[how]}) + "\n" + "".join(lines[:3]))
+        if how in names:
+            index.write_text(json.dumps({**header, "data": how}) + "\n" + "".join(lines[:3]))
         elif how == "link":
             data.unlink()
             data.symlink_to(mine)
@@ -337,31 +332,22 @@ def test_data_sets_in_memory_are_read_from_it(tmp_path, monkeypatch):
     plain = datasets.select("glyphs")
     cached = datasets.select("glyphs", **cache)
     monkeypatch.setattr(_images, "_with_pillow", None)
-    from_cache = datasets.select("glyphs", **cache)
-    for split in ALL:
-        assert torch.equal(plain[split].pixels, cached[split].pixels)
-        assert torch.equal(plain[split].pixels, from_cache[split].pixels)
+    for splits in (cached, datasets.select("glyphs", **cache)):
+        assert all(torch.equal(plain[split].pixels, splits[split].pixels) for split in ALL)
 
 
 def test_decoders_give_the_same_pixels_and_stand_in_for_each_other(tmp_path, monkeypatch):
     """torchvision's, torchcodec's where it is installed, Pillow's."""
     paths = [write_image(tmp_path / f"{mode}.jpg", 3, (41, 29), mode) for mode in ("RGB", "L", "CMYK")]
-    for name, options in (
-        ("progressive", {"progressive": True}),
-        ("444", {"subsampling": 0}),
-        ("422", {"subsampling": 1}),
-    ):
-        paths.append(tmp_path / f"{name}.jpg")
+    for number, options in enumerate([{"progressive": True}, {"subsampling": 0}, {"subsampling": 1}]):
+        paths.append(tmp_path / f"{number}.jpg")
         random_picture(4, (203, 155)).save(paths[-1], quality=85, **options)
     paths.append(write_turned(tmp_path / "turned.jpg", (64, 48)))
     decoded = {}
-    for package, lacking in (
-        ("torchvision", ()),
-        ("torchcodec", ["torchvision.io"]),
-        (None, ["torchvision.io", "torchcodec.decoders"]),
-    ):
+    modules = ["torchvision.io", "torchcodec.decoders"]
+    for n_lacking, package in enumerate(["torchvision", "torchcodec", None]):
         with monkeypatch.context() as patch:
-            for name in lacking:
+            for name in modules[:n_lacking]:
                 patch.setitem(sys.modules, name, None)
             _images.jpeg_package.cache_clear()
             _images._jpeg_decoder.cache_clear()
@@ -370,8 +356,5 @@ def test_decoders_give_the_same_pixels_and_stand_in_for_each_other(tmp_path, mon
     _images.jpeg_package.cache_clear()
     _images._jpeg_decoder.cache_clear()
     assert {"torchvision", None} <= set(decoded) and re.fullmatch(r"torchvision [\d.]+, PIL [\d.]+", _images.decoders())
-    assert all(
-        torch.equal(ours, pillows)
-        for images in decoded.values()
-        for ours, pillows in zip(images, decoded[None], strict=True)
-    )
+    for images in decoded.values():
+        assert all(map(torch.equal, images, decoded[None]))

@@ -1,7 +1,5 @@
 """What is said of official data sets that are missing, incomplete or damaged: one line, which names the place."""
 
-import json
-
 import pytest
 
 import datasets
@@ -40,124 +38,86 @@ def test_a_set_is_missing_whole_or_partial(tmp_path, monkeypatch, capsys, name):
         datasets.select(name, None, tmp_path)
     splits = datasets.select(name, None, tmp_path, allow_partial_dataset=True)
     assert len(splits["testing"]) == len(before) - 1 and splits["testing"].partial
-    assert (
-        "WARNING" in capsys.readouterr().err
-        and "PARTIAL" in datasets.describe(splits)
-        and datasets.record(splits)["partial"]
-    )
+    assert "WARNING" in capsys.readouterr().err
+    assert "PARTIAL" in datasets.describe(splits) and datasets.record(splits)["partial"]
 
 
-INSHOP = "list_eval_partition.txt"
+GONE = object()
+BOXES = {"cub_boxes": True}
 ITEM = " id_00000007 train"
 FULL = {"inaturalist2018_levels": "full"}
-INAT = "Inat_dataset_splits/Inaturalist_train_set1.txt"
-DAMAGES = [  # name, file, what of it is replaced (None: all, "": the file is gone), by what, words; flags
-    ("cub200", "images.txt", None, "1 a/b.jpg\n2\n", "row 2"),
-    ("cub200", "images.txt", None, "x 001.A/0.jpg\n", "row 1: 'x 001.A/0.jpg', expected image, file"),
-    (
-        "cub200",
-        "image_class_labels.txt",
-        None,
-        "1 1\n2 x\n",
-        "row 2: '2 x', expected image, label: the file is damaged",
-    ),
-    (
-        "cub200",
-        "classes.txt",
-        None,
-        "1 001.A\n\udcff 002.B\n",
-        "classes.txt cannot be read \\(byte 8 is no text in UTF-8",
-    ),
-    ("cub200", "bounding_boxes.txt", None, "1 5.0 2.0 8.0 9.0\n", "has no box of image 2", {"cub_boxes": True}),
-    ("cub200", "bounding_boxes.txt", None, "1 x 2.0 8.0 9.0\n", "bounding_boxes.txt, row 1", {"cub_boxes": True}),
-    (
-        "online_products",
-        "Ebay_train.txt",
-        None,
-        "image_id class_id super_class_id path\n1 x 1 bicycle_final/1.JPG\n",
-        "row 2: '1 x 1 bicycle_final",
-    ),
-    ("online_products", "Ebay_test.txt", "", "", "Ebay_test.txt"),
-    ("cars196", "cars_annos.mat", None, "nothing", "cars_annos.mat"),
-    ("inshop", INSHOP, "15\n", "16\n", "lists 15 images, but its first line says 16"),
-    ("inshop", INSHOP, "15\n", "", "expected the count in the first line"),
-    ("inshop", INSHOP, ITEM, " id_00000007", "row 16: 2 fields"),
-    ("inshop", INSHOP, ITEM, " id_x train", "row 16"),
-    ("inshop", INSHOP, ITEM, " id_00000007 test", "row 16"),
-    ("inshop", INSHOP, ITEM, " id_00000028 train", "item id_00000028 is in train"),
-    ("inaturalist2018", INAT, "train_val2018/Aves/3/030.jpg", "030.jpg", "row 1: '030.jpg'"),
-    (
-        "inaturalist2018",
-        INAT,
-        "train_val2018/Aves/3/030.jpg",
-        "Plantae/11/110.jpg",
-        "species Plantae/11 is in train and in test",
-    ),
-    ("inaturalist2018", INAT, "Aves", "Aves", "train2018.json cannot be read .*train2018.json.tar.gz", FULL),
-    ("inaturalist2018", "train2018.json", None, json.dumps({"categories": []}), "no id", FULL),
-    (
-        "inaturalist2018",
-        "train2018.json",
-        None,
-        '{"categories": [{"id": 2}]}',
-        "expected JSON with categories of id, kingdom",
-        FULL,
-    ),
-    (
-        "vehicleid",
-        "train_test_split/test_list_800.txt",
-        None,
-        "0000001 x\n",
-        "expected the numbers of an image and of its vehicle",
-    ),
-    ("vehicleid", "train_test_split/test_list_800.txt", None, "0000011 9\n", "vehicle 9 is in train_list.txt too"),
-    (
-        "market1501",
-        "query/0003s1.jpg",
-        None,
-        "",
-        "0003s1.jpg: no identity and camera in its name, expected one like 0002_c1s1",
-    ),
-    (
-        "market1501",
-        "bounding_box_test/0003_c5s1_001051_04.jpg",
-        "",
-        "",
-        "1 identities of queries have no image in the gallery, the first is 0003",
-    ),
-    ("msmt17", "list_query.txt", "", "", "list_query.txt cannot be read"),
-    ("msmt17", "list_gallery.txt", None, "0000/0000_000.jpg 0\n", "expected a path with its camera"),
-    (
-        "gldv2",
-        "retrieval_solution_v2.1.csv",
-        "b03",
-        "zzz",
-        "ground truth lists .*zzz.jpg, which is not a query or not an image of the gallery",
-    ),
-    (
-        "gldv2",
-        "retrieval_solution_v2.1.csv",
-        None,
-        "id,images\nd10,a01\n",
-        "no Usage in each row; its columns are id, images",
-    ),
-]
+SPECIES = "train_val2018/Aves/3/030.jpg"
+# (name, file) -> its content, GONE or (what is replaced, by what); words of the message; flags
+DAMAGES = {
+    ("cub200", "images.txt"): [
+        ("1 a/b.jpg\n2\n", "row 2"),
+        ("x 001.A/0.jpg\n", "row 1: 'x 001.A/0.jpg', expected image, file"),
+    ],
+    ("cub200", "image_class_labels.txt"): [
+        ("1 1\n2 x\n", "row 2: '2 x', expected image, label: the file is damaged"),
+    ],
+    ("cub200", "classes.txt"): [
+        ("1 001.A\n\udcff 002.B\n", r"classes.txt cannot be read \(byte 8 is no text in UTF-8"),
+    ],
+    ("cub200", "bounding_boxes.txt"): [
+        ("1 5.0 2.0 8.0 9.0\n", "has no box of image 2", BOXES),
+        ("1 x 2.0 8.0 9.0\n", "bounding_boxes.txt, row 1", BOXES),
+    ],
+    ("online_products", "Ebay_train.txt"): [
+        ("image_id class_id super_class_id path\n1 x 1 bicycle_final/1.JPG\n", "row 2: '1 x 1 bicycle_final"),
+    ],
+    ("online_products", "Ebay_test.txt"): [(GONE, "Ebay_test.txt")],
+    ("cars196", "cars_annos.mat"): [("nothing", "cars_annos.mat")],
+    ("inshop", "list_eval_partition.txt"): [
+        (("15\n", "16\n"), "lists 15 images, but its first line says 16"),
+        (("15\n", ""), "expected the count in the first line"),
+        ((ITEM, " id_00000007"), "row 16: 2 fields"),
+        ((ITEM, " id_x train"), "row 16"),
+        ((ITEM, " id_00000007 test"), "row 16"),
+        ((ITEM, " id_00000028 train"), "item id_00000028 is in train"),
+    ],
+    ("inaturalist2018", "Inat_dataset_splits/Inaturalist_train_set1.txt"): [
+        ((SPECIES, "030.jpg"), "row 1: '030.jpg'"),
+        ((SPECIES, "Plantae/11/110.jpg"), "species Plantae/11 is in train and in test"),
+        ((SPECIES, SPECIES), "train2018.json cannot be read .*train2018.json.tar.gz", FULL),
+    ],
+    ("inaturalist2018", "train2018.json"): [
+        ('{"categories": []}', "no id", FULL),
+        ('{"categories": [{"id": 2}]}', "expected JSON with categories of id, kingdom", FULL),
+    ],
+    ("vehicleid", "train_test_split/test_list_800.txt"): [
+        ("0000001 x\n", "expected the numbers of an image and of its vehicle"),
+        ("0000011 9\n", "vehicle 9 is in train_list.txt too"),
+    ],
+    ("market1501", "query/0003s1.jpg"): [
+        ("", "0003s1.jpg: no identity and camera in its name, expected one like 0002_c1s1"),
+    ],
+    ("market1501", "bounding_box_test/0003_c5s1_001051_04.jpg"): [
+        (GONE, "1 identities of queries have no image in the gallery, the first is 0003"),
+    ],
+    ("msmt17", "list_query.txt"): [(GONE, "list_query.txt cannot be read")],
+    ("msmt17", "list_gallery.txt"): [("0000/0000_000.jpg 0\n", "expected a path with its camera")],
+    ("gldv2", "retrieval_solution_v2.1.csv"): [
+        (("b03", "zzz"), "ground truth lists .*zzz.jpg, which is not a query or not an image of the gallery"),
+        ("id,images\nd10,a01\n", "no Usage in each row; its columns are id, images"),
+    ],
+}
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_damaged_is_named(tmp_path, monkeypatch, damage):
-    name, file, old, new, words, flags = (*damage, {})[:6]
+@pytest.mark.parametrize(("name", "file"), DAMAGES)
+def test_what_is_damaged_is_named(tmp_path, monkeypatch, name, file):
     maker, published = SETS[name]
     monkeypatch.setattr(datasets.REGISTRY.module(name), "PUBLISHED", published)
-    root = maker(tmp_path)
-    path = root / file
-    if old:
-        text = path.read_text()
-        assert old in text
-        path.write_text(text.replace(old, new, 1))
-    elif old is None:
-        path.write_text(new, errors="surrogateescape")
-    else:
-        path.unlink()
-    with refused(words, root):
-        datasets.select(name, None, tmp_path, **flags)
+    path = maker(tmp_path) / file
+    before = path.read_bytes() if path.exists() else b""
+    for content, words, *flags in DAMAGES[name, file]:
+        if content is GONE:
+            path.unlink()
+        elif isinstance(content, tuple):
+            old, new = (part.encode() for part in content)
+            assert old in before
+            path.write_bytes(before.replace(old, new, 1))
+        else:
+            path.write_text(content, errors="surrogateescape")
+        with refused(words, path.parents[file.count("/")]):
+            datasets.select(name, None, tmp_path, **dict(*flags))

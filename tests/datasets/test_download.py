@@ -15,6 +15,7 @@ import pytest
 
 import datasets
 from datasets import _download, cars196, cub200, online_products
+from tests.datasets.layouts import add_file
 from tests.kit.data_sets import make_cars196, make_cub200, make_online_products
 from tests.kit.refusals import refused
 
@@ -60,13 +61,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def host():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.files = {}
-    server.requests = []
-    server.ranges = True
-    server.breaks = 0
-    server.at_most = 0
+    vars(server).update(files={}, requests=[], ranges=True, breaks=0, at_most=0, redirect=None)
     server.kind = "application/octet-stream"
-    server.redirect = None
     threading.Thread(target=server.serve_forever, daemon=True).start()
     server.url = f"http://127.0.0.1:{server.server_port}"
     yield server
@@ -77,37 +73,29 @@ def host():
 def archived(content, kind="tar:gz"):
     """An archive of files, name -> bytes, or of a folder."""
     if isinstance(content, os.PathLike):
-        content = {
-            str(file.relative_to(content.parent)): file.read_bytes() for file in content.rglob("*") if file.is_file()
-        }
+        files = [path for path in content.rglob("*") if path.is_file()]
+        content = {str(file.relative_to(content.parent)): file.read_bytes() for file in files}
     buffer = io.BytesIO()
-    with (
-        zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED)
-        if kind == "zip"
-        else tarfile.open(fileobj=buffer, mode="w:gz") as archive
-    ):
-        for name, data in content.items():
-            if kind == "zip":
+    if kind == "zip":
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in content.items():
                 archive.writestr(name, data)
-            else:
-                entry = tarfile.TarInfo(name)
-                entry.size = len(data)
-                archive.addfile(entry, io.BytesIO(data))
+    else:
+        with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+            for name, data in content.items():
+                add_file(archive, name, data)
     return buffer.getvalue()
 
 
 def offer(monkeypatch, host, files, module=cub200, folder="CUB_200_2011", **changed):
     """Let a data set's archives lie on the host, with `changed` entries of `_download.Archive`."""
     host.files = {f"/{name}": content for name, content in files.items()}
-    archives = [
-        _download.Archive(
-            **{"file": name, "md5": hashlib.md5(content).hexdigest(), "urls": (f"{host.url}/{name}",), **changed}
-        )
-        for name, content in files.items()
-    ]
-    monkeypatch.setattr(
-        module, "DOWNLOAD", _download.Source(folder, tuple(archives), "look at https://elsewhere.example")
-    )
+    archives = []
+    for name, content in files.items():
+        entries = {"md5": hashlib.md5(content).hexdigest(), "urls": (f"{host.url}/{name}",), **changed}
+        archives.append(_download.Archive(name, **entries))
+    source = _download.Source(folder, tuple(archives), "look at https://elsewhere.example")
+    monkeypatch.setattr(module, "DOWNLOAD", source)
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +127,8 @@ def test_fetched_unpacked_and_found(tmp_path, host, cub, monkeypatch):
     root = make_cars196(tmp_path / "made", layout="official")  # several files, one of which is no archive; zip
     files = {"car_ims.tgz": archived(root / "car_ims"), "cars_annos.mat": (root / "cars_annos.mat").read_bytes()}
     offer(monkeypatch, host, files, cars196, "cars196")
-    assert len(select(tmp_path, "cars196")["training"]) == 24 and sorted(os.listdir(tmp_path / "data" / "cars196")) == [
-        "car_ims",
-        "cars_annos.mat",
-    ]
+    assert len(select(tmp_path, "cars196")["training"]) == 24
+    assert sorted(os.listdir(tmp_path / "data" / "cars196")) == ["car_ims", "cars_annos.mat"]
     root = archived(make_online_products(tmp_path / "made", layout="official"), "zip")
     offer(monkeypatch, host, {"Stanford_Online_Products.zip": root}, online_products, "Stanford_Online_Products")
     assert len(select(tmp_path, "online_products")["testing"]) == 24
@@ -153,20 +139,14 @@ def test_fetched_unpacked_and_found(tmp_path, host, cub, monkeypatch):
     [(True, 2, [None, "bytes=1000-", "bytes=2000-"]), (False, 1, [None, "bytes=1000-"])],
 )
 def test_a_broken_connection_is_taken_up_where_it_ended_or_starts_anew(tmp_path, host, cub, ranges, breaks, requested):
-    host.ranges = ranges
-    host.breaks = breaks
-    host.at_most = 1000
+    vars(host).update(ranges=ranges, breaks=breaks, at_most=1000)
     select(tmp_path)
     assert [ranged for _, ranged in host.requests] == requested and os.listdir(tmp_path / "data") == ["CUB_200_2011"]
 
 
 def test_what_an_earlier_download_left(tmp_path, host, cub):
-    for case, content in {
-        "a part": cub[:1000],
-        "whole": cub,
-        "too long": cub + b"x",
-        "of another file": b"x" * 500,
-    }.items():
+    contents = {"a part": cub[:1000], "whole": cub, "too long": cub + b"x", "of another file": b"x" * 500}
+    for case, content in contents.items():
         place = tmp_path / case / "data"
         place.mkdir(parents=True)
         (place / "CUB_200_2011.tgz.part").write_bytes(content)
@@ -186,17 +166,10 @@ def test_a_dead_host_or_a_corrupt_file_names_the_alternatives(tmp_path, host, cu
         host.redirect = "/CUB_200_2011.tgz"
     else:
         port = host.server_port if fault == "MD5" else 9
-        offer(
-            monkeypatch,
-            host,
-            {"CUB_200_2011.tgz": cub},
-            md5="0" * 32,
-            urls=(f"http://127.0.0.1:{port}/CUB_200_2011.tgz",),
-        )
-    parts = [fault, "https://elsewhere.example", "127.0.0.1"]
-    if fault == "MD5":
-        parts.append("0" * 32)
-    with refused(*parts):
+        urls = (f"http://127.0.0.1:{port}/CUB_200_2011.tgz",)
+        offer(monkeypatch, host, {"CUB_200_2011.tgz": cub}, md5="0" * 32, urls=urls)
+    expected_md5 = ["0" * 32] if fault == "MD5" else []
+    with refused(fault, "https://elsewhere.example", "127.0.0.1", *expected_md5):
         select(tmp_path)
     assert os.listdir(tmp_path / "data") == []
 
@@ -230,20 +203,17 @@ def test_two_downloads_at_once_are_one(tmp_path, host, cub):
 
 
 def test_what_stands_in_the_way_is_left_alone(tmp_path, host, cub):
-    (tmp_path / "data" / "CUB_200_2011").mkdir(parents=True)
-    (tmp_path / "data" / "CUB_200_2011" / "mine.txt").write_text("mine")
+    mine = tmp_path / "data" / "CUB_200_2011" / "mine.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
     with refused("exists but does not hold"):
         select(tmp_path)
-    assert (tmp_path / "data" / "CUB_200_2011" / "mine.txt").exists() and not host.requests
+    assert mine.exists() and not host.requests
 
 
 def test_sums():
-    sums = {
-        archive.file: archive.md5
-        for module in (cub200, cars196, online_products)
-        for archive in module.DOWNLOAD.archives
-    }
-    assert sums == {
+    sources = [module.DOWNLOAD for module in (cub200, cars196, online_products)]
+    assert {archive.file: archive.md5 for source in sources for archive in source.archives} == {
         "CUB_200_2011.tgz": "97eceeb196236b17998738112f37df78",
         "car_ims.tgz": "d5c8f0aa497503f355e17dc7886c3f14",
         "cars_annos.mat": "b407c6086d669747186bd1d764ff9dbc",

@@ -8,13 +8,13 @@ import pytest
 import datasets
 import parameters
 from datasets import _check
-from tests.datasets.layouts import check_split, names
-from tests.kit.images import random_picture, write_image
+from tests.datasets.layouts import check_split, names, read_folder
+from tests.kit.images import write_image
 from tests.kit.refusals import refused
 
 
 def read(root, **flags):
-    return datasets.select("folder", dataset_folder_path=str(root), input_size=64, **flags)
+    return read_folder(root, input_size=64, **flags)
 
 
 def images(root, *folders, count=2):
@@ -49,10 +49,8 @@ def test_what_cannot_be_read_is_named(tmp_path):
     with refused("9.jpg is a link to nothing"):
         read(root)
     splits = read(root, allow_partial_dataset=True)
-    assert (
-        splits["testing"].counts["images"] == 4
-        and f"class folder {root / 'c'}: 1 links to nothing left out" in splits["training"].notes
-    )
+    assert splits["testing"].counts["images"] == 4
+    assert f"class folder {root / 'c'}: 1 links to nothing left out" in splits["training"].notes
     gone.unlink()
     (circle := root / "circle").symlink_to(circle)
     with refused("circle cannot be read"):
@@ -65,27 +63,17 @@ def test_what_cannot_be_read_is_named(tmp_path):
 
 def test_super_classes_and_further_levels(tmp_path):
     splits = read(images(tmp_path / "two", "cats/small", "cats/large", "dogs/small", "dogs/large", "a b/x", "a/x"))
-    assert names(splits) == {
-        "training": ["a b/x", "a/x", "cats/large"],
-        "testing": ["cats/small", "dogs/large", "dogs/small"],
-    }
+    assert names(splits)["training"] == ["a b/x", "a/x", "cats/large"]
+    assert names(splits)["testing"] == ["cats/small", "dogs/large", "dogs/small"]
     assert splits["testing"].super_labels == {0: "cats", 1: "dogs", 2: "dogs"}
     assert [len(entries) for entries in splits["training"].image_dict.values()] == [2, 2, 2]
-    splits = read(
-        images(
-            tmp_path / "more",
-            "plants/trees/oak/red",
-            "plants/trees/oak/white",
-            "plants/grass/rye/x",
-            "animals/cats/lynx/x",
-        )
-    )
-    assert names(splits)["testing"] == ["plants/trees/oak/red", "plants/trees/oak/white"]
+    oaks = ["plants/trees/oak/red", "plants/trees/oak/white"]
+    splits = read(images(tmp_path / "more", *oaks, "plants/grass/rye/x", "animals/cats/lynx/x"))
+    assert names(splits)["testing"] == oaks
     assert splits["testing"].super_labels == {0: "plants/trees/oak", 1: "plants/trees/oak"}
     assert ("animals/cats/lynx/x", "animals/cats/lynx", "animals/cats", "animals") in splits["training"].lineages
-    assert read(images(tmp_path / "split", "train/a/b/c", "train/a/b/d", "test/a/e/f"))["testing"].lineages == {
-        ("a/e/f", "a/e", "a")
-    }
+    testing = read(images(tmp_path / "split", "train/a/b/c", "train/a/b/d", "test/a/e/f"))["testing"]
+    assert testing.lineages == {("a/e/f", "a/e", "a")}
 
 
 @pytest.mark.parametrize("above", [("",), ("cats/", "dogs/")])
@@ -93,35 +81,30 @@ def test_parts_of_a_split(tmp_path, above):
     def named(letters):
         return [f"{up}{name}" for up in above for name in letters]
 
-    root = images(
-        tmp_path,
-        *(f"{part}/{name}" for part, letters in {"train": "abc", "test": "defg"}.items() for name in named(letters)),
-    )
+    def add(part, letters):
+        return images(tmp_path, *(f"{part}/{name}" for name in named(letters)))
+
+    add("train", "abc")
+    root = add("test", "defg")
     splits = read(root)
     assert names(splits) == {"training": named("abc"), "testing": named("defg")}
-    assert all("/train/" in path for path in splits["training"].paths) and all(
-        "/test/" in path for path in splits["testing"].paths
-    )
+    for split, folder in (("training", "/train/"), ("testing", "/test/")):
+        assert all(folder in path for path in splits[split].paths)
     cut = read(root, use_tv_split=True, tv_split_perc=0.7)
     assert cut["validation"] is not None and cut["testing"].image_list == splits["testing"].image_list
-    images(root, *(f"val/{name}" for name in named("cx")))
+    add("val", "cx")
     assert names(read(root)) == {"training": named("abc"), "validation": named("cx"), "testing": named("defg")}
     opt = parameters.read(["--dataset", "folder", "--dataset_folder_path", str(root), "--patience", "3"])
     assert opt.splits_to_eval == ["train", "val", "test"] and datasets.has_validation(opt)
     with refused("--use_tv_split.*has its own"):
         read(root, use_tv_split=True)
     (root / "test").rename(root / "query")
-    images(root, *(f"gallery/{name}" for name in named("dh")))
+    add("gallery", "dh")
     splits = read(root)
     testing = splits["testing"]
-    assert (
-        names(splits) == {"training": named("abc"), "validation": named("cx"), "testing": named("defgh")}
-        and splits["training"].roles == {}
-    )
-    assert (
-        testing.roles == {"query_images": 8 * len(above), "gallery_images": 4 * len(above)}
-        and splits["validation"].roles == {}
-    )
+    assert names(splits) == {"training": named("abc"), "validation": named("cx"), "testing": named("defgh")}
+    assert testing.roles == {"query_images": 8 * len(above), "gallery_images": 4 * len(above)}
+    assert splits["training"].roles == splits["validation"].roles == {}
     for index, path in enumerate(testing.paths):
         assert (testing.is_query[index], testing.is_gallery[index]) == ("/query/" in path, "/gallery/" in path)
 
@@ -131,10 +114,8 @@ def test_names_of_parts_may_be_those_of_classes_and_classes_may_be_in_two_parts(
     splits = read(images(tmp_path / "b", "train/steam", "train/diesel", "bus/city", "bus/coach"))
     assert names(splits)["testing"] == ["train/diesel", "train/steam"]
     splits = read(images(tmp_path / "c", "train/a", "train/b", "test/b", "test/c"))
-    assert names(splits) == {"training": ["a", "b"], "testing": ["b", "c"]} and splits["testing"].avail_classes == [
-        0,
-        1,
-    ]
+    assert names(splits) == {"training": ["a", "b"], "testing": ["b", "c"]}
+    assert splits["testing"].avail_classes == [0, 1]
     assert any("1 classes are in train and in test" in note and note.endswith("b") for note in splits["training"].notes)
 
 
@@ -201,22 +182,19 @@ def test_circles_of_links_end_and_each_real_folder_is_read_once(tmp_path):
 
 def test_whatever_pillow_reads_is_an_image_and_other_files_are_counted_by_ending(tmp_path):
     root = tmp_path / "things"
-    endings = ["jpg", "jpe", "JFIF", "png", "apng", "webp", "avif", "jp2", "tga", "pbm", "dib", "pcx", "qoi", "gif"]
+    endings = "jpg jpe JFIF png apng webp avif jp2 tga pbm dib pcx qoi gif".split()
     for name in "abcd":
         for ending in endings:
-            path = root / name / f"1.{ending}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            mode = "1" if ending == "pbm" else "RGB"
-            random_picture(1, (9, 8)).convert(mode).save(path)
-        (root / name / "1.heic").write_bytes(b"x")
+            write_image(root / name / f"1.{ending}", 1, (9, 8), {"pbm": "1"}.get(ending, "RGB"))
     (root / "e").mkdir()
-    for file in ("e/2.heic", "e/3.HEIC", "a/Thumbs.db", "a/.hidden.db", "README", "list.csv"):
+    unread = [f"{name}/1.heic" for name in "abcd"]
+    for file in (*unread, "e/2.heic", "e/3.HEIC", "a/Thumbs.db", "a/.hidden.db", "README", "list.csv"):
         (root / file).write_bytes(b"x")
     splits = read(root)
     assert len(splits["training"]) == 2 * len(endings)
     assert all(splits["training"][index][1].shape == (3, 64, 64) for index in range(len(endings)))
-    note = next(note for note in splits["training"].notes if "not read" in note)
-    assert note.startswith("9 files are not read, as their endings are none of images: 6 .heic, 1 ")
+    expected = "9 files are not read, as their endings are none of images: 6 .heic, 1 "
+    (note,) = [note for note in splits["training"].notes if note.startswith(expected)]
     assert all(f"1 {ending}" in note for ending in (".csv", "without an ending", ".db"))
     for place in "abcd":
         shutil.rmtree(root / place)

@@ -55,15 +55,11 @@ def test_half_of_the_classes_trains_and_no_two_share_an_image(splits, characters
         label, image, index = split[35]
         assert (label, index) == (2, 35) and image.dtype == torch.uint8 and image.shape == (3, 48, 48)
         for (_, label), pixels in zip(split.image_list, split.pixels.numpy(), strict=True):
-            assert seen.setdefault(pixels.tobytes(), split.class_names[label]) == split.class_names[label], (
-                "no two classes share an image"
-            )
+            assert seen.setdefault(pixels.tobytes(), split.class_names[label]) == split.class_names[label]
         script_of |= {split.class_names[label]: script for label, script in split.super_labels.items()}
     names = [*training.class_names.values(), *testing.class_names.values()]
-    assert names == [character for character in characters if character in names] and len(names) == n_classes in (
-        22,
-        len(characters),
-    )
+    assert names == [character for character in characters if character in names]
+    assert len(names) == n_classes in (22, len(characters))
     assert set(script_of.values()) == {"latin", "greek", "cyrillic", "digit"}
     assert splits["evaluation"].pixels is training.pixels and splits["validation"] is None
 
@@ -96,22 +92,19 @@ def test_processes_may_render_at_once(tmp_path, monkeypatch):
 
 
 def test_sizes_places_and_the_split_of_training(few_glyphs, monkeypatch):
-    before = (few_glyphs / "glyphs" / "manifest.json").stat().st_mtime_ns
-    splits = datasets.select("glyphs", None, few_glyphs / "glyphs", 224)  # the folder itself
-    assert splits["training"].root == str(few_glyphs / "glyphs") and splits["training"][0][1].shape == splits[
-        "testing"
-    ][0][1].shape == (3, 224, 224)
+    root = few_glyphs / "glyphs"
+    before = (root / "manifest.json").stat().st_mtime_ns
+    splits = datasets.select("glyphs", None, root, 224)  # the folder itself
+    assert splits["training"].root == str(root)
+    assert splits["training"][0][1].shape == splits["testing"][0][1].shape == (3, 224, 224)
     splits = datasets.select("glyphs", None, few_glyphs, use_tv_split=True)
     training = splits["training"]
     validation = splits["validation"]
-    assert training.n_classes == int(0.8 * (training.n_classes + validation.n_classes)) and splits["testing"][0][
-        1
-    ].shape == (3, 48, 48)
+    assert training.n_classes == int(0.8 * (training.n_classes + validation.n_classes))
+    assert splits["testing"][0][1].shape == (3, 48, 48)
     assert len(splits["evaluation"].pixels) == len(training) and len(validation.pixels) == len(validation)
     assert torch.equal(validation[3][1][0], torch.from_numpy(np.array(Image.open(validation.paths[3]))))
-    assert (few_glyphs / "glyphs" / "manifest.json").stat().st_mtime_ns == before and os.listdir(few_glyphs) == [
-        "glyphs"
-    ]
+    assert (root / "manifest.json").stat().st_mtime_ns == before and os.listdir(few_glyphs) == ["glyphs"]
     monkeypatch.setenv("XDG_CACHE_HOME", str(few_glyphs))
     assert glyphs.default_source_path() == str(few_glyphs / _files.CACHE)
 
@@ -126,10 +119,8 @@ def test_an_outdated_or_damaged_folder_is_rendered_anew(tmp_path, monkeypatch):
             (root / damage).unlink()
         assert not glyphs._is_current(root, glyphs._fingerprint())
         assert glyphs.prepare(None, tmp_path) == root and glyphs._is_current(root, glyphs._fingerprint())
-    assert (
-        os.listdir(tmp_path) == ["glyphs"]
-        and json.loads((root / "manifest.json").read_text())["version"] == glyphs.VERSION
-    )
+    assert os.listdir(tmp_path) == ["glyphs"]
+    assert json.loads((root / "manifest.json").read_text())["version"] == glyphs.VERSION
 
 
 @pytest.mark.parametrize("entry", ["notes.txt", "U+0041/mine.png", "U+0041/DejaVuSans.png/", "letters/", "u+0041/"])
@@ -146,17 +137,16 @@ def test_a_folder_of_the_user_is_never_touched(entry, tmp_path, monkeypatch):
 
 
 def test_a_file_or_a_link_of_that_name_is_never_touched(tmp_path):
-    (tmp_path / "file").mkdir()
-    (tmp_path / "file" / "glyphs").write_text("mine")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "link").mkdir()
-    (tmp_path / "link" / "glyphs").symlink_to(tmp_path / "mine")
-    (tmp_path / "nowhere").mkdir()
-    (tmp_path / "nowhere" / "glyphs").symlink_to(tmp_path / "absent")
-    for folder, kind in (("file", "a file"), ("link", "a link"), ("nowhere", "a link")):
+    file, link, dead_link = (tmp_path / folder / "glyphs" for folder in ("file", "link", "nowhere"))
+    for path in (file, link, dead_link):
+        path.parent.mkdir()
+    file.write_text("mine")
+    link.symlink_to(tmp_path)
+    dead_link.symlink_to(tmp_path / "absent")
+    for path, kind in ((file, "a file"), (link, "a link"), (dead_link, "a link")):
         with refused(rf"{kind}.*choose another --source_path"):
-            glyphs.prepare(None, tmp_path / folder)
-    assert (tmp_path / "file" / "glyphs").read_text() == "mine" and (tmp_path / "nowhere" / "glyphs").is_symlink()
+            glyphs.prepare(None, path.parent)
+    assert file.read_text() == "mine" and dead_link.is_symlink()
 
 
 def test_what_appears_during_the_rendering_is_not_touched(tmp_path, monkeypatch):

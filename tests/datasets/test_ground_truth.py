@@ -24,7 +24,6 @@ from retrieval import explore
 from tests.datasets import layouts
 from tests.datasets.layouts import partial
 from tests.kit.documents import documented_example
-from tests.kit.images import write_image
 from tests.kit.refusals import refused
 from tools import models, overlap
 from utilities import pickles
@@ -47,26 +46,17 @@ def listed(split, protocol):
 def test_revisited_oxford_and_paris(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(roxford5k, "published", lambda opt: Published((0, 0), (0, 12), (3, 0), (9, 0)))
     layouts.make_revisitop(tmp_path)
-    assert datasets.select("roxford5k", None, tmp_path, eval_long_side=0, crop_size=[32])["testing"][0][1].shape == (
-        3,
-        32,
-        32,
-    )
+    cropped = datasets.select("roxford5k", None, tmp_path, eval_long_side=0, crop_size=[32])["testing"]
+    assert cropped[0][1].shape == (3, 32, 32)
     splits = datasets.select("roxford5k", None, tmp_path, eval_long_side=45)
     testing = splits["testing"]
     assert not capsys.readouterr().err and splits["training"] is splits["validation"] is splits["evaluation"] is None
     assert testing.n_classes == 0 and testing.is_query.sum() == 3 and not (testing.is_query & testing.is_gallery).any()
-    names = [f"all_souls_{i:06d}" for i in range(9)]
-    for protocol, listed_kinds in {
-        "easy": (("easy",), ("junk", "hard")),
-        "medium": (("easy", "hard"), ("junk",)),
-        "hard": (("hard",), ("junk", "easy")),
-    }.items():
-        for query, (_, *kinds) in zip(("query_a", "query_b", "query_c"), layouts.REVISITED, strict=True):
-            by_kind = dict(zip(("easy", "hard", "junk"), kinds, strict=True))
-            assert listed(testing, protocol)[query] == tuple(
-                [names[i] for kind in part for i in by_kind[kind]] for part in listed_kinds
-            )
+    for query, (_, *kinds) in zip(("query_a", "query_b", "query_c"), layouts.REVISITED, strict=True):
+        easy, hard, junk = ([f"all_souls_{i:06d}" for i in rows] for rows in kinds)
+        assert listed(testing, "easy")[query] == (easy, junk + hard)
+        assert listed(testing, "medium")[query] == (easy + hard, junk)
+        assert listed(testing, "hard")[query] == (hard, junk + easy)
     for row, path in enumerate(testing.paths):  # a query is shown at the scale of its whole image
         image = Image.open(path)
         long_side = max(image.size)
@@ -78,11 +68,8 @@ def test_revisited_oxford_and_paris(tmp_path, monkeypatch, capsys):
     assert _transforms.Limit(500)(torch.zeros(3, 20, 30, dtype=torch.uint8), 30).shape == (3, 20, 30), "never enlarged"
     layouts.make_revisitop(tmp_path, "rparis6k", distractors=3)
     testing = partial("rparis6k", tmp_path / "rparis6k", revisitop1m=True)["testing"]
-    assert (
-        stems(testing, range(12, 15)) == ["d0", "d1", "d2"]
-        and testing.is_gallery[12:].all()
-        and len(listed(testing, "hard")["query_b"][0]) == 2
-    )
+    assert stems(testing, range(12, 15)) == ["d0", "d1", "d2"] and testing.is_gallery[12:].all()
+    assert len(listed(testing, "hard")["query_b"][0]) == 2
 
 
 def test_landmarks_and_objects(tmp_path):
@@ -91,27 +78,18 @@ def test_landmarks_and_objects(tmp_path):
     splits = partial("gldv2", tmp_path)
     testing = splits["testing"]
     assert list(splits["training"].class_names.values()) == ["7", "12"] and len(splits["training"]) == 3
-    assert (
-        testing.n_classes == 0
-        and stems(testing, np.flatnonzero(testing.is_query)) == ["d10", "d11"]
-        and testing.is_gallery.sum() == 5
-    )
-    assert list(testing.lists) == ["private", "public"]
-    assert galleries.roles_of(testing, len(testing)).pool.tolist() == [*range(len(testing))], (
-        "without classes all are measured together"
-    )
-    assert listed(testing, "private") == {"d10": (["a01", "b03"], []), "d11": ([], [])} and listed(testing, "public")[
-        "d10"
-    ] == ([], [])
-    words = (
-        f"--dataset gldv2 --source {tmp_path} --save_path {tmp_path} --allow_partial_dataset --kernels 0 "
-        "--evaluation_metrics ap --pca 2"
-    )
+    assert testing.n_classes == 0 and stems(testing, np.flatnonzero(testing.is_query)) == ["d10", "d11"]
+    assert testing.is_gallery.sum() == 5 and list(testing.lists) == ["private", "public"]
+    pool = galleries.roles_of(testing, len(testing)).pool
+    assert pool.tolist() == [*range(len(testing))], "without classes all are measured together"
+    assert listed(testing, "private") == {"d10": (["a01", "b03"], []), "d11": ([], [])}
+    assert listed(testing, "public")["d10"] == ([], [])
     assert parameters.read(["--dataset", "gldv2"]).eval_skip_unmatched == 1
-    table = models.main(["--archs", "conv4 --not_pretrained", *words.split()])
-    assert len(table.rows) == 2 and table.head[-2:] == ["private/ap in %", "public/ap in %"], (
-        "lists say what is found: no k-NN"
-    )
+    words = f"--dataset gldv2 --source {tmp_path} --save_path {tmp_path} --allow_partial_dataset --kernels 0"
+    measured = "--evaluation_metrics ap --pca 2".split()
+    table = models.main(["--archs", "conv4 --not_pretrained", *words.split(), *measured])
+    assert len(table.rows) == 2
+    assert table.head[-2:] == ["private/ap in %", "public/ap in %"], "lists say what is found: no k-NN"
     testing = partial("ilias", tmp_path)["testing"]
     assert list(testing.class_names.values()) == ["cup_001", "hat_002"] and testing.lists is None
     assert stems(testing, np.flatnonzero(testing.is_query)) == ["Q001_00", "Q001_01", "Q002_00"]
@@ -125,11 +103,10 @@ def test_the_benchmark_of_contributing_is_one_file(tmp_path, monkeypatch):
     names = [*datasets.REGISTRY.names(), "monuments"]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(datasets.REGISTRY, "names", lambda: names)
-    for seed, name in enumerate("abcd"):
-        write_image(tmp_path / "monuments" / "images" / f"{name}.jpg", seed, (12, 10))
-    (tmp_path / "monuments" / "relevance.csv").write_text(
-        "query,kind,path\nimages/a.jpg,positive,images/b.jpg\nimages/a.jpg,junk,images/c.jpg\n"
-    )
+    root = tmp_path / "monuments"
+    layouts.write_images(root, [f"images/{name}.jpg" for name in "abcd"])
+    truth = ["images/a.jpg,positive,images/b.jpg", "images/a.jpg,junk,images/c.jpg"]
+    layouts.write_lines(root / "relevance.csv", ["query,kind,path", *truth])
     testing = datasets.select("monuments", None, tmp_path, 8)["testing"]
     assert listed(testing, "") == {"a": (["b"], ["c"])} and testing.counts["images"] == 4
     assert stems(testing, np.flatnonzero(testing.is_gallery)) == ["b", "c", "d"]
@@ -137,13 +114,10 @@ def test_the_benchmark_of_contributing_is_one_file(tmp_path, monkeypatch):
 
 def make_table(folder, labels=True):
     """A table of three training images and five of test: two queries, of which one is in the gallery too."""
-    rows = [("t", f"{i}.jpg", "train", "True", "True") for i in range(3)]
-    rows += [(f"c{i % 2}" * labels, f"{i}.jpg", "validation", str(i in (3, 4)), str(i != 3)) for i in range(3, 8)]
-    for i in range(8):
-        write_image(folder / f"{i}.jpg", (i, 5), (12, 10))
-    (folder / "images.csv").write_text(
-        "label,path,split,is_query,is_gallery\n" + "".join(",".join(row) + "\n" for row in rows)
-    )
+    rows = [f"t,{i}.jpg,train,True,True" for i in range(3)]
+    rows += [f"{f'c{i % 2}' * labels},{i}.jpg,validation,{i in (3, 4)},{i != 3}" for i in range(3, 8)]
+    layouts.write_images(folder, [f"{i}.jpg" for i in range(8)])
+    layouts.write_lines(folder / "images.csv", ["label,path,split,is_query,is_gallery", *rows])
     return {"dataset_csv": str(folder / "images.csv"), "dataset_csv_lists": str(folder / "lists.csv")}
 
 
@@ -211,18 +185,14 @@ def test_pickles_that_are_refused(tmp_path):
 
 def test_pickles_of_plain_content_are_read_and_a_damaged_ground_truth_is_named(tmp_path):
     path = tmp_path / "gnd_roxford5k.pkl"
-    content = {
-        "a": ["x", 1, 2.5, None, True, b"\xe9"],
-        "b": np.arange(3),
-        "c": np.float32(2),
-        "d": np.array(["x", "yy"]),
-        "e": (np.zeros((2, 0)),),
-    }
+    plain = ["x", 1, 2.5, None, True, b"\xe9"]
+    empty = np.zeros((2, 0))
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        content = [plain, np.float32(2), np.array(["x", "yy"]), np.arange(3), (empty,)]
         path.write_bytes(pickle.dumps(content, protocol))
         loaded = pickles.load(path, arrays=True)
-        assert loaded["a"] == content["a"] and loaded["c"] == 2 and list(loaded["d"]) == ["x", "yy"]
-        for array, expected in ((loaded["b"], content["b"]), (loaded["e"][0], content["e"][0])):
+        assert loaded[0] == plain and loaded[1] == 2 and list(loaded[2]) == ["x", "yy"]
+        for array, expected in ((loaded[3], np.arange(3)), (loaded[4][0], empty)):
             np.testing.assert_array_equal(np.asarray(array), expected)
     (query,) = truth = [{"bbx": [1, 2, 3, 4], "easy": [0], "hard": [1], "junk": []}]
     for changed, message in (
@@ -244,12 +214,10 @@ def test_a_network_measured_on_revisited_oxford(tmp_path, monkeypatch, capsys, w
     monkeypatch.setattr(roxford5k, "published", lambda opt: None)
     monkeypatch.setattr("evaluation.outputs.recoveries", lambda path, **arguments: pictures.append(arguments))
     layouts.make_revisitop(tmp_path)
-    words = (
-        f"--dataset roxford5k --source {tmp_path} --arch conv4_normalize --embed_dim 8 --save_path {tmp_path} --group "
-        "A --eval_long_side 90"
-    )
-    options = " --evaluate_only --eval_scales 1 .7 --eval_whiten fit_gallery --eval_whiten_dims 4 --dump_embeddings"
-    scores = main.main(parameters.read((words + options).split()))["test"]
+    words = f"--dataset roxford5k --source {tmp_path} --save_path {tmp_path} --group A --eval_long_side 90".split()
+    words += "--arch conv4_normalize --embed_dim 8".split()
+    options = "--evaluate_only --eval_scales 1 .7 --eval_whiten fit_gallery --eval_whiten_dims 4 --dump_embeddings"
+    scores = main.main(parameters.read([*words, *options.split()]))["test"]
     assert "whitened by the images that are searched" in capsys.readouterr().out
     dumped = tmp_path / "roxford5k" / "A_s1" / "embeddings_test.npz"
     file = dict(np.load(dumped))
@@ -268,15 +236,14 @@ def test_a_network_measured_on_revisited_oxford(tmp_path, monkeypatch, capsys, w
             if areas:
                 values.append(np.mean(areas))
         assert scores[f"{protocol}/ap_trapezoid"] == pytest.approx(np.mean(values))
-    assert command.main(
-        [str(dumped), "--evaluation_metrics", "ap_trapezoid", "mp@1", "mp@5", "mp@10"]
-    ) == pytest.approx(scores)
+    measured = command.main([str(dumped), "--evaluation_metrics", "ap_trapezoid", "mp@1", "mp@5", "mp@10"])
+    assert measured == pytest.approx(scores)
     picture = pictures[0]
     second = int(np.flatnonzero(picture["rankings"].queries == 1)[0])
     assert picture["title"].endswith("in its gallery, medium") and picture["task"].relevance
     assert (picture["rankings"].judged[second] == queries_of.JUNK).sum() <= 1
     with pytest.raises(SystemExit):
-        parameters.read(words.split())
+        parameters.read(words)
     assert "roxford5k measures and does not train" in capsys.readouterr().err
 
 
@@ -284,46 +251,29 @@ def test_a_run_whose_test_has_lists(tmp_path, capsys):
     """A table with lists: values by them, class-wise ones by the labels; a function of the user's in their place."""
     flags = make_table(tmp_path)
     (tmp_path / "lists.csv").write_text(LISTS)
-    (tmp_path / "relevance.py").write_text(
-        "import numpy as np\ndef relevance(q, g):\n    return (q[:, None] + g[None]) % 2\n"
-    )
-    words = (
-        f"--dataset csv --dataset_csv {flags['dataset_csv']} --arch conv4_normalize --embed_dim 8 --save_path "
-        f"{tmp_path} --n_epochs 1 --bs 2 --samples_per_class 2"
-    )
+    (tmp_path / "relevance.py").write_text("def relevance(q, g):\n    return (q[:, None] + g[None]) % 2\n")
+    words = f"--dataset csv --dataset_csv {flags['dataset_csv']} --save_path {tmp_path} --n_epochs 1 --bs 2".split()
+    words += "--arch conv4_normalize --embed_dim 8 --samples_per_class 2 --storage_metrics ap".split()
     measured = ["--evaluation_metrics", "ap", "e_recall@1", "dists@intra"]
+    by_function = ["--eval_relevance", str(tmp_path / "relevance.py")]
     for group, relevance, evaluation_flags in (
-        ("B", *[["--eval_relevance", str(tmp_path / "relevance.py")]] * 2),
+        ("B", by_function, by_function),
         ("A", ["--dataset_csv_lists", flags["dataset_csv_lists"]], []),
     ):
-        run = main.main(
-            parameters.read(
-                [
-                    *words.split(),
-                    *measured,
-                    *"--storage_metrics ap --dump_embeddings --group".split(),
-                    group,
-                    *relevance,
-                ]
-            )
-        )
+        run = main.main(parameters.read([*words, *measured, *relevance, "--dump_embeddings", "--group", group]))
         file = str(run.folder / "embeddings_test.npz")
         assert run.state["last"]["test"] == pytest.approx(command.main([file, *measured, *evaluation_flags]))
     assert "lists: 3 positives, 1 junk" in capsys.readouterr().out
     with pytest.raises(UserError, match="lists say what its queries are to find"):
         overlap.main([str(run.folder), "--kernels", "0"])
-    flags_of_map = Namespace(
-        source=str(run.folder), checkpoint="best", device="cpu", batch_size=4, evaltype=None, split="test"
-    )
+    options = {"checkpoint": "best", "device": "cpu", "batch_size": 4, "evaltype": None, "split": "test"}
     neighbours = np.array([np.delete(np.arange(5), row) for row in range(5)])
-    of_run = explore.of_run(flags_of_map)
+    of_run = explore.of_run(Namespace(source=str(run.folder), **options))
     of_file = explore.of_file(file)
     for explored in (of_run, of_file):
         kinds = explored.listed.judged(neighbours)
-        assert sorted(kinds[kinds < 3].tolist()) == [0, 0, 0, 1, 1, 1, 2], (
-            "three positives, one junk image, and of both queries what else lies in the gallery"
-        )
-        assert any("Lists say" in note for note in explored.notes) and not any(
-            "are ignored here" in note for note in explored.notes
-        )
+        # three positives, one junk image, and of both queries what else lies in the gallery
+        assert sorted(kinds[kinds < 3].tolist()) == [0, 0, 0, 1, 1, 1, 2]
+        notes = "\n".join(explored.notes)
+        assert "Lists say" in notes and "are ignored here" not in notes
     np.testing.assert_allclose(of_run.listed.precision(5), of_file.listed.precision(5))

@@ -9,14 +9,13 @@ import pytest
 import yaml
 from scipy import linalg
 
-import datasets
 import main
 import parameters
 from datasets import _oodml, _shift
-from tests.datasets.layouts import names
+from tests.datasets.layouts import names, partial, read_folder
 from tests.kit.data_sets import make_folder, make_online_products
 from tests.kit.refusals import refused
-from tests.kit.runs import SHORT_RUN
+from tests.kit.runs import run_words
 from tools import oodml
 
 
@@ -31,47 +30,26 @@ def write(path, content, protocol=2):
 
 
 def select(path, split, source, **flags):
-    return datasets.select(
-        "folder",
-        dataset_folder_path=str(source),
-        split_scheme="oodml",
-        oodml_file=str(path),
-        oodml_id=split,
-        input_size=8,
-        **flags,
-    )
+    return read_folder(source, split_scheme="oodml", oodml_file=str(path), oodml_id=split, **flags)
 
 
 @pytest.mark.parametrize("of_numpy", [False, True])
 def test_the_published_form_is_read(tmp_path, six, of_numpy):
     text, number = (np.str_, np.float64) if of_numpy else (str, float)
-    content = {
-        i: {
-            "train": [text(f"class_{c}") for c in (5, 0, 2)],
-            "test": [text("class_1"), text("class_4")],
-            "fid": number(19.25 * i),
-            "test_episodes": {2: {1: {text("class_1"): [text("000.jpg")]}}},
-            "split_train": (text("class_5"),),
-        }
-        for i in (1, 2)
-    }
+    lists = {"train": [text(f"class_{c}") for c in (5, 0, 2)], "test": [text("class_1"), text("class_4")]}
+    lists["test_episodes"] = {2: {1: {text("class_1"): [text("000.jpg")]}}}
+    lists["split_train"] = (text("class_5"),)
+    content = {i: {**lists, "fid": number(19.25 * i)} for i in (1, 2)}
     for protocol in range(5):
         path = write(tmp_path / "splits.pkl", content, protocol)
         read = _oodml.read(path)
         assert read == content and type(read[1]["fid"]) is float and type(read[1]["train"][0]) is str
     splits = select(path, 2, six)
     cut = select(path, 2, six, use_tv_split=True, tv_split_perc=0.7)
-    # class_3 is in neither
-    assert names(splits) == {
-        "training": ["class_0", "class_2", "class_5"],
-        "testing": ["class_1", "class_4"],
-    }
+    testing = ["class_1", "class_4"]  # class_3 is in neither
+    assert names(splits) == {"training": ["class_0", "class_2", "class_5"], "testing": testing}
     assert any("ooDML split 2" in note and "38.5 by the file" in note for note in splits["training"].notes)
-    assert names(cut) == {
-        "training": ["class_0", "class_2"],
-        "validation": ["class_5"],
-        "testing": ["class_1", "class_4"],
-    }
+    assert names(cut) == {"training": ["class_0", "class_2"], "validation": ["class_5"], "testing": testing}
 
 
 class Harmful:
@@ -83,22 +61,19 @@ class Harmful:
 
 def test_files_that_do_not_fit_or_cannot_be_read(tmp_path, six):
     path = tmp_path / "splits.pkl"
+    train = {"train": ["class_0"]}
     for content, words in (
-        *(
-            ({1: harm}, "no pickle of class lists .*it holds .*no code")
-            for harm in (Harmful(), {"train": OrderedDict(a=1)}, np.array(["a"]), Counter("a"))
-        ),
-        ({3: {"train": ["class_0"], "test": ["class_1"]}}, "--oodml_id 1: .* has the splits 3"),
+        ({1: Harmful()}, "no pickle of class lists .*it holds .*no code"),
+        ({1: {"train": OrderedDict(a=1)}}, "no pickle of class lists .*it holds .*no code"),
+        ({1: np.array(["a"])}, "no pickle of class lists .*it holds .*no code"),
+        ({1: Counter("a")}, "no pickle of class lists .*it holds .*no code"),
+        ({3: {**train, "test": ["class_1"]}}, "--oodml_id 1: .* has the splits 3"),
         ([1], "found list"),
-        *(
-            ({1: {"train": ["class_0"], **lists}}, "split 1 has no lists")
-            for lists in ({}, {"test": []}, {"test": "class_1"})
-        ),
-        (
-            {1: {"train": ["class_0"], "test": ["clas_1"]}},
-            "names 'clas_1', no class of --dataset folder. Did you mean 'class_1'",
-        ),
-        ({1: {"train": ["class_0"], "test": ["class_0"]}}, "the class 'class_0' in train and in test"),
+        ({1: train}, "split 1 has no lists"),
+        ({1: {**train, "test": []}}, "split 1 has no lists"),
+        ({1: {**train, "test": "class_1"}}, "split 1 has no lists"),
+        ({1: {**train, "test": ["clas_1"]}}, "names 'clas_1', no class of --dataset folder. Did you mean 'class_1'"),
+        ({1: {**train, "test": ["class_0"]}}, "the class 'class_0' in train and in test"),
         ({1: {"train": ["class_0", "class_0"], "test": ["class_1"]}}, "the class 'class_0' twice in train"),
     ):
         with refused(words):
@@ -113,28 +88,20 @@ def test_products_go_by_the_beginning_of_their_files_as_in_the_published_lists(t
     make_online_products(tmp_path)
     ids = [str(111000000000 + c) for c in range(1, 13)]
     path = write(tmp_path / "splits.pkl", {1: {"train": ids[1::2], "test": ids[::2]}})
-    splits = datasets.select(
-        "online_products",
-        None,
-        tmp_path,
-        split_scheme="oodml",
-        oodml_file=str(path),
-        oodml_id=1,
-        allow_partial_dataset=True,
-    )
+    splits = partial("online_products", tmp_path, split_scheme="oodml", oodml_file=str(path), oodml_id=1)
     assert [name[:5] for name in names(splits)["training"]] == [f"{c:05d}" for c in range(2, 13, 2)]
 
 
 def plain_fid(a, b):
     """The formula with the matrix root written out, in float64."""
-    a, b = (np.atleast_2d(rows).astype(np.float64) for rows in (a, b))
-    covariances = [
-        np.atleast_2d(np.cov(rows, rowvar=False)) if len(rows) > 1 else np.zeros((rows.shape[1],) * 2)
-        for rows in (a, b)
-    ]
+
+    def covariance(rows):
+        return np.cov(rows, rowvar=False) if len(rows) > 1 else np.zeros((rows.shape[1],) * 2)
+
+    a, b = (rows.astype(np.float64) for rows in (a, b))
     difference = a.mean(axis=0) - b.mean(axis=0)
-    root = linalg.sqrtm(covariances[0] @ covariances[1] + 1e-14 * np.eye(a.shape[1])).real
-    return difference @ difference + sum(map(np.trace, covariances)) - 2 * np.trace(root)
+    root = linalg.sqrtm(covariance(a) @ covariance(b) + 1e-14 * np.eye(a.shape[1])).real
+    return difference @ difference + np.trace(covariance(a) + covariance(b) - 2 * root)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -145,9 +112,8 @@ def test_fid_is_the_formula_and_classes_have_means(kind):
         b = (generator.normal(size=(m, width)) @ generator.normal(size=(width, width)) + 0.5).astype(kind)
         assert _shift.fid(a, b) == pytest.approx(plain_fid(a, b), abs=1e-4, rel=1e-5)
         assert _shift.fid(a, b) == pytest.approx(_shift.fid(b, a), rel=1e-9)
-        assert _shift.fid(a, a) == pytest.approx(0, abs=1e-9) and _shift.fid(a, a + 2) == pytest.approx(
-            4 * width, rel=1e-5
-        )
+        assert _shift.fid(a, a) == pytest.approx(0, abs=1e-9)
+        assert _shift.fid(a, a + 2) == pytest.approx(4 * width, rel=1e-5)
     labels = np.array([1, 0, 1, 2, 1])
     features = np.arange(10, dtype=kind).reshape(5, 2)
     assert np.allclose(_shift.class_means(features, labels), [features[labels == c].mean(axis=0) for c in range(3)])
@@ -158,28 +124,22 @@ def plain_swaps(means, first, n_steps, swaps, sign=1, kept_out=5):
 
     At first the `first` classes train.
     """
-    everything = list(enumerate(means))
-    train = everything[:first]
-    test = everything[first:]
+    train = list(range(first))
+    test = list(range(first, len(means)))
     last = ([], [])
     steps = []
 
-    def order(side, own_centre, other_centre):
-        return sorted(
-            range(len(side)),
-            key=lambda i: sign * (np.linalg.norm(side[i][1] - other_centre) - np.linalg.norm(side[i][1] - own_centre)),
-        )
+    def order(side, other_side):
+        def distance(i):
+            to_other, to_own = (np.linalg.norm(means[side[i]] - means[rows].mean(0)) for rows in (other_side, side))
+            return sign * (to_other - to_own)
+
+        return sorted(range(len(side)), key=distance)
 
     for _ in range(n_steps):
-        steps.append(
-            (
-                sorted(name for name, _ in train),
-                plain_fid(np.array([x for _, x in train]), np.array([x for _, x in test])),
-            )
-        )
-        centre_train, centre_test = (sum(x for _, x in side) / len(side) for side in (train, test))
-        order_train = order(train, centre_train, centre_test)
-        order_test = order(test, centre_test, centre_train)
+        steps.append((sorted(train), plain_fid(means[train], means[test])))
+        order_train = order(train, test)
+        order_test = order(test, train)
         for k in range(swaps):
             i = next(i for i in order_train[k:] if i not in last[0][-kept_out:])
             j = next(j for j in order_test[k:] if j not in last[1][-kept_out:])
@@ -201,11 +161,8 @@ def test_swaps_are_the_papers_and_easier_splits_are_these_turned_round(swaps):
     assert len(steps) >= 3
     for number, (step, (train, value)) in enumerate(zip(steps, plain_swaps(means, 30, len(steps), swaps), strict=True)):
         assert step["train"] == train and step["fid"] == pytest.approx(value, rel=1e-5)
-        assert (
-            sorted(step["train"] + step["test"]) == list(range(60))
-            and step["swapped"] == number * swaps
-            and step["removed"] == 0
-        )
+        assert sorted(step["train"] + step["test"]) == list(range(60))
+        assert step["swapped"] == number * swaps and step["removed"] == 0
     means = np.random.default_rng(swaps).normal(size=(90, 4)) + np.repeat([0, 1.5], 45)[:, None]
     steps = _shift.easier(means[:45], means[45:], swaps)
     assert len(steps) > 2 and rising([*steps, _shift.progression(means[:45], means[45:], swaps)[0]])
@@ -226,9 +183,8 @@ def test_progressions_become_harder_leave_out_no_more_than_is_allowed_and_are_ev
         steps = _shift.progression(means[:train], means[train : train + test], 1, removed=0.9)
         assert steps[0]["train"] == list(range(train)) and all(step["train"] and step["test"] for step in steps)
     steps = [{"fid": value} for value in (1, 1.1, 1.2, 2, 2.9, 3, 3.1, 10)]
-    assert [step["fid"] for step in _shift.evenly(steps, 3)] == [1, 3.1, 10] and _shift.evenly(
-        steps, 8
-    ) == _shift.evenly(steps, 20) == steps
+    assert [step["fid"] for step in _shift.evenly(steps, 3)] == [1, 3.1, 10]
+    assert _shift.evenly(steps, 8) == _shift.evenly(steps, 20) == steps
     for count in range(2, 9):
         chosen = [step["fid"] for step in _shift.evenly(steps, count)]
         assert len(chosen) == count and chosen == sorted(set(chosen)) and chosen[0] == 1 and chosen[-1] == 10
@@ -237,83 +193,50 @@ def test_progressions_become_harder_leave_out_no_more_than_is_allowed_and_are_ev
 def test_a_progression_is_made_read_and_recorded(tmp_path, capsys):
     data = make_folder(tmp_path / "data", n_classes=16, n_images=4)
     path = tmp_path / "new" / "splits.pkl"
-    of_data = ["--dataset", "folder", "--dataset_folder_path", str(data)]
-    making = [
-        *of_data,
-        *"--arch conv4_normalize --resize_size 18 --crop_size 16 --eval_kernels 0 --out".split(),
-        str(path),
-    ]
-    assert oodml.main([*making, "--easier", "--splits", "3"]) == path
+
+    def making(*words, source=data, out=path, arch="conv4_normalize"):
+        flags = f"--arch {arch} --resize_size 18 --crop_size 16 --eval_kernels 0 --out {out} --dataset_folder_path"
+        return oodml.main(["--dataset", "folder", *flags.split(), str(source), *words])
+
+    assert making("--easier", "--splits", "3") == path
     with refused("exists: name another file"):
-        oodml.main(making)
+        making()
     content = _oodml.read(path)
     output = capsys.readouterr().out
     assert list(content) == [1, 2, 3] and "split 3: FID" in output
     proposed = shlex.split(output.splitlines()[-1].removeprefix("next: python main.py"))
     opt = parameters.read(proposed)
     assert (opt.oodml_file, opt.oodml_id, opt.dataset_folder_path) == (str(path), 1, str(data))
-    assert (
-        sorted(content[1]["train"] + content[1]["test"]) == sorted(f"class_{c}" for c in range(16))
-        and content[1]["swapped"] <= 0
-    )
+    classes = [f"class_{c}" for c in range(16)]
+    assert sorted(content[1]["train"] + content[1]["test"]) == sorted(classes) and content[1]["swapped"] <= 0
     assert content[1]["fid"] < content[2]["fid"] < content[3]["fid"] and not (tmp_path / "runs").exists()
-    plain = [str(tmp_path / "plain.pkl") if word == str(path) else word.removesuffix("_normalize") for word in making]
-    assert _oodml.read(oodml.main([*plain, "--easier", "--splits", "3"])) == content, (
-        "the FID is of the features as they are"
-    )
-    for part, first, size in (("train", 0, 6), ("val", 6, 3), ("test", 9, 6)):
-        make_folder(tmp_path / "parts" / part, names=[f"class_{c}" for c in range(first, first + size)])
-    arguments = [
-        str(tmp_path / "parts") if word == str(data) else word.replace("splits.pkl", "own.pkl") for word in making
-    ]
-    content_of_parts = _oodml.read(oodml.main([*arguments, "--splits", "2"]))
-    assert sorted(content_of_parts[1]["train"] + content_of_parts[1]["test"]) == sorted(
-        f"class_{c}" for c in range(15)
-    ), "validation of its own is of training"
+    plain = making("--easier", "--splits", "3", out=tmp_path / "plain.pkl", arch="conv4")
+    assert _oodml.read(plain) == content, "the FID is of the features as they are"
+    parts = tmp_path / "parts"
+    for part, names_of_part in (("train", classes[:6]), ("val", classes[6:9]), ("test", classes[9:15])):
+        make_folder(parts / part, names=names_of_part)
+    content_of_parts = _oodml.read(making("--splits", "2", source=parts, out=tmp_path / "own.pkl"))
+    joined = content_of_parts[1]["train"] + content_of_parts[1]["test"]
+    assert sorted(joined) == sorted(classes[:15]), "validation of its own is of training"
     with refused("take a data set that has both"):
-        oodml.main([*arguments[:-1], str(tmp_path / "all.pkl"), "--evaluate_all"])
-    run = main.main(
-        parameters.read(
-            [
-                *of_data,
-                "--save_path",
-                str(tmp_path / "runs"),
-                "--n_epochs",
-                "1",
-                *SHORT_RUN,
-                "--split_scheme",
-                "oodml",
-                "--oodml_file",
-                str(path),
-                "--oodml_id",
-                "2",
-                "--use_tv_split",
-            ]
-        )
-    )
+        making("--evaluate_all", source=parts, out=tmp_path / "all.pkl")
+    scheme = ["--split_scheme", "oodml", "--oodml_file", str(path), "--oodml_id", "2", "--use_tv_split"]
+    run = main.main(parameters.read(run_words(data, tmp_path / "runs", *scheme, "--n_epochs", "1")))
     recorded = yaml.safe_load((run.folder / "environment.yaml").read_text())["data"]["oodml"]
-    assert (
-        recorded["id"] == 2 and recorded["fid"] == pytest.approx(content[2]["fid"], rel=1e-3) == recorded["fid_in_file"]
-    )
-    assert (
-        recorded["fid_images"] > 0
-        and "ooDML split 2: FID" in capsys.readouterr().out
-        and run.folder.name == "Sample_Group_s1"
-    ), "no folds"
+    assert recorded["id"] == 2 and recorded["fid_images"] > 0
+    assert recorded["fid"] == pytest.approx(content[2]["fid"], rel=1e-3) == recorded["fid_in_file"]
+    assert "ooDML split 2: FID" in capsys.readouterr().out and run.folder.name == "Sample_Group_s1", "no folds"
 
 
 @pytest.mark.long
 def test_the_measure_draws_nothing_from_the_run(folder_data, tmp_path):
     """The same classes by the scheme and by half: the same run."""
-    path = write(
-        tmp_path / "splits.pkl",
-        {1: {"train": [f"class_{c}" for c in range(4)], "test": [f"class_{c}" for c in range(4, 8)]}},
-    )
-    words = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--n_epochs", "1", *SHORT_RUN]
+    classes = [f"class_{c}" for c in range(8)]
+    path = write(tmp_path / "splits.pkl", {1: {"train": classes[:4], "test": classes[4:]}})
     scheme = ["--split_scheme", "oodml", "--oodml_file", str(path), "--oodml_id", "1"]
     by_half, by_scheme = (
-        main.main(parameters.read([*words, "--save_path", str(tmp_path / str(len(scheme_words))), *scheme_words]))
-        for scheme_words in ([], scheme)
+        main.main(parameters.read(run_words(folder_data, tmp_path / name, "--n_epochs", "1", *words)))
+        for name, words in (("half", []), ("scheme", scheme))
     )
     assert by_half.state["last"] == by_scheme.state["last"]
     assert "oodml" not in yaml.safe_load((by_half.folder / "environment.yaml").read_text())["data"]

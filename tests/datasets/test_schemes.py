@@ -8,10 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import datasets
 from datasets import _schemes
 from datasets._images import Image
-from tests.datasets.layouts import names
+from tests.datasets.layouts import names, read_folder
 from tests.kit.data_sets import make_folder
 from tests.kit.refusals import refused
 from utilities.errors import UserError
@@ -64,11 +63,8 @@ def test_class_disjoint(n, size, start, partitions, data):
     sizes = [len(remaining) // partitions + (i < len(remaining) % partitions) for i in range(partitions)]
     for i, fold in enumerate(folds):
         first = sum(sizes[:i])
-        assert as_lists(fold) == [
-            remaining[:first] + remaining[first + sizes[i] :],
-            remaining[first : first + sizes[i]],
-            sorted(testing),
-        ]
+        validation = remaining[first : first + sizes[i]]
+        assert as_lists(fold) == [remaining[:first] + remaining[first + sizes[i] :], validation, sorted(testing)]
 
 
 @given(**SETTINGS)
@@ -130,11 +126,9 @@ def test_closed_set_and_index(sizes, size, start, partitions, data):
         for c in range(len(sizes)):
             of_class = [k for k in remaining if labels[k] == c]
             assert abs(sum(labels[k] == c for k in validation) - len(of_class) / partitions) < 1
-    of_images = _schemes.index(np.array(sizes), opt)
+    of_images = _schemes.index(np.array(sizes), opt)  # the rule of classes for images
     of_classes = _schemes.class_disjoint(sum(sizes), opt)
-    assert [as_lists(fold) for fold in of_images] == [as_lists(fold) for fold in of_classes], (
-        "the rule of classes for images"
-    )
+    assert list(map(as_lists, of_images)) == list(map(as_lists, of_classes))
 
 
 def classes_of(sizes):
@@ -178,20 +172,15 @@ def test_predefined_by_classes_and_by_paths(tmp_path):
     data = make_folder(tmp_path / "data", n_classes=6, n_images=3)
     file = tmp_path / "splits.json"
 
-    def select(content):
-        file.write_text(json.dumps(content))
-        return datasets.select("folder", dataset_folder_path=str(data), split_scheme="predefined", split_file=str(file))
+    def select(**lists):
+        file.write_text(json.dumps(lists))
+        return read_folder(data, split_scheme="predefined", split_file=str(file))
 
-    splits = select(
-        {
-            "train": ["class_5", "class_0"],
-            "val": ["class_2"],
-            "test": ["class_3/000.jpg", str(data / "class_3" / "002.jpg")],
-        }
-    )
+    images = ["class_3/000.jpg", str(data / "class_3" / "002.jpg")]
+    splits = select(train=["class_5", "class_0"], val=["class_2"], test=images)
     assert names(splits) == {"training": ["class_0", "class_5"], "validation": ["class_2"], "testing": ["class_3"]}
-    assert [path[len(str(data)) :] for path in splits["testing"].paths] == ["/class_3/000.jpg", "/class_3/002.jpg"]
-    assert select({"train": ["class_0"], "test": ["class_1"]})["validation"] is None
+    assert splits["testing"].paths == [str(data / "class_3/000.jpg"), str(data / "class_3/002.jpg")]
+    assert select(train=["class_0"], test=["class_1"])["validation"] is None
     for train, test, expected in (
         (["class_0"], ["clas_1"], "Did you mean 'class_1'"),
         (["class_0"], ["class_0/001.jpg"], "in train and in test"),
@@ -199,7 +188,7 @@ def test_predefined_by_classes_and_by_paths(tmp_path):
         (["class_0"], [], "test must be a list"),
     ):
         with refused(expected):
-            select({"train": train, "test": test})
+            select(train=train, test=test)
 
 
 def test_impossible_flags_are_one_line(folder_data):
@@ -211,6 +200,4 @@ def test_impossible_flags_are_one_line(folder_data):
         ({"use_tv_split": True}, "--use_tv_split"),
     ):
         with refused(expected):
-            datasets.select(
-                "folder", dataset_folder_path=str(folder_data), **{"split_scheme": "class_disjoint", **changes}
-            )
+            read_folder(folder_data, split_scheme="class_disjoint", **changes)

@@ -1,6 +1,5 @@
 """--dataset shards: tar files of WebDataset, their index, reading by offset, and what is said of damaged ones."""
 
-import io
 import json
 import os
 import pickle
@@ -12,7 +11,7 @@ import datasets
 from datasets import _content, _images, shards
 from tests.datasets import layouts
 from tests.datasets.layouts import names
-from tests.kit.images import random_picture
+from tests.kit.images import write_image
 from tests.kit.refusals import refused
 from tests.kit.runs import SHORT_RUN, pass_dry_run
 from utilities.errors import UserError
@@ -37,18 +36,14 @@ def test_shards_are_read_as_the_files_in_them_by_workers_and_from_the_cache(tmp_
     splits = read(pattern)
     cached = read(pattern, image_cache=str(tmp_path / "cache"))
     assert names(splits) == {"training": ["0", "1", "2"], "testing": ["3", "4", "5"]}
-    assert (
-        len(splits["training"]) == 15
-        and len(splits["testing"]) == 9
-        and len(cached["testing"].read.cache._places) == 24
-    )
+    assert len(splits["training"]) == 15 and len(splits["testing"]) == 9
+    assert len(cached["testing"].read.cache._places) == 24
     assert splits["testing"].super_labels == {0: "c1", 1: "c0", 2: "c1"}
     content = {}
     for shard in range(3):
         with tarfile.open(tmp_path / f"data-{shard:03d}.tar") as archive:
-            content |= {
-                member.name: archive.extractfile(member).read() for member in archive if member.name.endswith(".png")
-            }
+            content |= {member.name: archive.extractfile(member).read() for member in archive}
+    content = {name: data for name, data in content.items() if name.endswith(".png")}
     for split in ("training", "testing"):
         copy = pickle.loads(pickle.dumps(cached[split]))  # as a worker gets it
         for index, path in enumerate(splits[split].paths):
@@ -62,17 +57,15 @@ def test_shards_are_read_as_the_files_in_them_by_workers_and_from_the_cache(tmp_
 
 def test_shards_lie_below_the_working_folder_or_source(tmp_path, monkeypatch, capsys):
     write_shards(tmp_path)
-    names_only = [
-        os.path.basename(path) for path in read("data-{000..002}.tar", source_path=str(tmp_path))["training"].paths
-    ]
+    from_source = read("data-{000..002}.tar", source_path=str(tmp_path))["training"]
     monkeypatch.chdir(tmp_path)
     from_folder = read("./data-{000..002}.tar", source_path="nowhere")["training"]
-    assert [os.path.basename(path) for path in from_folder.paths] == names_only and from_folder.root == str(tmp_path)
+    assert list(map(os.path.basename, from_folder.paths)) == list(map(os.path.basename, from_source.paths))
+    assert from_folder.root == str(tmp_path)
     with refused("there is no more-0.tar, neither in"):
         read("more-{0..1}.tar")
-    pass_dry_run(
-        ["--dataset", "shards", "--dataset_shards", write_shards(tmp_path, n_images=12), *SHORT_RUN[:8]], capsys
-    )
+    pattern = write_shards(tmp_path, n_images=12)
+    pass_dry_run(["--dataset", "shards", "--dataset_shards", pattern, *SHORT_RUN[:8]], capsys)
 
 
 def test_the_index_is_written_once_and_again_when_a_shard_changes(tmp_path, monkeypatch, capsys):
@@ -83,11 +76,8 @@ def test_the_index_is_written_once_and_again_when_a_shard_changes(tmp_path, monk
     with monkeypatch.context() as patch:
         patch.setattr(shards, "write_json", unwritable)
         before = read(pattern)["training"]
-    assert (
-        len(before) == 15
-        and "read through again by each run" in capsys.readouterr().err
-        and not list(tmp_path.glob("*.json"))
-    )
+    assert "read through again by each run" in capsys.readouterr().err
+    assert len(before) == 15 and not list(tmp_path.glob("*.json"))
     scanned = []
     plain = shards._scanned
     monkeypatch.setattr(shards, "_scanned", lambda shard: scanned.append(shard) or plain(shard))
@@ -115,18 +105,16 @@ def test_braces():
     ):
         assert shards.expand(pattern) == [f"{name}.tar" for name in expected.split()]
     for braces in ("{0..9}" * 8, "{a,b}" * 60, "{0..1000000}", "{0..999999999999999999}"):
-        pattern = f"{braces}.tar"
         with refused(r"its braces make [\d,]+ names, and at most 1,000,000 are read"):
-            shards.expand(pattern)
-    with refused("a number of more than 18 digits"):
-        shards.expand("d-{0.." + "9" * 5000 + "}.tar")
+            shards.expand(f"{braces}.tar")
     for pattern, words in (
+        ("d-{0.." + "9" * 5000 + "}.tar", "a number of more than 18 digits"),
         ("d-{3..1}.tar", "counts from 3 to 1"),
         ("d-{1..2.tar", "a brace without its partner"),
         ("d-{0..1}.tar.gz", "is no .tar"),
     ):
         with refused(words):
-            datasets.select("shards", dataset_shards=pattern)
+            read(pattern)
 
 
 def test_a_damaged_shard_and_an_image_that_is_damaged_or_gone_since_are_named(tmp_path):
@@ -179,15 +167,10 @@ def test_where_a_class_may_stand_images_without_one_and_keys_that_are_not_unique
 
 def test_files_of_a_shard_that_are_not_read_are_counted_by_ending(tmp_path):
     path = layouts.make_shard(tmp_path / "data.tar", {"a": "0", "b": "1"})
-    image = io.BytesIO()
-    random_picture(1, layouts.SIZE).save(image, "AVIF")
-    contents = {"c.avif": image.getvalue(), "c.cls": b"1"}
+    contents = {"c.avif": write_image(tmp_path / "c.avif", 1, layouts.SIZE).read_bytes(), "c.cls": b"1"}
     with tarfile.open(path, "a") as archive:
         for name in ("c.avif", "c.cls", "a.txt", "b.txt", "d.heic", "a.seg.png"):
-            content = contents.get(name, b"x")
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
+            layouts.add_file(archive, name, contents.get(name, b"x"))
     for _ in range(2):  # the second from the index
         splits = read(path)
         assert len(splits["testing"]) == 2 and splits["testing"][1][1].shape == (3, 8, 8)

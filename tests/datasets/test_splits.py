@@ -12,7 +12,7 @@ import datasets
 from datasets import _cars196_classes, _schemes, _splits, cars196
 from datasets._images import Image
 from datasets._layout import Reading
-from tests.datasets.layouts import names
+from tests.datasets.layouts import names, partial, read_folder
 from tests.kit.data_sets import PRODUCTS, make_cub200, make_folder, make_online_products
 from tests.kit.refusals import refused
 from utilities.errors import UserError
@@ -69,32 +69,18 @@ def test_mixed_cuts_are_as_large_and_in_the_same_order(sizes, part, seed):
 
 def test_online_products_are_cut_inside_each_category_and_cars_by_name_as_in_the_icml_code(tmp_path):
     make_online_products(tmp_path, n_train=120, n_images=1, size=(8, 8))
-    splits = datasets.select(
-        "online_products", None, tmp_path, allow_partial_dataset=True, use_tv_split=True, tv_split_perc=0.85
-    )
-    expected = {
-        "training": [c for c in range(1, 121) if (c - 1) % 10 < 8],
-        "validation": [c for c in range(1, 121) if (c - 1) % 10 > 7],
-    }
-    for split, count in (("training", 8), ("validation", 2)):  # int(.85 * 10)
-        assert Counter(splits[split].super_labels.values()) == dict.fromkeys(PRODUCTS, count)
-        assert [int(name[:5]) for name in names(splits)[split]] == expected[split]
+    splits = partial("online_products", tmp_path, use_tv_split=True, tv_split_perc=0.85)
+    for split, places in (("training", range(8)), ("validation", (8, 9))):  # int(.85 * 10)
+        assert Counter(splits[split].super_labels.values()) == dict.fromkeys(PRODUCTS, len(places))
+        assert [int(name[:5]) for name in names(splits)[split]] == [c + 1 for c in range(120) if c % 10 in places]
     cars = _cars196_classes.NAMES[:98]
-    first, _ = _splits.cut_by_classes(
-        {name: [Image(name, name)] for name in cars}, cutting(0.8), cars196.validation_groups(cars)
-    )
+    classes = {name: [Image(name, name)] for name in cars}
+    first, _ = _splits.cut_by_classes(classes, cutting(0.8), cars196.validation_groups(cars))
     assert set(first) == set(sorted(cars)[:78]) and list(first) == [name for name in cars if name in first]
-    assert len(set(first) - set(cars[:78])) == 2 and {name.split()[0] for name in set(first) ^ set(cars[:78])} == {
-        "Chrysler"
-    }
+    assert len(set(first) - set(cars[:78])) == 2
+    assert {name.split()[0] for name in set(first) ^ set(cars[:78])} == {"Chrysler"}
     # those too small to be cut are cut together
-    groups = [
-        ["c0", "c1", "c2", "c3"],
-        ["c4"],
-        ["c5"],
-        ["c6"],
-        ["c7", "c8"],
-    ]
+    groups = [["c0", "c1", "c2", "c3"], ["c4"], ["c5"], ["c6"], ["c7", "c8"]]
     first, validation = _splits.cut_by_classes(classes_of([1] * 9), cutting(0.5), groups)
     assert (list(first), list(validation)) == (["c0", "c1", "c4", "c7"], ["c2", "c3", "c5", "c6", "c8"])
 
@@ -104,19 +90,17 @@ def test_shuffled_splits_hold_every_category_and_are_repeatable(tmp_path, flags)
     blocks = [f"{category}_{i:02d}" for category in "abcd" for i in range(6)]  # 24 sorted names in four categories
     root = make_folder(tmp_path / "things", names=blocks, n_images=2, size=(8, 8))
     plain, mixed, mixed_again, of_other_seed = (
-        datasets.select("folder", dataset_folder_path=str(root), split_shuffle=seed, **flags)
-        for seed in (None, 7, 7, 8)
+        read_folder(root, split_shuffle=seed, **flags) for seed in (None, 7, 7, 8)
     )
-    in_plain, in_mixed = (
-        {split: {name[0] for name in of_split} for split, of_split in names(splits).items()}
-        for splits in (plain, mixed)
-    )
-    assert in_plain["training"].isdisjoint(in_plain["testing"])
+
+    def categories(splits, split):
+        return {name[0] for name in names(splits)[split]}
+
+    plain_categories = categories(plain, "training")
+    assert plain_categories.isdisjoint(categories(plain, "testing"))
     assert "is shuffled before the split" in datasets.describe(mixed)
-    assert (
-        len(in_mixed["training"]) > len(in_plain["training"]) - flags.get("use_tv_split", False)
-        and len(in_mixed["testing"]) > 2
-    )
+    assert len(categories(mixed, "training")) > len(plain_categories) - flags.get("use_tv_split", False)
+    assert len(categories(mixed, "testing")) > 2
     assert mixed["training"].image_list == mixed_again["training"].image_list != of_other_seed["training"].image_list
     for split, of_split in names(mixed).items():
         assert mixed[split].counts == plain[split].counts and of_split == sorted(of_split)
@@ -131,22 +115,15 @@ def test_what_is_shuffled_and_what_is_not(tmp_path, folder_data):
         {"use_tv_split": True, "tv_split_perc": 0.5},
         {"split_scheme": "class_disjoint", "split_partitions": 2, "split_sets": 2},
     ):
-        plain, mixed = (
-            datasets.select("cub200", None, tmp_path, allow_partial_dataset=True, split_shuffle=seed, **flags)
-            for seed in (None, 5)
-        )
+        plain, mixed = (partial("cub200", tmp_path, split_shuffle=seed, **flags) for seed in (None, 5))
         assert mixed["testing"].image_list == plain["testing"].image_list, "a published test set"
-        assert set(mixed["training"].paths) != set(plain["training"].paths) and len(mixed["training"]) == len(
-            plain["training"]
-        )
-        assert {*mixed["training"].paths, *mixed["validation"].paths} == {
-            *plain["training"].paths,
-            *plain["validation"].paths,
-        }
-    flags = {"dataset_folder_path": str(folder_data), "split_sets": 2, "split_partitions": 2}
+        paths, mixed_paths = (splits["training"].paths for splits in (plain, mixed))
+        assert set(mixed_paths) != set(paths) and len(mixed_paths) == len(paths)
+        assert {*mixed_paths, *mixed["validation"].paths} == {*paths, *plain["validation"].paths}
+    flags = {"split_sets": 2, "split_partitions": 2}
     for scheme in ("closed_set", "index"):
         plain, mixed = (
-            datasets.select("folder", split_scheme=scheme, split_shuffle=seed, **flags) for seed in (None, 2)
+            read_folder(folder_data, split_scheme=scheme, split_shuffle=seed, **flags) for seed in (None, 2)
         )
         for split in ("training", "validation", "testing"):
             assert len(plain[split]) == len(mixed[split]) and set(plain[split].paths) != set(mixed[split].paths)
@@ -156,14 +133,10 @@ def test_what_is_shuffled_and_what_is_not(tmp_path, folder_data):
 
 def test_roles_stay_where_the_data_set_names_its_split_but_under_oodml():
     """Which divides all classes anew; the note is said once."""
-    query_image = Image("a", "x", is_query=True, is_gallery=False)
-    gallery_image = Image("b", "x", is_query=False, is_gallery=True)
+    before = [Image("a", "x", is_gallery=False), Image("b", "x", is_query=False)]
     for scheme, stay in (("half", True), ("class_disjoint", True), ("oodml", False)):
-        reading = Reading([query_image, gallery_image], split_of=["test", "test"])
+        reading = Reading(before, split_of=["test", "test"])
         for _ in range(2):
-            images = _splits._without_roles([query_image, gallery_image], reading, Namespace(split_scheme=scheme))
-        assert (
-            ([query_image, gallery_image] == images) == stay
-            and all(stay or image.is_query and image.is_gallery for image in images)
-            and len(reading.notes) == (not stay)
-        )
+            images = _splits._without_roles(before, reading, Namespace(split_scheme=scheme))
+        assert images == (before if stay else [Image("a", "x"), Image("b", "x")])
+        assert len(reading.notes) == (not stay)
