@@ -223,7 +223,7 @@ def merge(backbone: torch.nn.Module) -> None:
 
 
 def merged(state: dict) -> dict:
-    """A state dict with its low-rank updates merged into the weights; the same object where it has none."""
+    """A state dict with its low-rank updates merged into the weights; the same object if it has none."""
     bases = [key.removesuffix(ORIGINAL) for key in state if MARK in key and key.endswith(ORIGINAL)]
     if not bases:
         return state

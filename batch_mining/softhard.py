@@ -13,7 +13,7 @@ class BatchMiner(Miner):
     """One triplet an anchor: a positive farther than the nearest negative,
     a negative nearer than the farthest positive.
 
-    Each is drawn at random among these; where there are none, among all positives or negatives.
+    Each is drawn at random among these; if there are none, among all positives or negatives.
     """
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:

@@ -30,7 +30,7 @@ from utilities.numbers import whole
 
 DIMENSIONS = 128
 CLASSES = 256
-OWN = "multisimilarity"  # what ours are compared with where there is no peer
+OWN = "multisimilarity"  # what ours are compared with if there is no peer
 # name of the case: loss, miner or None; the loss and miner of pytorch-metric-learning, or None
 CASES = {
     "margin": (

@@ -122,7 +122,7 @@ class StoringSampler(BatchSampler):
         self.storage.index_copy_(0, indices, torch.lerp(old, new, self.update_rate))
 
     def require_storage(self) -> torch.Tensor:
-        """The storage; RuntimeError where there is none yet."""
+        """The storage; RuntimeError if there is none yet."""
         if self.storage is None:
             raise RuntimeError("the sampler has no storage yet: call create_storage(loader, model, device) first")
         return self.storage

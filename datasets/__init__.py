@@ -248,7 +248,7 @@ def describe(splits: dict) -> str:
 
 
 def _counts(images) -> str:
-    """The counts of a split in words."""
+    """The counts of a split as text."""
     counts = images.counts
     text = f"{counts['images']:,} images "
     text += f"of {counts['classes']:,} classes" if counts["classes"] else "without classes"
@@ -261,7 +261,7 @@ def _counts(images) -> str:
 
 
 def _roles(split) -> str:
-    """The roles of a split's images in words; empty if all images are queries and in the gallery."""
+    """The roles of a split's images as text; empty if all images are queries and in the gallery."""
     if not split.roles:
         return ""
     text = f"; {split.roles['query_images']:,} are queries, {split.roles['gallery_images']:,} are in the gallery"

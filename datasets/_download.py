@@ -41,7 +41,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class Source:
-    """Source of a data set: the folder it is unpacked to, its archives, and in words other places to get it from."""
+    """Source of a data set: the folder it is unpacked to, its archives, and other places to get it from, as text."""
 
     folder: str
     archives: tuple[Archive, ...]

@@ -129,7 +129,7 @@ def _unreadable(path: str, error: Exception) -> UserError:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """(height, width) by a JPEG file's frame header, before the pixels are decoded; (0, 0) where there is none."""
+    """(height, width) by a JPEG file's frame header, before the pixels are decoded; (0, 0) if there is none."""
     at = 2
     while at + 9 <= len(data) and data[at] == 0xFF:
         kind = data[at + 1]

@@ -36,7 +36,7 @@ class Preparation:
 
     @property
     def text(self) -> str:
-        """All steps, in words."""
+        """All steps, as text."""
         grey = "Grey; " if self.grey else ""
         return grey + self.read.text + self.transform.text
 

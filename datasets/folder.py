@@ -134,7 +134,7 @@ def _is_folder(entry: os.DirEntry) -> bool:
 def read(opt, root: Path) -> Reading:
     """The images of every class, classes sorted by name.
 
-    Raises UserError for an ambiguous layout, and where there is no image.
+    Raises UserError for an ambiguous layout, and if there is no image.
     """
     top = _top(root)
     parts = _parts(top)

@@ -12,7 +12,8 @@ import time
 
 import torch
 
-BLOCK = 50  # logged batches after which the device is asked for their values
+# logged batches after which their values are read from the device
+BLOCK = 50
 
 
 def statistics(criterion) -> dict:

@@ -21,7 +21,7 @@ BEGINNINGS = {  # of other files -> what they are
 
 
 def kind_of(path: str) -> str | None:
-    """What a file is, in words; None for an .npy or .npz file and for unknown, empty or unreadable content."""
+    """What a file is, as text; None for an .npy or .npz file and for unknown, empty or unreadable content."""
     try:
         with open(path, "rb") as file:
             head = file.read(HEAD)

@@ -25,7 +25,7 @@ class Roles(NamedTuple):
     queries, gallery: rows; None: all. either: rows that are one of the two; None: all.
     sequences: `(N,)`, or None. names: of the sequences, number -> name, or None.
     draws: number of drawn galleries; the roles are those of the first.
-    distractors: rows of no class, or None.
+    distractors: rows without a class, or None.
     lists: as the data set has them, or None.
     """
 

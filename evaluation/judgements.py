@@ -37,7 +37,7 @@ def without_lists(arrays: dict) -> dict:
 
 def in_file(path: str, arrays: dict) -> dict[str, metrics.Lists]:
     """Protocol -> its lists, of a file. Raises UserError if an array is missing, or if another array of the file also
-    says what takes no rank.
+    lists the ignored items.
     """
     lists = {}
     for protocol in sorted({protocol_of(name) for name in arrays} - {None}):

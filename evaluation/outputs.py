@@ -215,7 +215,7 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
 def _arrays(embedded: evaluation.Embedded, opt) -> dict[str, np.ndarray]:
     """The arrays of a split's file of embeddings, but for the features and the flags."""
     arrays = {}
-    if (embedded.labels >= 0).any():  # else lists say what is relevant among images of no class
+    if (embedded.labels >= 0).any():  # else lists say what is relevant among images without a class
         arrays["labels"] = embedded.labels
     arrays |= queries.described(embedded)
     arrays |= galleries.dumped(galleries.roles_of(embedded.dataset, len(embedded.labels)))

@@ -60,7 +60,7 @@ def _lists(path: str, changed: int, *rows: bytes) -> Lists:
 
 
 def _reason(error: BaseException) -> str:
-    """An error of the user's file in words."""
+    """An error of the user's file as text."""
     if isinstance(error, SystemExit):
         return f"SystemExit: sys.exit({'' if error.code is None else error.code!r}) would end the program: leave it out"
     return f"{type(error).__name__}: {error}"

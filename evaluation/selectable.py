@@ -106,7 +106,7 @@ def _least_others(metric: str) -> int | None:
 
 
 def _way_out(split: str, within: bool, opt) -> str:
-    """What to change so that the metric can vary on the split, in words."""
+    """What to change so that the metric can vary on the split, as text."""
     if not within:
         split_flags = (
             "--use_tv_split --tv_split_by_samples" if not has_folds(vars(opt)) else "--split_scheme closed_set"

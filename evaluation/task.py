@@ -1,4 +1,4 @@
-"""The record of retrieval: queries, the gallery that they search, and what each query is to find.
+"""The record of retrieval: queries, the gallery that they search, and the relevant items of each query.
 
 Everything that is measured is a `Task`. A data set's splits become tasks in `from_splits.py`, files of embeddings in
 `from_files.py`; lists, published ground truth and a user's function set a task's `relevance` in `judgements.py`.
@@ -112,7 +112,7 @@ class Task:
     exclude: `(N,)` index of each query in the gallery, -1 where it is not there; None: none is there.
     relevance: protocol -> positives and junk of each query in the gallery, in place of classes and sequences; a
         protocol "" has no name.
-    further_labels: query -> labels of its further classes, whose images it is to find too.
+    further_labels: query -> labels of its further classes, whose images are relevant as well.
     pool: the images of class-wise numbers; None: the queries.
     name: of the domain that all queries are of.
     """
@@ -216,7 +216,7 @@ class Task:
         return replace(part, relevance={"": part._lists_with(further_labels)}) if further_labels else part
 
     def _lists_with(self, further_labels: dict[int, list[int]]) -> metrics.Lists:
-        """What each query is to find: the images of its own class, and of its `further_labels`."""
+        """The relevant items of each query: the images of its own class, and of its `further_labels`."""
         labels = self.searched.labels
         order = np.argsort(labels, kind="stable")
         numbers = range(labels.max() + 2)

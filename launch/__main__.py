@@ -42,7 +42,7 @@ LOGS = "run_script"  # the folder of logs and locks, beside the run folders
 
 # ------------------------------------------------------------------------------------------------ progress of a line
 def how_far(folder: Path, opt) -> tuple[bool, str]:
-    """(finished, progress in words) of a run or cross-validation with these flags, read with --resume_or_start."""
+    """(finished, progress as text) of a run or cross-validation with these flags, read with --resume_or_start."""
     if opt.is_cross_validation:
         cross = CrossValidation(opt, datasets.n_folds(opt))
         done = len(set(cross.requested) & set(cross.done()))
@@ -68,7 +68,7 @@ class Task:
         folder: of the run, before a number is added for an existing folder.
         folds: the folds that the line names; lines of other folds share the folder. None: the whole folder.
         log: file of the output of its processes. lock: keeps other runners away from the line.
-        progress: how far the run has come, in words; set by `standing`.
+        progress: how far the run has come, as text; set by `standing`.
     """
 
     TOLD_APART_BY = "--group or --seed"
@@ -102,7 +102,7 @@ class Task:
         return self.folds is None or task.folds is None or bool(self.folds & task.folds)
 
     def at_work(self) -> str | None:
-        """The other process that works on the line, in words.
+        """The other process that works on the line, as text.
 
         It is a runner, or a run that was started by hand or has outlived its runner.
         """
@@ -140,14 +140,14 @@ class Task:
         return FINISHED if finished else INTERRUPTED
 
     def epochs_done(self) -> str:
-        """How far the run is, in words, while another process works on it; empty if its folder is not readable."""
+        """How far the run is, as text, while another process works on it; empty if its folder is not readable."""
         with contextlib.suppress(UserError):
             opt = parameters.resolve([*self.line.argv, "--resume"])
             return how_far(self.folder, [opt, *opt.later][-1])[1]
         return ""
 
     def outcome(self) -> tuple[str, str]:
-        """(outcome, details in words) of the line when its process ended with status 0."""
+        """(outcome, details as text) of the line when its process ended with status 0."""
         return FINISHED, "in this call"
 
 

@@ -65,7 +65,7 @@ def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
     `variables` are not split at blanks. What the file exports is put into this process's environment,
     which its runs inherit.
 
-    Raises UserError where there is no such file, or a line is neither a comment,
+    Raises UserError if there is no such file, or a line is neither a comment,
     an assignment nor a run of one of the programs.
     """
     try:

@@ -73,7 +73,7 @@ FARTHEST = 2**62  # in place of a parameter of more than 18 digits: beyond any r
 
 class Parameter(NamedTuple):
     """The parameter after the @ of a name declared as `<head>@<kind>`:
-    pattern, rule in words, example, conversion to a number.
+    pattern, rule as text, example, conversion to a number.
     """
 
     pattern: str
@@ -372,7 +372,7 @@ def compute(
             its part of the queries on its own device, and all return the values that one process would.
         skip_unmatched: leave queries with nothing to find out of every retrieval metric, also of `e_recall` and `mAP`,
             where they count as 0.
-        lists: the positives and the junk of each query, in place of classes and sequences. Junk takes no rank, and
+        lists: the positives and the junk of each query, in place of classes and sequences. Junk is ignored, and
             queries without positives are left out as under `skip_unmatched`.
 
     Returns:
@@ -438,7 +438,7 @@ def _spaces(parsed: dict[str, Parsed], features, reference, ball, arguments: dic
 
 
 def finest(labels, size: int):
-    """Column 0 of labels `(size, L)`; others as they are. Raises UserError where there is no column."""
+    """Column 0 of labels `(size, L)`; others as they are. Raises UserError if there is no column."""
     if labels is not None and np.ndim(labels) == 2 and np.shape(labels)[1] == 0:
         raise UserError(
             f"labels {tuple(np.shape(labels))} have no column: (N,), or (N, L) with the finest level in column 0, "
@@ -477,7 +477,7 @@ def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
 def findable(
     labels, reference_labels=None, exclude=None, query_sequences=None, reference_sequences=None, lists=None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`(N,)` each: how many samples each query is to find, and how many take a rank;
+    """`(N,)` each: how many samples are relevant to each query, and how many are ranked;
     arguments as in `compute`, labels are needed.
     """
     reference = None if reference_labels is None else np.zeros((len(reference_labels), 1), np.float32)
@@ -499,7 +499,7 @@ def query_results(space: EmbeddingSpace) -> dict[str, np.ndarray]:
 
     hit: whether its nearest neighbour is of its class (uint8). ap_at_r: its term of `map_r`, NaN where it is alone in
     its class (float64).
-    first_hit: rank of the nearest sample of its class, 0 where there is none (int32).
+    first_hit: rank of the nearest sample of its class, 0 if there is none (int32).
     """
     scores = per_query(["e_recall@1", "map_r", "mrr"], space)
     first = np.divide(1.0, scores["mrr"], out=np.zeros(space.size), where=scores["mrr"] > 0)

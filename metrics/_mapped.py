@@ -10,7 +10,7 @@ UNIT = 2e-3  # how far the length of a unit vector may be from 1: rounded to hal
 
 class Stacked:
     """The rows of several arrays `(N_i, D)` one after the other; a slice,
-    or an array of indices, is read when it is asked for.
+    or an array of indices, is read when it is requested.
 
     Args:
         parts: (array, which of its rows, ascending `(N_i,)`; None: all).

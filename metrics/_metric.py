@@ -19,7 +19,7 @@ def mean(values: np.ndarray) -> float:
 
 
 class Hits(NamedTuple):
-    """The ranks at which Q queries found the H samples that they are to find (hits) within the depth asked for.
+    """The ranks at which Q queries retrieved their H relevant samples (hits) within the requested depth.
 
     Those are the samples of the query's class, or its positives where lists give these. queries `(H,)`: row of the
     hit's query, ascending. ranks `(H,)`: 1 for the nearest sample, ascending within a query; the query itself, its
@@ -65,7 +65,7 @@ class Metric:
     """A number (or an array, where `is_array`) of one embedding space.
 
     Args:
-        name: the key of `NAMES` that was asked for.
+        name: the key of `NAMES` that was requested.
         parameter: the number after the `@`, where the name takes one.
     """
 

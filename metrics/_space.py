@@ -119,8 +119,8 @@ class EmbeddingSpace:
 
     Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0; all 0 where none are
     given), `groups` `(N,)` (super-classes from 0, or None), `clusters` `(N,)`, `clusterings`, `singular_values`,
-    `class_sums`, `neighbours`, `scores`. `truth`: what a query is to find. Labels may have levels, `(N, L)`, column 0
-    the finest: `labels` are then those of column 0.
+    `class_sums`, `neighbours`, `scores`. `truth`: the relevant items of a query. Labels may have levels,
+    `(N, L)`, column 0 the finest: `labels` are then those of column 0.
 
     Args: see `metrics.compute`.
     """
@@ -305,7 +305,7 @@ class EmbeddingSpace:
 
     @property
     def relevant(self) -> np.ndarray:
-        """`(N,)` samples that each query is to find."""
+        """`(N,)` samples that are relevant to each query."""
         return self.truth.relevant
 
     @property

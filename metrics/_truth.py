@@ -1,7 +1,7 @@
 """Ground truth of queries: relevant and ignored items of the reference, from labels and sequences or from lists.
 
 `ByClasses`, `ByLevels` and `ByLists` have the same methods, which the search, the ranking metrics and re-ranking read;
-nothing else knows which one it is. Ignored items (the query itself, its sequence, junk) take no rank.
+nothing else knows which one it is. Ignored items (the query itself, its sequence, junk) are left out of rankings.
 """
 
 from functools import cached_property
@@ -123,7 +123,7 @@ def _checked(kind: str, indptr, indices, size: int, reference_size: int) -> tupl
 
 
 class ByLists:
-    """Positives and junk as `Lists` say. Junk and the query itself take no rank.
+    """Positives and junk as `Lists` say. Junk and the query itself are ignored.
 
     Attributes as those of `ByClasses`.
     """
@@ -172,7 +172,7 @@ class ByLists:
         return self.relevant[rows]
 
     def hidden_pairs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in `rows` and columns, `(P,)` each, of the samples that take no rank, one by one."""
+        """Positions in `rows` and columns, `(P,)` each, of the ignored samples, one by one."""
         row, places = spans(self._starts[rows], self._hidden_counts[rows])
         return row, self._hidden_keys[places] % self.reference_size
 
@@ -190,7 +190,7 @@ class ByLists:
 
 
 class ByClasses:
-    """The samples of a query's class are relevant to it; its own image and those of its own sequence take no rank.
+    """The samples of a query's class are relevant to it; its own image and those of its own sequence are ignored.
 
     Args:
         labels, reference_labels: `(N,)`, `(M,)` numbers from 0. exclude: `(N,)` index of each query in the reference,

@@ -106,7 +106,7 @@ def ami(table: Contingency) -> float:
 
 def f1(table: Contingency) -> float:
     """Harmonic mean of precision and recall over pairs of samples put in one cluster;
-    1.0 where there is no pair at all.
+    1.0 if there is no pair at all.
     """
     together, clustered, true = (
         float((sizes * (sizes - 1.0)).sum()) for sizes in (table.counts, table.clusters, table.classes)

@@ -25,7 +25,7 @@ class Metric(Base):
 
     Each pair of queries counts once. With n pairs of two classes, the threshold is the distance below which the nearest
     floor(fmr n) of them lie. A pair matches if its distance is below the threshold. A pair at the threshold does not
-    match, so that at most a share `fmr` match falsely; a collapsed space has 1. NaN where there are no pairs of one
+    match, so that at most a share `fmr` match falsely; a collapsed space has 1. NaN if there are no pairs of one
     class, or none of two.
 
     Up to 10^9 pairs, those of 44,721 queries, all are compared. Beyond, `SAMPLE` pairs of two classes are drawn with a

@@ -19,7 +19,7 @@ class Metric(Base):
     match) and specificity (share of the pairs with one end in class c that do not). A pair matches if its cosine
     similarity is above t. Thresholds are evenly spaced in similarity between those at which 10 % and 1 % of all pairs
     of two classes match. Queries are at unit length, each pair counts once; classes of a single query have no
-    sensitivity and are left out. NaN where there are no pairs of one class, or none of two.
+    sensitivity and are left out. NaN if there are no pairs of one class, or none of two.
 
     All pairs are counted. With more than 10^9, products are in float32,
     and the ends of the range come from a sample (see fnmr).

@@ -11,7 +11,7 @@ from metrics._metric import Metric as Base
 class Metric(Base):
     """log of the mean over all pairs of queries, at unit length, of exp(-2 |x_i - x_j|^2), t = 2 as in the paper.
 
-    The farther below 0, the more even; 0 where all are equal, NaN where there is no pair. Beyond 10^9 pairs, products
+    The farther below 0, the more even; 0 where all are equal, NaN if there is no pair. Beyond 10^9 pairs, products
     are in float32.
     """
 

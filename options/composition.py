@@ -53,7 +53,7 @@ class Layers:
         parser: the program's, with all flags.
         roles: flag -> its role.
         defaults, files, explicit: flag -> value, as declared, in the --config files, on the command line.
-        file_of: flag -> the --config file that sets it, in words.
+        file_of: flag -> the --config file that sets it, as text.
         searched, is_checked: see `compose`.
     """
 
@@ -136,7 +136,7 @@ class Layers:
         return lines
 
     def _set_by(self, opt: Options, explicit: dict) -> dict[str, str]:
-        """Flag -> where its value was set, in words, of the flags that differ from their default."""
+        """Flag -> where its value was set, as text, of the flags that differ from their default."""
         elsewhere = "derived"
         if opt.resume is not None:
             elsewhere = f"derived, or the run {run_folder(opt)}"

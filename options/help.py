@@ -123,7 +123,7 @@ def page(parser, plug_ins: dict, words: list[str]) -> str:
 
 
 def find(parser, word: str) -> str:
-    """The flags whose name or help holds `word`, below their headings. Raises UserError where there is none."""
+    """The flags whose name or help holds `word`, below their headings. Raises UserError if there is none."""
     sought = word.lstrip("-").lower()
     matches = {}
     for title, actions in groups(parser).items():

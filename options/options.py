@@ -18,7 +18,7 @@ class Options(Namespace):
         until: the epochs, one number a fold, at which this stage of a reproduction ends; None: all of --n_epochs.
         later: the options of the stages after this one.
         typed: the flags that the command line sets.
-        set_by: flag -> where a value that is not the default was set, in words.
+        set_by: flag -> where a value that is not the default was set, as text.
         without_effect: flag -> why it has no effect, in a line, of the flags of the command line,
         of files and of a saved run.
         overruled: flag -> the --config file that asks for another value than the saved run, whose value stands.

@@ -20,7 +20,7 @@ from utilities.counts import count_of
 # points: of the names beside a t-SNE
 LEGEND_SIZE = 9
 LEGEND_WIDTH = 160
-ZERO = 1e-6  # times the largest singular value: smaller ones cannot be told from 0 in float32
+ZERO = 1e-6  # times the largest singular value: smaller ones cannot be distinguished from 0 in float32
 SAME = "#2a9d3a"
 DIFFERENT = "#d03030"
 # limits of a spectrum: rows, and rows times D squared

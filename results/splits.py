@@ -205,7 +205,7 @@ def by_mean_squares(table: np.ndarray) -> dict[str, float]:
     Each expected mean square is a sum of variances (Searle, Casella & McCulloch, Variance Components, 1992, section
     4.4):
     seed: s^2; method x split: s^2 + S v_mk; method: s^2 + S v_mk + K S v_m; split: s^2 + S v_mk + M S v_k.
-    With one seed per cell, seed and interaction cannot be told apart and are NaN.
+    With one seed per cell, seed and interaction cannot be distinguished and are NaN.
     """
     methods, splits, seeds = table.shape
     cells = table.mean(2)

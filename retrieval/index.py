@@ -59,7 +59,7 @@ class Index:
         paths: of its images.
         vectors: `(N, D)` in a memory map; None in another code than float32.
 
-    Raises UserError where there is none, or its parts do not fit together.
+    Raises UserError if there is none, or its parts do not fit together.
     """
 
     def __init__(self, folder):
@@ -107,13 +107,13 @@ class Index:
 
     @property
     def faiss(self):
-        """The index of faiss, read when it is first asked for; in another code than float32 a `Codes`."""
+        """The index of faiss, read when it is first requested; in another code than float32 a `Codes`."""
         if self._faiss is None:
             self._faiss = _read(self.folder / FAISS, len(self), self.code, self.about["dimensions"])
         return self._faiss
 
     def search(self, queries: np.ndarray, k: int, rescored: int = codes.RESCORED) -> tuple[np.ndarray, np.ndarray]:
-        """The `k` nearest images of each of `queries` `(Q, D)`, fewer where there are no more:
+        """The `k` nearest images of each of `queries` `(Q, D)`, fewer if there are no more:
         distances and rows, `(Q, k)` each.
 
         Distances are Euclidean, of float64 differences; of equal ones the earlier image comes first. A neighbour that
@@ -226,7 +226,7 @@ def _blocks(path: Path):
 
 
 def check_place(out, add: bool) -> Index | None:
-    """The index to add to; None for a new one. Raises UserError where there is no index to add to,
+    """The index to add to; None for a new one. Raises UserError if there is no index to add to,
     or no room for a new one.
     """
     out = Path(out)

@@ -22,7 +22,7 @@ def listed_with_notes(arguments: list[str]) -> tuple[list[str], list[str]]:
 
     A folder gives the files with an ending of images, in the order of their names, hidden ones left out; a note counts
     its other files by their endings. Paths in a CSV file are relative to its folder. Raises UserError for a missing
-    file or folder, and where there is no image at all.
+    file or folder, and if there is no image at all.
     """
     images = {}
     unread = Counter()

@@ -39,7 +39,7 @@ def save(path: Path | str, parts: dict, **extra) -> None:
 
 
 def read(path: Path | str, lazily: bool = False) -> dict:
-    """The checkpoint's content, on the CPU; `lazily`: a tensor's values are read when they are first asked for.
+    """The checkpoint's content, on the CPU; `lazily`: a tensor's values are read when they are first requested.
 
     Raises UserError for a file that is missing, no checkpoint, or not what a run writes.
     """

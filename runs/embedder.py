@@ -79,7 +79,7 @@ class Embedder:
         network: the run's own.
         opt: the run's flags. preparation: `datasets.preparation` of the run. dimensions: D.
 
-    Raises UserError where there is no such checkpoint, and for a prefix of more dimensions than there are.
+    Raises UserError if there is no such checkpoint, and for a prefix of more dimensions than there are.
     """
 
     def __init__(

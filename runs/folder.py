@@ -37,7 +37,7 @@ def is_finished(epoch: int, planned: int, stopped: bool) -> bool:
 
 
 def out_of_patience(epoch: int, best: int | None, patience: int | None) -> bool:
-    """Whether `--patience` ends a run after `epoch`, `best` being the selected epoch, None where there is none yet."""
+    """Whether `--patience` ends a run after `epoch`, `best` being the selected epoch, None if there is none yet."""
     return patience is not None and epoch - (best or 0) >= patience
 
 
@@ -107,12 +107,12 @@ class RunFolder:
 
     @property
     def state(self) -> dict:
-        """The last checkpoint's content; tensors are read on first use. Raises UserError where there is none."""
+        """The last checkpoint's content; tensors are read on first use. Raises UserError if there is none."""
         return checkpoint.read(self.path / checkpoint.LAST, lazily=True)
 
     @property
     def progress(self) -> Progress:
-        """How far the run is; no epoch where there is no checkpoint yet."""
+        """How far the run is; no epoch if there is no checkpoint yet."""
         if not self.has_checkpoint:
             return Progress(0, False)
         content = checkpoint.progress(self.path / checkpoint.LAST)
@@ -163,7 +163,7 @@ class RunFolder:
         Where `evaltypes` (default: the run's `--evaltypes`) need the trainer's heads, the network gives a dict of
         embeddings, as in evaluation.
 
-        Raises UserError where there is no checkpoint, or `which` is neither.
+        Raises UserError if there is no checkpoint, or `which` is neither.
         """
         if which not in ("best", "last"):
             raise UserError(f"which={which!r}: 'best' or 'last'")
@@ -198,7 +198,7 @@ def load_run(folder: Path | str, which: str = "best"):
     """The network of a run, in evaluation mode on the CPU, and its flags as a namespace.
 
     `which`: `best` (the selected epoch, where one was evaluated) or `last`.
-    Raises UserError where there is no such checkpoint.
+    Raises UserError if there is no such checkpoint.
     """
     run = RunFolder(folder)
     return run.network(which), Namespace(**run.flags)

@@ -113,7 +113,7 @@ class Meta:
         """Write the ensemble's results; under a name of their own if measured with other flags than in training."""
         description = self._about(list(range(self.n_folds)))
         protocol = RunFolder(self.folder).flags
-        # An ensemble is measured on test alone: which splits were asked for, and the batch size, do not matter.
+        # An ensemble is measured on test alone: which splits were requested, and the batch size, do not matter.
         compared = self.opt.roles.having(compared=True)
         deciding = (description["flags"].keys() & compared) | {"evaluation_metrics"}
         name = f"evaluation_{CONCATENATED}"
@@ -182,5 +182,5 @@ def _mean(result: dict) -> float:
 
 
 def _half_width(result: dict) -> float | None:
-    """Half the width of a result's interval; None where it has none."""
+    """Half the width of a result's interval; None if it has none."""
     return result["interval_95"] and result["interval_95"][1] - result["mean"]

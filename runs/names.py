@@ -27,7 +27,7 @@ def domain_of(name: str) -> str | None:
 
 
 def mean_of(name: str) -> str | None:
-    """The name of the mean over domains, where `name` is of one: without the domain; None where it has none."""
+    """The name of the mean over domains, where `name` is of one: without the domain; None if it has none."""
     prefix, metric = split_name(name)
     if not prefix:
         return None

@@ -172,7 +172,7 @@ def below_untrained(run) -> list[str]:
 
 
 def evidence(metric: str, trained: float, before: float, queries: int) -> str:
-    """How sure the difference of two values of a metric over the same queries is, in words."""
+    """How sure the difference of two values of a metric over the same queries is, as text."""
     if not queries:
         return "without an interval, as the queries of this split are not counted: compare several seeds"
     if not metrics.is_mean_of_queries(plain(metric)):

@@ -21,7 +21,7 @@ def undamaged(path: Path, way_out: str):
 
 
 def read_table(folder: Path) -> list[dict]:
-    """The rows of trials.csv, none where there is no such file. Raises UserError where it is damaged."""
+    """The rows of trials.csv, none if there is no such file. Raises UserError where it is damaged."""
     path = folder / TABLE
     if not path.exists():
         return []

@@ -21,7 +21,7 @@ REPRODUCTIONS = "reproductions.yaml"
 
 
 def how_far(folder: Path, trials: int, reproductions: int) -> tuple[bool, str]:
-    """(finished, progress in words) of a search by the files in its folder; writes nothing.
+    """(finished, progress as text) of a search by the files in its folder; writes nothing.
 
     Raises UserError where a file is damaged.
 
@@ -45,7 +45,7 @@ def how_far(folder: Path, trials: int, reproductions: int) -> tuple[bool, str]:
 
 
 def _reproductions(folder: Path) -> dict:
-    """reproductions.yaml; none where there is no such file. Raises UserError where it is damaged."""
+    """reproductions.yaml; none if there is no such file. Raises UserError where it is damaged."""
     path = folder / REPRODUCTIONS
     if not path.exists():
         return {"trial": None, "results": {}, "runs": {}}

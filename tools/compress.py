@@ -65,7 +65,7 @@ class CodeSearch:
         self.rescored = rescored
 
     def run(self, needs: list[metrics.Need], progress: bool = False, rows: slice | None = None):
-        """Yield `metrics.Neighbours` in blocks: what the index finds, without what takes no rank."""
+        """Yield `metrics.Neighbours` in blocks: what the index finds, without ignored items."""
         space = self.space
         needed = int(np.maximum.reduce([need.depth for need in needs]).max())
         most_hidden = int((space.reference_size - space.visible).max())

@@ -9,7 +9,7 @@ The file holds `features` `(N, D)` and `labels` `(N,)`, or `(N, L)` of L levels,
 queries: metrics that search are means over the draws. `groups` or `super_names` `(N,)`: super-classes, for metrics that
 compare these. `domains` `(N,)`: names; every metric then comes for each domain's queries too, `<domain>/<metric>`, and
 under its own name as the mean of the domains. `positive_indptr` `(Q + 1,)`, `positive_indices` `(P,)`, `junk_indptr`,
-`junk_indices`: for the q-th query its positives and its junk, which takes no rank, as positions among the gallery's
+`junk_indices`: for the q-th query its positives and its junk, which is ignored, as positions among the gallery's
 rows (`indices[indptr[q]:indptr[q + 1]]`). With them `labels` may be absent, and class-wise metrics are refused.
 Further lists for the same queries, `positive_indptr_hard` …, are those of a protocol, `hard`: each metric then comes
 once for each protocol.

@@ -135,7 +135,7 @@ def _comma_separated(line: str) -> list[str]:
 
 
 def _row(path: str, number: int, name: str, rows: list[int]) -> int:
-    """The one row that an image has. Raises UserError where it has none, or several."""
+    """The one row that an image has. Raises UserError if it has none, or several."""
     if not rows:
         raise UserError(f"{path}: pair {number} names {name}, which is not among the paths of the features")
     if len(rows) > 1:

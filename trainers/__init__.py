@@ -130,7 +130,7 @@ def evaluated_network(opt, network: torch.nn.Module, state: dict | None, evaltyp
 
     Args:
         opt: the run's flags, and `n_classes`.
-        state: the trainer's own state in the checkpoint; None where it has none.
+        state: the trainer's own state in the checkpoint; None if it has none.
 
     Raises:
         UnknownName: no such trainer. RuntimeError: the state does not fit.

@@ -8,7 +8,7 @@ class AddedLoss(torch.nn.Module):
 
     Attributes:
         NAME: the loss's name. FLAG: the flag that turns it on.
-        used: whether a trainer has asked for the loss.
+        used: whether a trainer has requested the loss.
     """
 
     NAME = ""

@@ -21,7 +21,8 @@ FACTORY = {FLOAT32: "Flat", "float16": "SQfp16", INT8: "SQ8"}  # of faiss
 LEAST = 39 * 256
 MOST = 256 * 256
 SEED = 1234  # of k-means in faiss
-RESCORED = 4  # times as many binary codes as are asked for are ordered by the float query
+# this many times the requested number of binary codes are ordered by the float query
+RESCORED = 4
 SPARE = 8  # further candidates: vectors equally far in float32 may differ in float64
 BLOCK = 16384  # codes that are decoded at once
 FEW = 20  # queries below which faiss compares codes one by one; from there on products of matrices are faster
@@ -152,7 +153,7 @@ class Codes:
         return (2 * bit_rows.astype(np.float32) - 1) / np.float32(np.sqrt(self.dimensions))
 
     def search(self, queries: np.ndarray, k: int, rescored: int = RESCORED) -> tuple[np.ndarray, np.ndarray]:
-        """The `k` nearest codes of each of `queries` `(Q, D)`, fewer where there are no more; see `ranked`.
+        """The `k` nearest codes of each of `queries` `(Q, D)`, fewer if there are no more; see `ranked`.
 
         rescored: of binary, how many times as many are found by Hamming distance.
         """

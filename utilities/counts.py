@@ -1,4 +1,4 @@
-"""Counts in words: `1 epoch`, `2 epochs`."""
+"""Counts as text: `1 epoch`, `2 epochs`."""
 
 
 def count_of(count: int, noun: str, plural: str | None = None) -> str:

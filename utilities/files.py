@@ -183,7 +183,7 @@ def walk(root: Path | str, follow_links: bool = True):
 def expanded(path: Path | str) -> Path:
     """The path with the home folder in place of `~`.
 
-    Unchanged where there is no such user: then there is no such file either.
+    Unchanged if there is no such user: then there is no such file either.
     """
     return Path(os.path.expanduser(path))
 

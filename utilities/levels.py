@@ -28,7 +28,7 @@ def n_levels(dataset) -> int:
 def of_classes(dataset, user: str) -> np.ndarray:
     """The numbers `(C, L)` of a data set's classes at each level, by label.
 
-    Raises UserError, naming `user`, where there are no levels or these do not nest.
+    Raises UserError, naming `user`, if there are no levels or these do not nest.
     """
     if n_levels(dataset) < 2:
         raise UserError(

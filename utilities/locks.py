@@ -52,7 +52,7 @@ class Lock:
             self._file = None
 
     def holder(self) -> str | None:
-        """The other process that has the lock, in words; None where there is none."""
+        """The other process that has the lock, as text; None if there is none."""
         if self._file is not None:
             return None  # this process has it: to open the file again and close it would release the lock
         try:

@@ -107,7 +107,7 @@ class Range:
 
     @property
     def rule(self) -> str:
-        """The declared bounds in words, `above 0 and at most 1`; empty where there are none."""
+        """The declared bounds as text, `above 0 and at most 1`; empty if there are none."""
         if self.least is not None and self.most is not None:
             text = f"from {self.least:g} to {self.most:{self._digits}}"
         else:

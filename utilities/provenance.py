@@ -39,7 +39,7 @@ def describe(weights: str | None = None, project: Path = PROJECT) -> dict:
     """Code, packages and weights, as environment.yaml records them.
 
     Returns:
-        packages: name -> version. git_commit: with `-dirty` where a tracked file is changed; None where there is no
+        packages: name -> version. git_commit: with `-dirty` where a tracked file is changed; None if there is no
         git. changed_files, untracked_files: name -> SHA-256 (None: deleted) of the files that differ from the commit;
         untracked ones are listed only if they are Python files in the root or a plug-in folder. weights_sha256: of the
         file that the network began with; None without one.
@@ -88,7 +88,7 @@ def sha256(path: Path) -> str | None:
 
 
 def _hashes(project: Path, listed: str | None) -> dict | None:
-    """Name -> hash of the files that git lists, separated by NUL; None where there is no git."""
+    """Name -> hash of the files that git lists, separated by NUL; None if there is no git."""
     if listed is None:
         return None
     return {name: sha256(project / name) for name in sorted(filter(None, listed.split("\0")))}

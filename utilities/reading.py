@@ -92,7 +92,7 @@ def reason_of(error: BaseException, expected: str = "") -> str:
 
 
 def _short(error: BaseException) -> str:
-    """The begin of an error's message, or its type where it has none; of a lone key it says that it is missing."""
+    """The begin of an error's message, or its type if it has none; of a lone key it says that it is missing."""
     text = str(error).partition(". If you trust")[0]
     line = " ".join(printable(text).split())[:LONGEST]
     if isinstance(error, KeyError):

@@ -12,7 +12,7 @@ from utilities.tensors import raise_half
 class Reference:
     """Embeddings `(M, D)` and labels `(M,)` in which anchors find positives and negatives.
 
-    `own` `(B,)` long is the row that is the anchor's own image, never its positive or negative; -1 where there is none.
+    `own` `(B,)` long is the row that is the anchor's own image, never its positive or negative; -1 if there is none.
     `plain`: the reference is the batch itself, and its embeddings are the same tensor as the anchors'.
     """
 

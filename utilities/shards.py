@@ -70,7 +70,9 @@ class Shard:
             return None, torch.where(is_held, local, self.size)
         seed = int(torch.randint(2**62, ()))
         generator = torch.Generator(labels.device).manual_seed(seed + self.ranks.rank)
-        scores = torch.rand(self.size + 1, generator=generator, device=labels.device)  # the last one is of no class
+        scores = torch.rand(
+            self.size + 1, generator=generator, device=labels.device
+        )  # the last one belongs to no class
         scores = scores.index_fill(0, torch.where(is_held, local, self.size), 2.0)[: self.size]
         n = max(int(self.share * self.size), 1)
         # The batch's classes are counted, which reads from the device, only where they may be more than n.

@@ -1,4 +1,4 @@
-"""The splits of a run by their names: in flags and tables, among data sets, and in words."""
+"""The splits of a run by their names: in flags and tables, among data sets, and as text."""
 
 SPLITS = ("train", "val", "test")
 DATA_SETS = {"train": "evaluation", "val": "validation", "test": "testing"}  # split -> its key in `datasets.select`

@@ -254,13 +254,13 @@ class Classes:
 
     def positives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """The `numbers`-th positive (0 to `n_positives` - 1) of each of `anchors` `(T,)`;
-        arbitrary where there is none.
+        arbitrary if there is none.
         """
         return self._at(self.starts[anchors] + (self.after_own[anchors] + numbers) % self.counts[anchors].clamp(min=1))
 
     def negatives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """The `numbers`-th negative (0 to `n_negatives` - 1) of each of `anchors` `(T,)`;
-        arbitrary where there is none.
+        arbitrary if there is none.
         """
         block = self.starts[anchors], self.counts[anchors]
         if self.reference is None:

@@ -68,7 +68,7 @@ class KReciprocal:
 
     def search(self, space: EmbeddingSpace, progress: bool = False) -> "Reranked":
         """The search over re-ranked lists, with the sparse encodings of all nodes;
-        lists are made when they are asked for.
+        lists are made when they are requested.
         """
         nodes, of_queries = _nodes(space)
         farthest = _farthest(nodes, progress)

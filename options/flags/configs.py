@@ -13,7 +13,7 @@ PRESETS = Path(__file__).parents[2] / "configs"
 
 
 def find(name: str) -> Path:
-    """The file that `--config` names. Raises UserError where there is none."""
+    """The file that `--config` names. Raises UserError if there is none."""
     path = Path(name)
     preset = PRESETS / f"{name.removesuffix('.yaml')}.yaml"
     if path.is_file():

@@ -99,7 +99,7 @@ def group(parser, title: str, role: Role):
 
 
 def declared(parser, default: Role | None = None) -> Roles:
-    """The roles of a parser's flags. Raises LookupError for a flag without one where there is no default."""
+    """The roles of a parser's flags. Raises LookupError for a flag without one if there is no default."""
     roles = Roles()
     for group in parser._action_groups:
         for action in group._group_actions:

@@ -103,7 +103,7 @@ def written(action: argparse.Action, opt) -> str:
 
 
 def _texts(action: argparse.Action) -> Iterator[str]:
-    """The rules of a flag in words."""
+    """The rules of a flag as text."""
     needed = _needs(action)
     if needed:
         names = [f"--{flag}" for flag in needed]

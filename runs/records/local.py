@@ -93,7 +93,7 @@ def _number(value: float) -> str:
 
 
 def _sound_rows(path: Path, fields: tuple[str, ...] | None = None) -> list[dict] | None:
-    """The rows of a file, None where there is none; a damaged one is set aside."""
+    """The rows of a file, None if there is none; a damaged one is set aside."""
     try:
         return read_rows(path, fields) if as_file(path).exists() else None
     except ValueError as error:

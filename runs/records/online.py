@@ -208,7 +208,7 @@ def _configuration(opt, folder: Path) -> dict:
 
 
 class Wandb(_Service):
-    """A W&B run in `<run>/wandb`, offline where there are no credentials; the same run is continued on resume.
+    """A W&B run in `<run>/wandb`, offline if there are no credentials; the same run is continued on resume.
 
     W&B takes rows only in the order of its step, and drops rows that come again after a resume. Our step is the
     number of batches trained so far plus that of epochs, so that epochs and batches share one order and a resumed run
