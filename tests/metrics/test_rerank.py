@@ -27,26 +27,23 @@ def points(n, seed=0, d=4, copies=True):
 
 def distances_of(x, ball=None):
     """`(T, T)` by a double loop."""
+    rows = x.tolist()
     if ball is not None:
-        return np.array([[moebius_distance(a, b, ball.c, ball.clip_r) for b in x.tolist()] for a in x.tolist()])
-    return np.array(
-        [[np.sqrt(sum((a - b) ** 2 for a, b in zip(p, q, strict=True))) for q in x.tolist()] for p in x.tolist()]
-    )
+        return np.array([[moebius_distance(a, b, ball.c, ball.clip_r) for b in rows] for a in rows])
+    return np.array([[np.sqrt(sum((a - b) ** 2 for a, b in zip(p, q, strict=True))) for q in rows] for p in rows])
 
 
 def dense(distances, k1, k2, weight):
-    """Final distances `(T, T)` of all nodes to all, with dense matrices, node by node. A node comes first in its own
-    list.
-    """
+    """Final distances `(T, T)` of all nodes to all, with dense matrices. A node comes first in its own list."""
     size = len(distances)
     original = distances**2
     largest = original.max(1, keepdims=True)
     original = original / np.where(largest > 0, largest, 1)
-    lists = []
-    for i in range(size):
-        in_order = [j for _, j in sorted((distances[i, j], j) for j in range(size))]
-        in_order.remove(i)
-        lists.append([i, *in_order])
+
+    def in_order(i):
+        return sorted(range(size), key=lambda j: (j != i, distances[i, j], j))
+
+    lists = [in_order(i) for i in range(size)]
 
     def reciprocal(i, k):
         return {j for j in lists[i][: k + 1] if i in lists[j][: k + 1]}
@@ -64,18 +61,12 @@ def dense(distances, k1, k2, weight):
         encodings[i, members] = weights / weights.sum()
     if k2 > 1:
         encodings = np.array([encodings[lists[i][:k2]].mean(0) for i in range(size)])
-    final = np.empty((size, size))
-    for i in range(size):
-        for j in range(size):
-            shared = np.minimum(encodings[i], encodings[j]).sum()
-            final[i, j] = (1 - weight) * (1 - shared / (2 - shared)) + weight * original[i, j]
-    return final
+    shared = np.minimum(encodings[:, None], encodings).sum(2)
+    return (1 - weight) * (1 - shared / (2 - shared)) + weight * original
 
 
 def lists_by(final, hides):
-    """Of each query its reference in order; equal final distances by index. `hides(query, j)`: whether the query does
-    not find j.
-    """
+    """Of each query its reference in order, equal distances by index, without what it `hides(query, j)`."""
     lists = []
     for i, row in enumerate(final):
         in_order = sorted((round(value, 11), j) for j, value in enumerate(row))
@@ -98,15 +89,8 @@ def test_a_set_in_itself(ball):
     x, labels = points(50)
     distances = distances_of(x, ball)
     plain = metrics.compute(NAMES, x, labels, ball=ball)
-    for k1, k2, weight in [
-        (20, 6, 0.3),
-        (5, 1, 0.3),
-        (6, 3, 0.0),
-        (7, 2, 1.0),
-        (100, 6, 0.3),
-        (1, 1, 0.5),
-        (2, 6, 0.3),
-    ]:
+    cases = [(20, 6, 0.3), (5, 1, 0.3), (6, 3, 0.0), (7, 2, 1.0), (100, 6, 0.3), (1, 1, 0.5), (2, 6, 0.3)]
+    for k1, k2, weight in cases:
         lists = lists_by(dense(distances, k1, k2, weight), lambda i, j: i == j)
         rerank = KReciprocal(k1, k2, weight)
         check(lists, x, labels, rerank, ball=ball)
@@ -116,18 +100,16 @@ def test_a_set_in_itself(ball):
 
 
 @BALLS
-@pytest.mark.parametrize("n_queries", [1, 15])
-def test_queries_and_a_gallery_apart(n_queries, ball):
+@pytest.mark.parametrize("n", [1, 15])
+def test_queries_and_a_gallery_apart(n, ball):
     """Nodes are both; a query finds the gallery alone."""
     x, labels = points(45, seed=2, copies=False)
-    x[n_queries] = x[0]  # a sample of the gallery equals a query
+    x[n] = x[0]  # a sample of the gallery equals a query
     # ours has the gallery first: where distances tie, the order of the nodes counts
-    order = np.r_[n_queries:45, :n_queries]
-    final = dense(distances_of(x[order], ball), 8, 4, 0.3)[45 - n_queries :, : 45 - n_queries]
-    gallery = {"reference": x[n_queries:], "reference_labels": labels[n_queries:]}
-    check(
-        lists_by(final, lambda i, j: False), x[:n_queries], labels[:n_queries], KReciprocal(8, 4), ball=ball, **gallery
-    )
+    order = np.r_[n:45, :n]
+    final = dense(distances_of(x[order], ball), 8, 4, 0.3)[45 - n :, : 45 - n]
+    gallery = {"reference": x[n:], "reference_labels": labels[n:]}
+    check(lists_by(final, lambda i, j: False), x[:n], labels[:n], KReciprocal(8, 4), ball=ball, **gallery)
 
 
 def test_queries_that_are_in_the_reference_or_of_a_sequence():
@@ -149,12 +131,10 @@ def test_metrics_on_unit_vectors_are_re_ranked_by_their_own_distances_and_others
     x, labels = points(40, seed=4)
     unranked = ["nmi", "f1", "dists@intra", "rho_spectrum@1"]
     for rerank in (KReciprocal(6, 3), AlphaExpansion(5)):
-        cosine_values = metrics.compute(["c_map_r", "map_r", "c_recall@1"], x, labels, rerank=rerank)
-        unit_values = metrics.compute(["map_r", "e_recall@1"], unit(x), labels, rerank=rerank)
-        assert cosine_values["c_map_r"] == pytest.approx(unit_values["map_r"]) and cosine_values[
-            "c_recall@1"
-        ] == pytest.approx(unit_values["e_recall@1"])
-        assert cosine_values["map_r"] == pytest.approx(metrics.compute("map_r", x, labels, rerank=rerank)["map_r"])
+        values = metrics.compute(["c_map_r", "c_recall@1", "map_r"], x, labels, rerank=rerank)
+        expected = metrics.compute(["map_r", "e_recall@1"], unit(x), labels, rerank=rerank).values()
+        expected = [*expected, metrics.compute("map_r", x, labels, rerank=rerank)["map_r"]]
+        assert list(values.values()) == pytest.approx(expected)
         assert metrics.compute(unranked, x, labels, rerank=rerank) == metrics.compute(unranked, x, labels)
     near = 1e-4 * points(40, seed=10, copies=False)[0] + 100
     far, moved = (metrics.compute(NAMES, place, labels, rerank=KReciprocal(6, 3)) for place in (near, near - 100))
@@ -183,15 +163,14 @@ def test_degenerate_spaces(rerank):
         (np.zeros((2, 3)), [0, 0]),
         (np.ones((9, 3)), [0, 0, 0, 1, 1, 1, 2, 3, 4]),
         (np.eye(3), [0, 1, 2]),
+        (line, [0] * 12),
     ]
+    names = ["e_recall@1", "map_r", "mAP", "mrr"]
     for ball in (None, Ball(0.1, 2.3), Ball(0, 2.3)):
-        for x, labels in [*spaces, (line, [0] * 12)]:
-            values = metrics.compute(
-                ["e_recall@1", "map_r", "mAP", "mrr"], x, np.array(labels), ball=ball, rerank=rerank
-            )
+        for x, labels in spaces:
+            values = metrics.compute(names, x, np.array(labels), ball=ball, rerank=rerank)
             if len(set(labels)) == len(labels):  # no query has anything to find: e_recall and mAP count misses
-                uncounted = [values.pop("map_r"), values.pop("mrr")]
-                assert np.isnan(uncounted).all()
+                assert np.isnan([values.pop("map_r"), values.pop("mrr")]).all()
             assert all(0 <= value <= 1 for value in values.values())
         check(all_but_itself, np.ones((9, 3)), np.arange(9), rerank, ball=ball)
 
@@ -214,11 +193,10 @@ def test_alpha_query_expansion(n, alpha, separate):
     queries, reference = (x[:12], x[12:]) if separate else (x, x)
     gallery = {"reference": reference, "reference_labels": labels[12:]} if separate else {}
     left_out = [-1] * 12 if separate else range(48)
-    new = [
-        expanded(q, reference, ranked(q, reference, itself), n, alpha)
-        for q, itself in zip(queries, left_out, strict=True)
-    ]
-    lists = [ranked(q, reference, itself) for q, itself in zip(new, left_out, strict=True)]
+    lists = []
+    for query, itself in zip(queries, left_out, strict=True):
+        new = expanded(query, reference, ranked(query, reference, itself), n, alpha)
+        lists.append(ranked(new, reference, itself))
     check(lists, queries, labels[: len(queries)], AlphaExpansion(n, alpha), **gallery)
 
 
@@ -243,9 +221,8 @@ def test_expansion_of_few_images_in_files():
 def test_alpha_query_expansion_of_one_query_by_hand():
     """(1, 0) + .8^3 (.8, .6) + .6^3 (.6, .8), at unit length."""
     space = metrics.EmbeddingSpace([[1.0, 0.0]], [0], [[0.8, 0.6], [0.6, 0.8]], [0, 0])
-    np.testing.assert_allclose(
-        unit(AlphaExpansion(2, 3.0).search(space).space.features), [[0.954656, 0.297710]], atol=1e-6
-    )
+    results = unit(AlphaExpansion(2, 3.0).search(space).space.features)
+    np.testing.assert_allclose(results, [[0.954656, 0.297710]], atol=1e-6)
 
 
 def test_alpha_query_expansion_in_the_ball_expands_tangent_vectors():

@@ -1,8 +1,4 @@
-"""The neighbour search: whatever its limits and its queries' sequences, results are exact, memory is bounded and no
-work is done twice.
-
-Limits are made small, so that a few hundred samples fill several blocks and tiles.
-"""
+"""The search is exact, bounded in memory, and does no work twice. Small limits give several tiles."""
 
 import itertools
 
@@ -36,11 +32,8 @@ KNOWN = {}  # plain values by data: several limits search the same
 
 
 def plain_values(names, features, labels, **reference):
-    key = tuple(
-        (name, np.asarray(array).tobytes())
-        for name, array in (("", features), ("", labels), *reference.items())
-        if array is not None
-    )
+    arrays = {"features": features, "labels": labels, **reference}
+    key = tuple((name, np.asarray(array).tobytes()) for name, array in arrays.items() if array is not None)
     values = KNOWN.setdefault(key, {})
     values |= plain_per_query([name for name in names if name not in values], features, labels, **reference)
     return {name: values[name] for name in names}
@@ -69,9 +62,16 @@ def assert_neighbours(features, labels, k, limits=None, how=None, query_sequence
     results = [order for _, order in orders(features, query_sequences=query_sequences)]
     assert space.neighbours(k).tolist() == [(order + [-1] * k)[:k] for order in results]
     assert space.visible.tolist() == [len(order) for order in results]
-    assert space.relevant.tolist() == [
-        sum(labels[j] == label for j in order) for order, label in zip(results, labels, strict=True)
-    ]
+    n_relevant = [(labels[order] == label).sum() for order, label in zip(results, labels, strict=True)]
+    assert space.relevant.tolist() == n_relevant
+
+
+def limits_and_rounding():
+    """Each of the limits with and without ties; half of them in the long tests alone."""
+    for number, limits in enumerate(LIMITS):
+        yield limits, number % 2 == 1
+        if number < len(LIMITS) - 2:
+            yield pytest.param(limits, number % 2 == 0, marks=pytest.mark.long)
 
 
 def each_once(size, rows):
@@ -85,32 +85,20 @@ def sequences(size, n_sequences, seed=0):
     return np.where(generator.random(size) < 1 / 3, -1, 7 * generator.integers(0, n_sequences, size))
 
 
-@pytest.mark.parametrize(
-    ("limits", "rounded"),
-    [
-        *zip(LIMITS, itertools.cycle((False, True)), strict=False),
-        *(
-            pytest.param(*case, marks=pytest.mark.long)
-            for case in zip(LIMITS[:-2], itertools.cycle((True, False)), strict=False)
-        ),
-    ],
-)
+@pytest.mark.parametrize(("limits", "rounded"), limits_and_rounding())
 def test_limits_and_sequences_change_no_value(limits, rounded):
     spread = 1.0 if rounded else 2.0
     features, labels = random_space(n=48, spread=spread, seed=8)
     features = np.round(features) if rounded else features
     features[16:24] = features[0]  # duplicates, of several classes and sequences
+    searched(features, labels, ["e_recall@2"], limits)
     for names, n_sequences in (
         (RETRIEVAL, 2),
-        (["e_recall@2"], None),
         (["map_r", "mAP_c", "e_recall@4"], 16),
         (["mrr"], 2),
         (["map@3"], 16),
     ):
-        hidden = {}
-        if n_sequences is not None:
-            hidden["query_sequences"] = sequences(48, n_sequences)
-        searched(features, labels, names, limits, **hidden)
+        searched(features, labels, names, limits, query_sequences=sequences(48, n_sequences))
     numbers = sequences(48, 8, seed=1)
     exclude = np.where(np.arange(20) < 12, -1, np.arange(20) - 12)  # queries 12 to 19 are the reference's 0 to 7
     gallery = {"reference": features[12:], "reference_labels": labels[12:], "exclude": exclude}
@@ -118,10 +106,7 @@ def test_limits_and_sequences_change_no_value(limits, rounded):
         (["map_r", "mAP", "mrr"], {}),
         (RETRIEVAL, {"query_sequences": numbers[:20], "reference_sequences": numbers[12:]}),
         # a query itself is of another sequence there
-        (
-            ["map_r"],
-            {"query_sequences": numbers[:20], "reference_sequences": numbers[12:][::-1]},
-        ),
+        (["map_r"], {"query_sequences": numbers[:20], "reference_sequences": numbers[12:][::-1]}),
     ):
         searched(features[:20], labels[:20], names, limits, **gallery, **hidden)
     for depth, numbers in ((7, None), (49, sequences(48, 3, seed=3))):
@@ -141,21 +126,17 @@ def test_on_a_gpu_and_by_torch_on_the_cpu(limits, how):
 
 
 def test_sequences_that_hide_nearly_all():
-    """The scores that set a cut are those of a class's first samples: where the query may find none of these, it may
-    others.
-    """
+    """A cut is set by the scores of a class's first samples: where the query may find none of these, it may others."""
     features, _ = random_space(n=90, spread=3.0, seed=33)
     labels = np.arange(90) % 2
     numbers = np.where(np.arange(90) < 60, 5, -1)
     for limits in (Limits(pairs=3), Limits(pairs=3, columns=16, rows=8, sample=10)):
         searched(features, labels, ["mrr", "e_recall@1", "map_r"], limits, query_sequences=numbers)
     features, labels = random_space(n=100, seed=34)
-    for share in (1.0, 0.95):
-        for limits in (Limits(), SMALL):
-            searched(features, labels, RETRIEVAL, limits, query_sequences=np.where(np.arange(100) < 100 * share, 3, -1))
-    values = metrics.compute(
-        ["e_recall@1", "map_r", "mAP_c"], features, labels, query_sequences=np.zeros(100, int), uncounted=-1.0
-    )
+    for share, limits in itertools.product((1.0, 0.95), (Limits(), SMALL)):
+        searched(features, labels, RETRIEVAL, limits, query_sequences=np.where(np.arange(100) < 100 * share, 3, -1))
+    hidden = {"query_sequences": np.zeros(100, int), "uncounted": -1.0}
+    values = metrics.compute(["e_recall@1", "map_r", "mAP_c"], features, labels, **hidden)
     assert values == {"e_recall@1": 0.0, "map_r": -1.0, "mAP_c": 0.0}
 
 
@@ -168,12 +149,7 @@ def test_means_and_macro_means_and_names_of_sequences():
     unrestricted = metrics.compute(names, features, labels)
     texts = np.where(numbers < 0, "", np.char.add("track ", numbers.astype(str)))
     without_some = [None if n < 0 else int(n) for n in numbers]
-    forms = [
-        texts,
-        texts.astype(object),
-        np.array(without_some, dtype=object),
-        torch.from_numpy(numbers),
-    ]
+    forms = [texts, texts.astype(object), np.array(without_some, dtype=object), torch.from_numpy(numbers)]
     forms += [np.array([text or None for text in texts], dtype=object), numbers.astype(np.int16), numbers.tolist()]
     for form in forms:
         assert metrics.compute(names, features, labels, query_sequences=form) == by_number
@@ -200,26 +176,24 @@ def test_bad_sequences_are_one_line():
 def test_a_search_in_itself_computes_each_score_once_unless_too_much_would_wait(numbers):
     features, labels = random_space(n=120, spread=0.2, seed=21)
     names = ["map_r", "mAP_c", "e_recall@2"]
+
+    def work_of(**limits):
+        return searched(features, labels, names, Limits(columns=32, sample=20, **limits), query_sequences=numbers)
+
     for rows in (8, 16):  # 120 is no multiple of 16
-        work = searched(features, labels, names, Limits(columns=32, rows=rows, sample=20), query_sequences=numbers)
+        work = work_of(rows=rows)
         assert (work.scores, work.pruned) == (each_once(120, rows), 0)
-    work = searched(
-        features, labels, names, Limits(columns=32, rows=8, sample=20, waiting=100), query_sequences=numbers
-    )
+    work = work_of(rows=8, waiting=100)
     assert work.scores == 120 * 120 and work.held <= 8 * 120, "nothing but one block"
 
 
 def test_where_pruning_does_not_help_a_search_in_itself_goes_on_as_a_plain_one():
-    """The second half has all its neighbours in the first half, and needs them all: twice as much waits as was
-    estimated.
-    """
+    """The second half needs all its neighbours, in the first half: twice as much waits as was estimated."""
     n = 120
     features = np.concatenate([0.01 * np.random.default_rng(26).standard_normal((n // 2, n)), np.eye(n)[: n // 2]])
-    work = searched(
-        features, np.arange(n) % 3, [f"map@{n // 2 - 10}"], Limits(columns=32, rows=8, sample=n, waiting=n * n // 5)
-    )
-    assert work.pruned > 0
-    assert each_once(n, 8) < work.scores < n * n
+    limits = Limits(columns=32, rows=8, sample=n, waiting=n * n // 5)
+    work = searched(features, np.arange(n) % 3, [f"map@{n // 2 - 10}"], limits)
+    assert work.pruned > 0 and each_once(n, 8) < work.scores < n * n
 
 
 @pytest.mark.parametrize("rounded", [False, True])
@@ -234,25 +208,20 @@ def test_what_waits_is_pruned_to_what_is_needed(names, waiting, rounded):
     assert work.scores == free.scores == each_once(400, 16), "nothing that was dropped was needed after all"
     assert work.held < free.held and free.pruned == 0
     assert 0 < work.pruned <= 3 * waiting, "cuts rise for those that wait: not again and again"
-    if (
-        names == ["map@3"] and not rounded
-    ):  # two clusters far apart, one after the other: nothing of the first waits for the second
-        features[200:] += 1000
-        work = searched(features, labels, names, Limits(**TILES, sample=30, waiting=2000))
-        assert work.pruned > 0 and work.scores == each_once(400, 16)
+
+
+def test_of_two_clusters_nothing_of_the_first_waits_for_the_second():
+    features, labels = random_space(n=400, classes=80, spread=2.0, seed=22)
+    features[200:] += 1000
+    work = searched(features, labels, ["map@3"], Limits(**TILES, sample=30, waiting=2000))
+    assert work.pruned > 0 and work.scores == each_once(400, 16)
 
 
 def test_near_ties_beyond_the_depth_are_left_alone():
     """All of the reference lie at distances that float32 hardly tells apart, and five of them are needed."""
-    space = space_with(
-        Limits(sample=8),
-        np.zeros((20, 300)),
-        np.zeros(20),
-        reference=np.diag(1 + 1e-6 * np.arange(300)),
-        reference_labels=np.zeros(300),
-    )
-    assert (space.neighbours(5) == np.arange(5)).all()
-    assert 0 < space.search.work.reordered <= 400
+    gallery = {"reference": np.diag(1 + 1e-6 * np.arange(300)), "reference_labels": np.zeros(300)}
+    space = space_with(Limits(sample=8), np.zeros((20, 300)), np.zeros(20), **gallery)
+    assert (space.neighbours(5) == np.arange(5)).all() and 0 < space.search.work.reordered <= 400
 
 
 @pytest.mark.parametrize("equal", [400, 200])
@@ -265,34 +234,28 @@ def test_ties_that_no_depth_bounds_do_not_pile_up(equal):
     assert work.held <= limits.candidates + 2 * limits.rows * limits.columns
     limits = Limits(**TILES, sample=30, waiting=500)  # more than may wait
     work = searched(features, labels, ["e_recall@1"], limits)
-    assert work.scores > each_once(400, 16)
-    assert work.pruned <= limits.waiting + limits.rows * 400
+    assert work.scores > each_once(400, 16) and work.pruned <= limits.waiting + limits.rows * 400
 
 
 def test_a_block_of_too_many_candidates_is_halved():
     features, labels = random_space(n=120, spread=2.0, seed=8)
     limits = Limits(columns=16, rows=16, candidates=40)
     # no search in itself
-    reference = {
-        "reference": features,
-        "reference_labels": labels,
-        "exclude": np.arange(120)[::-1].copy(),
-    }
+    reference = {"reference": features, "reference_labels": labels, "exclude": np.arange(120)[::-1].copy()}
     work = searched(features, labels, ["mAP"], limits, **reference)
-    assert work.held <= limits.candidates + limits.rows * limits.columns
-    assert work.scores >= 120 * 120
+    assert work.held <= limits.candidates + limits.rows * limits.columns and work.scores >= 120 * 120
 
 
 @pytest.mark.parametrize("in_itself", [False, True])
 def test_an_estimate_that_was_too_high_is_corrected(in_itself):
     features, labels = random_space(n=400, classes=3, spread=5.0, seed=27)
     limits = Limits(**TILES, sample=12, pairs=1)
-    features[Search(metrics.EmbeddingSpace(features, labels), limits).sample] *= (
-        0.01  # the sample lies nearer than all others
-    )
+    sample = Search(metrics.EmbeddingSpace(features, labels), limits).sample
+    features[sample] *= 0.01  # it lies nearer than all others
     reference = {} if in_itself else {"reference": features, "reference_labels": labels}
     work = searched(features, labels, ["map@50"], limits, **reference)
-    assert work.scores > (each_once(400, 16) if in_itself else 400 * 400), "some queries were searched again"
+    n_scores = each_once(400, 16) if in_itself else 400 * 400
+    assert work.scores > n_scores, "some queries were searched again"
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -330,13 +293,12 @@ def test_the_searches_of_the_benchmark_find_the_same():
 def test_between_two_blocks_the_callers_precision_and_gradients_hold(monkeypatch):
     multiply = torch.mm
     precisions = []
-    monkeypatch.setattr(
-        torch,
-        "mm",
-        lambda *args, **settings: (
-            precisions.append(torch.get_float32_matmul_precision()) or multiply(*args, **settings)
-        ),
-    )
+
+    def watched(*arguments, **settings):
+        precisions.append(torch.get_float32_matmul_precision())
+        return multiply(*arguments, **settings)
+
+    monkeypatch.setattr(torch, "mm", watched)
     space = metrics.EmbeddingSpace(np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 4)
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
