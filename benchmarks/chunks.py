@@ -24,7 +24,7 @@ from utilities.numbers import whole
 
 
 def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, forward: bool = True) -> dict:
-    """Peak MiB above the start, and seconds a step. Without `forward`: of the loss alone, on random outputs."""
+    """Peak MiB above the start, and seconds per step. Without `forward`: of the loss alone, on random outputs."""
     flags = "--loss", loss, "--embed_dim", "128", "--bs", str(bs), "--chunk_size", str(chunk), "--crop_size", str(side)
     step, _ = built(arch, *flags)
     runtime = step.runtime
@@ -98,7 +98,7 @@ if __name__ == "__main__":
         (f"plain, B = {opt.bs}", plain),
         (f"B = {opt.bs} in chunks of {opt.chunk}", cut),
     ):
-        print(f"{title:32} {row['mib']:9.0f} MiB  {row['seconds']:8.2f} s a step")
+        print(f"{title:32} {row['mib']:9.0f} MiB  {row['seconds']:8.2f} s per step")
     print(
         f"memory: {cut['mib'] / (small['mib'] + cut['outputs']):.2f} times the small step and the outputs "
         f"({cut['outputs']:.0f} MiB)"

@@ -1,4 +1,4 @@
-"""Features of `python -m evaluation models`: images a second beside the loader's and the network's own pace.
+"""Features of `python -m evaluation models`: images per second beside the loader's and the network's own pace.
 
 `python benchmarks/extraction.py [--arch resnet50] [--images 1024] [--repeats 3]`: photographs as in input.py, random
 weights, one worker and one thread for the network. In turns: the loader alone, the network alone on batches that are
@@ -77,7 +77,7 @@ def main():
         loader, network, extraction = (statistics.median(column) for column in zip(*rounds[1:], strict=True))
     slower = statistics.median(rate / min(*paces) for *paces, rate in rounds[1:])
     print(
-        f"images a second: loader {loader:,.1f}, network {network:,.1f}, extraction {extraction:,.1f}; extraction "
+        f"images per second: loader {loader:,.1f}, network {network:,.1f}, extraction {extraction:,.1f}; extraction "
         f"/ the slower of both {slower:.3f}"
     )
 

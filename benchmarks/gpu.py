@@ -6,7 +6,7 @@
 
 steps: ResNet50 and ViT-S/16 compared with a bare loop of the same network, loss and optimiser, alternating (goal: at
 most 1.05 times its time).
-loader: images a second, compared with what the step needs.
+loader: images per second, compared with what the step needs.
 metrics: the ICML list at SOP's size, compared with a search and a k-means on the GPU, of faiss if it was built for
 GPUs, else of torch (goals: 3 s, and at most 1.5 times).
 chunks: see benchmarks/chunks.py.
@@ -121,7 +121,7 @@ def bare(trainer, runtime, opt, batch):
 
 
 def step_times(arch: str, bs: int, precision: str, options) -> tuple:
-    """A row of the table of steps: seconds a step, ours and bare."""
+    """A row of the table of steps: seconds per step, ours and bare."""
     step, trainer, runtime, opt, batch = with_batch(arch, bs, *PRECISIONS[precision])
     works = {"ours": lambda: step(batch), "bare": bare(trainer, runtime, opt, batch)}
     seconds = medians(works, options.warm_up, options.repeats)
@@ -143,9 +143,9 @@ def steps(options) -> None:
         "network",
         "batch",
         "precision",
-        "ms a step",
+        "ms per step",
         "ms bare",
-        "images a second",
+        "images per second",
         "ratio",
         f"at most {STEPS_GOAL}",
     )
@@ -181,8 +181,8 @@ def loader(options) -> None:
     heads = (
         "images",
         "workers",
-        "loader, images a second",
-        f"step of {arch} in bfloat16, images a second",
+        "loader, images per second",
+        f"step of {arch} in bfloat16, images per second",
         "ratio",
         "enough",
     )

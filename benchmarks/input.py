@@ -114,7 +114,7 @@ def loader_of(dataset, batch_size: int) -> torch.utils.data.DataLoader:
 
 
 def images_per_second(loader, batch_size: int) -> tuple[float, float]:
-    """(images a second of the clock, images a second of the worker's processor time)
+    """(images per second of the clock, images per second of the worker's processor time)
     of `loader_of` or of the program's own loader.
 
     Measured in the second epoch, from its second batch: in the first epoch the worker touches the cache's pages for the
@@ -156,7 +156,7 @@ def variants(root: Path, cache: Path, side: int) -> dict:
 
 
 def rates(split: str, splits: dict, options) -> None:
-    """Print images a second of each variant and its ratio to the classic pipeline's, all in turns."""
+    """Print images per second of each variant and its ratio to the classic pipeline's, all in turns."""
     plain = splits["here"][split]
     sources = {
         "classic": Classic(plain.paths, classic_steps(split)),
@@ -201,7 +201,7 @@ def steps(split: str, splits: dict) -> None:
 
 
 def additions(root: Path, options) -> None:
-    """Print images a second of the training loader with each of ADDITIONS, and the ratio to crop and flip alone."""
+    """Print images per second of the training loader with each of ADDITIONS, and the ratio to crop and flip alone."""
     opt = parameters.read(LOADER_FLAGS)
     loaders = {}
     for name, flags in ADDITIONS.items():
@@ -242,7 +242,7 @@ def copied(images, batches):
 
 
 def decoded_once(root: Path, options) -> None:
-    """Print images a second of --decode_once, of the loader with a worker and of a bare copy, and their ratios."""
+    """Print images per second of --decode_once, of the loader with a worker and of a bare copy, and their ratios."""
     memory.keep_freed()  # as a run does on a CPU
     opt = parameters.read(LOADER_FLAGS)
     cached = {"image_cache": str(root.parent / "cache"), "image_cache_side": options.side}
@@ -326,7 +326,7 @@ def main():
             ((batch.float() / 255) - mean) / std
         print(
             f"scaling and normalising a batch, which the network does: {320 / (time.perf_counter() - start):.0f} "
-            "images a second"
+            "images per second"
         )
 
 

@@ -103,5 +103,5 @@ if __name__ == "__main__":
     print(f"threads {torch.get_num_threads()}")
     for name, seconds in (("main.py's loop", ours), ("bare loop", bare)):
         rounded = [round(value, 2) for value in seconds]
-        print(f"{name:<16}{statistics.median(seconds):.2f} s an epoch   {rounded}")
+        print(f"{name:<16}{statistics.median(seconds):.2f} s per epoch   {rounded}")
     print(f"ratio           {statistics.median(ours) / statistics.median(bare):.3f}   (target: at most 1.10)")
