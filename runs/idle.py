@@ -125,12 +125,18 @@ def used_plug_ins(opt) -> set[tuple[str, str]]:
     waiting = list(plug_ins)
     while waiting:
         package, name = waiting.pop()
-        for match in _SELECTED.finditer(_source(package, name)):
-            selected = (match[1] or package, match[2])
+        for owner, selected_name in _selections(_source(package, name)):
+            selected = (owner or package, selected_name)
             if selected[0] in REGISTRIES and selected not in plug_ins:
                 plug_ins.add(selected)
                 waiting.append(selected)
     return plug_ins
+
+
+@functools.cache
+def _selections(source: str) -> list[tuple[str, str]]:
+    """(package, name) of what a source selects by name; the package is empty for its own."""
+    return _SELECTED.findall(source)
 
 
 @functools.cache
