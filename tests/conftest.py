@@ -29,7 +29,7 @@ os.environ.pop("COLUMNS", None)  # a width of which tests know nothing would bre
 import pytest  # noqa: E402
 
 from tests.kit.data_sets import make_folder  # noqa: E402
-from tests.kit.runs import run_words  # noqa: E402
+from tests.kit.runs import resolve, run_words  # noqa: E402
 from utilities import registry  # noqa: E402
 
 
@@ -148,38 +148,37 @@ def with_pictures(drawing, monkeypatch):
         monkeypatch.setattr(owner, name, draw)
 
 
-FINISHED = ["--loss", "margin", "--batch_mining", "distance", "--savename", "Run_s1"]
+FINISHED = "--loss margin --batch_mining distance --savename Run_s1".split()
 
 
 def train(data, folder, *words):
     """The folder `Run_s1` that main.py trains in `folder` on a data set of images, a folder a class."""
     import main
-    import parameters
     from evaluation import outputs
 
     argv = [word for word in run_words(data, folder, *FINISHED, *words) if word != "--no_records"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outputs, "draw_pictures", lambda *arguments: [])
         patch.setattr(outputs, "draw_curves", lambda *arguments: None)
-        return main.main(parameters.resolve(argv)).folder
+        return main.main(resolve(*argv)).folder
 
 
 @pytest.fixture(scope="session")
 def trained_once(folder_data, tmp_path_factory):
-    return train(folder_data, tmp_path_factory.mktemp("trained"), "--n_epochs", "2")
+    return train(folder_data, tmp_path_factory.mktemp("trained"), "--n_epochs 2")
 
 
 @pytest.fixture(scope="session")
 def resumed_once(folder_data, tmp_path_factory):
-    folder = train(folder_data, tmp_path_factory.mktemp("resumed"), "--n_epochs", "1")
-    changed = ["--resume", "--resume_allow_changes", "--n_epochs", "2", "--lr", "0.0005"]
+    folder = train(folder_data, tmp_path_factory.mktemp("resumed"), "--n_epochs 1")
+    changed = "--resume --resume_allow_changes --n_epochs 2 --lr 0.0005".split()
     return train(folder_data, folder.parent.parent, *changed)
 
 
 @pytest.fixture(scope="session")
 def cross_validated_once(data, tmp_path_factory):
-    folds = ["--split_scheme", "class_disjoint", "--split_sets", "2", "--split_partitions", "2", "--final_test"]
-    return train(data, tmp_path_factory.mktemp("cross_validated"), *folds, "--n_epochs", "1")
+    folds = "--split_scheme class_disjoint --split_sets 2 --split_partitions 2 --final_test".split()
+    return train(data, tmp_path_factory.mktemp("cross_validated"), *folds, "--n_epochs 1")
 
 
 def copied(name):

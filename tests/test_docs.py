@@ -10,22 +10,19 @@ import pytest
 import yaml
 
 import evaluation.__main__
-import parameters
 import Result_Evaluations
 import retrieval.__main__
 import tools
 from launch import __main__ as launcher
 from search import __main__ as searcher
+from tests.kit.runs import read
 from tools import measure, models, oodml, overlap, pseudo_labels
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.rglob("*.md"))
 # test_migration.py and test_tutorials.py run their commands
-RUN_ELSEWHERE = {
-    DOCS / "migration.md",
-    *(DOCS / "tutorials").glob("*.md"),
-}
+RUN_ELSEWHERE = {DOCS / "migration.md", *(DOCS / "tutorials").glob("*.md")}
 FENCE = re.compile(r"^ *```(\w*).*\n([\s\S]*?)^ *```", re.MULTILINE)
 RUN_FOLDER = re.compile(r"(?<= )(FOLDER|RUN|<run>)(?=[/ ]|$)")
 NEW_PLUG_IN = {
@@ -79,8 +76,7 @@ def test_links_lead_somewhere_every_page_is_in_the_index_and_every_picture_is_sh
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
 
 
-# ----------------------------------------------------------------------------------------------------------------
-# commands
+# ---------- commands
 def commands(page):
     """The command lines of a page that begin with `python`, from its blocks and from its sentences."""
     text = page.read_text(encoding="utf-8")
@@ -105,7 +101,7 @@ def run_folder(tmp_path_factory):
     """A run's folder, as far as reading the flags of another command asks for it."""
     folder = tmp_path_factory.mktemp("run") / "glyphs" / "Demo_s1"
     folder.mkdir(parents=True)
-    flags = parameters.read(["--config", "demo_glyphs", "--group", "Demo"]).saved()
+    flags = read("--config demo_glyphs --group Demo").saved()
     (folder / "parameters.yaml").write_text(yaml.safe_dump(flags), encoding="utf-8")
     return folder
 
@@ -171,7 +167,7 @@ def wrong_in_file(program, words):
     if "--help" in words:
         return None
     if program == "main.py":
-        parameters.read(words)
+        read(*words)
     elif program == "Result_Evaluations.py":
         Result_Evaluations.read(words)
     else:
@@ -185,9 +181,8 @@ def wrong_in_file(program, words):
 
 def test_quoted_commands_parse(run_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    assert len(COMMANDS) >= 40 and {"README.md", "CONTRIBUTING.md", "docs/evaluation.md", "docs/speed.md"} <= {
-        page for page, _ in COMMANDS
-    }
+    assert len(COMMANDS) >= 40
+    assert {"README.md", "CONTRIBUTING.md", "docs/evaluation.md", "docs/speed.md"} <= {page for page, _ in COMMANDS}
     wrong = {}
     for page, command in COMMANDS:
         try:

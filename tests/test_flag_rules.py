@@ -16,6 +16,7 @@ import parameters
 from options import composition
 from options.flags import roles, rules
 from runs import idle
+from tests.kit import runs as kit
 from tests.kit.refusals import refused
 from utilities.errors import UserError
 from utilities.numbers import Range
@@ -40,7 +41,7 @@ ACTS_IN_OTHER_RUNS = {
 
 
 def resolved(*words):
-    return composition.compose(PARSER, ["--dataset", "glyphs", *words])
+    return composition.compose(PARSER, kit.words_of("--dataset glyphs", *words))
 
 
 def other_value(action) -> str:
@@ -77,9 +78,8 @@ def looks_at_all_flags(path: Path) -> bool:
 @pytest.fixture(scope="module")
 def read_flags(folder_data, tmp_path_factory):
     """The command line of a small run, and the flags that it reads."""
-    words = ["--arch", "conv4_normalize", "--kernels", "0", "--n_epochs", "1", "--bs", "8"]
-    words += ["--dataset", "folder", "--dataset_folder_path", str(folder_data)]
-    words += ["--save_path", str(tmp_path_factory.mktemp("rules"))]
+    short = "--arch conv4_normalize --kernels 0 --n_epochs 1 --bs 8"
+    words = kit.on_folder(folder_data, tmp_path_factory.mktemp("rules"), short)
     opt = composition.compose(PARSER, words)
     names = set()
 
@@ -116,9 +116,9 @@ def test_every_flag_alone_acts_or_is_refused_or_noted(read_flags):
 def test_rules_name_flags_and_values_that_there_are():
     for flag, action in ACTIONS.items():
         assert {*rules._needs(action), *rules._excludes(action)} <= ACTIONS.keys() - {flag}, flag
-        for other, values in [*rules._only_with(action).items(), *rules._idle_with(action).items()]:
-            choices = datasets.REGISTRY.names() if other == "dataset" else ACTIONS[other].choices
-            assert values == [True] if ACTIONS[other].nargs == 0 else set(values) <= set(choices), flag
+        for chooser, values in [*rules._only_with(action).items(), *rules._idle_with(action).items()]:
+            choices = datasets.REGISTRY.names() if chooser == "dataset" else ACTIONS[chooser].choices
+            assert values == [True] if ACTIONS[chooser].nargs == 0 else set(values) <= set(choices), flag
         if any(hasattr(action, rule) for rule in ("needs", "only_with", "idle_with", "excludes")):
             assert " with --" in rules.help_of(action), flag
 
@@ -126,10 +126,7 @@ def test_rules_name_flags_and_values_that_there_are():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            "--scheduler cosine --tau 5",
-            "--tau 5 has no effect with --scheduler cosine: take --scheduler step, or leave",
-        ),
+        ("--scheduler cosine --tau 5", "--tau 5 has no effect with --scheduler cosine: take --scheduler step, or"),
         ("--scheduler onecycle --gamma .5", "--gamma 0.5 has no effect with --scheduler onecycle"),
         ("--plateau_patience 3", "--plateau_patience 3 has no effect with --scheduler step: take --scheduler plateau"),
         ("--momentum .5", "--momentum 0.5 has no effect with --optim adam: take --optim sgd or rmsprop"),
@@ -142,7 +139,7 @@ def test_rules_name_flags_and_values_that_there_are():
 )
 def test_what_was_typed_and_has_no_effect_is_refused(words, message):
     with refused(message):
-        resolved(*words.split())
+        resolved(words)
 
 
 @pytest.mark.parametrize(
@@ -164,45 +161,45 @@ def test_what_was_typed_and_has_no_effect_is_refused(words, message):
 )
 def test_a_flag_without_its_switch_is_refused(words, message):
     with refused(message):
-        resolved(*words.split())
+        resolved(words)
 
 
 def test_a_files_value_without_effect_is_noted_and_so_is_a_typed_default(tmp_path):
     file = tmp_path / "preset.yaml"
     file.write_text("scheduler: step\ntau: [5]\ngamma: 0.5\nuse_tv_split: true\ntv_split_perc: 0.5\n")
-    opt = resolved("--config", str(file), "--scheduler", "cosine", "--no-use_tv_split")
+    opt = resolved("--config", file, "--scheduler cosine --no-use_tv_split")
     assert set(opt.without_effect) == {"tau", "gamma", "tv_split_perc"}
     assert "--tau 5 has no effect with --scheduler cosine: take --scheduler step, or leave --tau out" in idle.idle(opt)
-    assert set(resolved("--scheduler", "cosine", "--tau", "1000").without_effect) == {"tau"}
+    assert set(resolved("--scheduler cosine --tau 1000").without_effect) == {"tau"}
     with refused("--gamma 0.2 has no effect"):
-        resolved("--config", str(file), "--scheduler", "cosine", "--gamma", "0.2")
+        resolved("--config", file, "--scheduler cosine --gamma 0.2")
 
 
 def test_an_old_run_goes_on_and_repeats_its_command(tmp_path):
-    flags = resolved("--save_path", str(tmp_path), "--n_epochs", "3").saved()
+    flags = resolved("--n_epochs 3 --save_path", tmp_path).saved()
     folder = tmp_path / "glyphs" / flags["savename"]
     folder.mkdir(parents=True)
     old = {**flags, "momentum": 0.5, "scheduler": "cosine", "gamma": 0.5}  # accepted before there were rules
     (folder / "parameters.yaml").write_text(yaml.safe_dump(old))
     for words in (
-        ["--resume_from", str(folder)],
-        ["--resume_from", str(folder), "--momentum", ".5", "--gamma", ".5", "--n_epochs", "9"],
-        ["--resume_or_start", "--save_path", str(tmp_path), "--momentum", ".5", "--scheduler", "cosine"],
-        ["--reproduce_results", str(folder), "--save_path", str(tmp_path / "again")],
-        ["--reproduce_results", str(folder), "--save_path", str(tmp_path / "again"), "--momentum", ".5"],
-        ["--resume_from", str(folder), "--decay", ".1", "--nesterov", "--resume_allow_changes"],
-        ["--config", str(folder / "parameters.yaml"), "--save_path", str(tmp_path / "again")],
+        f"--resume_from {folder}",
+        f"--resume_from {folder} --momentum .5 --gamma .5 --n_epochs 9",
+        f"--resume_or_start --save_path {tmp_path} --momentum .5 --scheduler cosine",
+        f"--reproduce_results {folder} --save_path {tmp_path}/again",
+        f"--reproduce_results {folder} --save_path {tmp_path}/again --momentum .5",
+        f"--resume_from {folder} --decay .1 --nesterov --resume_allow_changes",
+        f"--config {folder}/parameters.yaml --save_path {tmp_path}/again",
     ):
-        opt = resolved(*words)
+        opt = resolved(words)
         assert (opt.momentum, opt.gamma) == (0.5, 0.5), words
         assert set(opt.without_effect) - {"nesterov"} == {"momentum", "gamma"}, words
-    for words in (["--evaluate", "--resume_from", str(folder)], ["--reproduce_results", str(folder)]):
+    for words in (f"--evaluate --resume_from {folder}", f"--reproduce_results {folder}"):
         with refused("--rerank_k1 7 has no effect without --rerank k_reciprocal"):
-            resolved(*words, "--rerank_k1", "7")
+            resolved(words, "--rerank_k1 7")
 
 
 def test_what_acts_with_another_value_of_a_searched_flag_is_not_refused():
-    words = ["--dataset", "glyphs", "--momentum", ".5"]
+    words = "--dataset glyphs --momentum .5".split()
     assert set(composition.compose(PARSER, words, searched={"optim"}).without_effect) == {"momentum"}
     with refused("--momentum 0.5 has no effect with --optim adam"):
         composition.compose(PARSER, words, searched={"momentum", "bs"})

@@ -2,63 +2,73 @@
 resume changes nothing.
 """
 
-import csv
-import json
 import math
 import shutil
 
 import numpy as np
 import pytest
 import torch
-import yaml
 
 import datasets
 import main
 import metrics
-import parameters
 from runs.meta import over_folds
-from tests.kit.runs import assert_same_run, recorded_values, run_words
+from tests.kit.data_sets import write_split_file
+from tests.kit.refusals import refused
+from tests.kit.runs import (
+    assert_same_run,
+    content_of,
+    file_names,
+    recorded_values,
+    resolve,
+    rows_of,
+    run_main,
+    run_words,
+)
 from utilities import load_run
 from utilities.errors import UserError
 
+CROSS = (
+    "--loss triplet --batch_mining semihard --n_epochs 2 --group Cross "
+    "--split_scheme class_disjoint --split_partitions 3 --split_sets 2"
+)
+
 
 def flags(data, tmp_path, *flags):
-    folds = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "2"]
-    words = ["--loss", "triplet", "--batch_mining", "semihard", "--n_epochs", "2", "--group", "Cross", *folds]
-    return parameters.read(run_words(data, tmp_path / "runs", *words, *flags))
+    return resolve(*run_words(data, tmp_path / "runs", CROSS, *flags))
+
+
+def trained(*arguments):
+    return main.main(flags(*arguments))
 
 
 def resumed(folder, *words):
-    return main.main(parameters.read(["--resume_from", str(folder), *words]))
-
-
-def refused(capsys, read):
-    """The line by which `read()` refuses the flags."""
-    with pytest.raises(SystemExit):
-        read()
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1, message
-    return message
+    return run_main("--resume_from", folder, *words)
 
 
 def meta(folder):
     """Name -> content of the files of results over the folds."""
-    return {path.stem: json.loads(path.read_text()) for path in (folder / "meta").glob("*.json")}
+    return {path.stem: content_of(path) for path in (folder / "meta").glob("*.json")}
 
 
 def summary(folder):
-    return json.loads((folder / "summary.json").read_text())
+    return content_of(folder / "summary.json")
+
+
+def table_of(folder, *columns):
+    """The table of results over the folds, by these columns."""
+    return {tuple(row[name] for name in columns): row for row in rows_of(folder / "meta" / "results.csv")}
 
 
 @pytest.fixture(scope="module")
 def whole_run(data, tmp_path_factory):
     """A finished cross-validation with its final test."""
-    return main.main(flags(data, tmp_path_factory.mktemp("whole"), "--final_test", "--dump_embeddings"))
+    return trained(data, tmp_path_factory.mktemp("whole"), "--final_test --dump_embeddings")
 
 
 @pytest.fixture(scope="module")
 def short_once(data, tmp_path_factory):
-    return main.main(flags(data, tmp_path_factory.mktemp("short"), "--n_epochs", "1")).folder
+    return trained(data, tmp_path_factory.mktemp("short"), "--n_epochs 1").folder
 
 
 @pytest.fixture
@@ -77,32 +87,25 @@ def test_folds_are_complete_runs_and_meta_results_are_theirs(whole_run):
         on_test = recorded_values(whole_run.folder / f"fold_{fold}").xs("test", level="split")
         assert set(on_test.index.get_level_values("epoch")) == {fold_summary["selected"]["epoch"]}
     separated = meta(whole_run.folder)["separated"]
-    assert separated["folds"] == [0, 1] and separated["epochs"] == [
-        summary["selected"]["epoch"] for summary in summaries
-    ]
+    assert separated["folds"] == [0, 1] and {*separated["values"]["test"]} == {"map_r", "e_recall@1"}
+    assert separated["epochs"] == [summary["selected"]["epoch"] for summary in summaries]
     for split in ("val", "test"):
-        for metric in ("map_r", "e_recall@1"):
+        for metric, result in separated["values"][split].items():
             of_folds = [summary["selected"]["values"][split][metric] for summary in summaries]
-            result = separated["values"][split][metric]
             mean = sum(of_folds) / 2
             error = math.sqrt(sum((v - mean) ** 2 for v in of_folds)) / math.sqrt(2)
-            assert (
-                result["values"] == of_folds
-                and result["mean"] == pytest.approx(mean)
-                and result["standard_error"] == pytest.approx(error)
-            )
+            assert result["values"] == of_folds and result["mean"] == pytest.approx(mean)
+            assert result["standard_error"] == pytest.approx(error)
             half = 12.706204736432095 * error  # Student's t, 1 degree of freedom, 97.5 %
             assert result["interval_95"] == pytest.approx([mean - half, mean + half])
-    with open(whole_run.folder / "meta" / "results.csv", newline="") as file:
-        table = {(r["embeddings"], r["split"], r["metric"]): r for r in csv.DictReader(file)}
+    table = table_of(whole_run.folder, "embeddings", "split", "metric")
     assert float(table["separated", "val", "map_r"]["mean"]) == separated["values"]["val"]["map_r"]["mean"]
     assert ("concatenated", "test", "map_r") in table and ("concatenated", "val", "map_r") not in table
 
 
 def test_results_over_folds_are_of_what_every_fold_has():
-    assert math.isnan(over_folds([{"val": {"a": None}}, {"val": {"a": 1.0}}])["val"]["a"]["mean"]), (
-        "a summary has null for NaN"
-    )
+    # a summary has null for NaN
+    assert math.isnan(over_folds([{"val": {"a": None}}, {"val": {"a": 1.0}}])["val"]["a"]["mean"])
     folds = [{"val": {"a": 1.0, "b": 2.0}}, {"val": {"a": 3.0}, "test": {"a": 0.0}}]
     assert {split: set(table) for split, table in over_folds(folds).items()} == {"val": {"a"}}
 
@@ -132,14 +135,14 @@ def test_the_ensemble_equals_a_concatenation_by_hand(whole_run, data):
 
 
 def test_folds_apart_then_aggregated_equal_the_whole(whole_run, data, tmp_path, capsys):
-    first = main.main(flags(data, tmp_path, "--folds", "1"))
+    first = trained(data, tmp_path, "--folds 1")
     assert not meta(first.folder) and "not all of 2 folds are finished" in capsys.readouterr().out
-    partial = main.main(flags(data, tmp_path, "--aggregate_only"))
+    partial = trained(data, tmp_path, "--aggregate_only")
     assert partial.results["separated"]["folds"] == [1]
-    assert main.main(flags(data, tmp_path, "--folds", "0")).folder == first.folder
+    assert trained(data, tmp_path, "--folds 0").folder == first.folder
     resumed(first.folder, "--aggregate_only")
     assert meta(first.folder)["separated"]["values"]["val"] == meta(whole_run.folder)["separated"]["values"]["val"]
-    second_process = main.main(flags(data, tmp_path, "--folds", "1", "--n_epochs", "1"))
+    second_process = trained(data, tmp_path, "--folds 1 --n_epochs 1")
     assert second_process.folder.name == "Cross_s1_1", "a fold is never trained over another"
 
 
@@ -155,7 +158,7 @@ def test_resume_skips_the_finished_and_continues_the_interrupted(whole_run, data
 
     monkeypatch.setattr(main, "train_one_epoch", train_one_epoch)
     with pytest.raises(SystemExit):
-        main.main(flags(data, tmp_path, "--final_test"))
+        trained(data, tmp_path, "--final_test")
     folder = tmp_path / "runs" / "folder" / "Cross_s1"
     assert f"--resume_from {folder}\n" in capsys.readouterr().out
     before = (folder / "fold_0" / "CSV_Logs" / "metrics.csv").read_bytes()
@@ -164,18 +167,17 @@ def test_resume_skips_the_finished_and_continues_the_interrupted(whole_run, data
     assert (folder / "fold_0" / "CSV_Logs" / "metrics.csv").read_bytes() == before
     for fold in range(2):
         assert_same_run(*(path / f"fold_{fold}" for path in (folder, whole_run.folder)))
-    ours = meta(folder)
-    theirs = meta(whole_run.folder)
-    assert all(ours[name]["values"] == theirs[name]["values"] for name in ("separated", "concatenated"))
-    resumed(folder, "--n_epochs", "3")
+    for name in ("separated", "concatenated"):
+        assert meta(folder)[name]["values"] == meta(whole_run.folder)[name]["values"]
+    resumed(folder, "--n_epochs 3")
     assert calls[5:] == [3, 3]
 
 
-def test_evaluations_and_ensembles_after_a_run_are_kept_beside_its_own_results(short, capsys):
+def test_evaluations_and_ensembles_after_a_run_are_kept_beside_its_own_results(short):
     result = meta(short)
     assert set(result) == {"separated"} and set(result["separated"]["values"]) == {"val"}
-    for words in (["test"], ["val", "--folds", "0"], *[["test", "--folds", "1"]] * 2):
-        resumed(short, "--evaluate", "--splits_to_eval", *words)
+    for words in ("test", "val --folds 0", "test --folds 1", "test --folds 1"):
+        resumed(short, f"--evaluate --splits_to_eval {words}")
     measured = {name: content for name, content in meta(short).items() if name.startswith("evaluation")}
     assert {name: (list(content["values"]), content["folds"]) for name, content in measured.items()} == {
         "evaluation_separated": (["test"], [0, 1]),
@@ -184,139 +186,105 @@ def test_evaluations_and_ensembles_after_a_run_are_kept_beside_its_own_results(s
     }
     assert measured["evaluation_separated"]["flags"]["splits_to_eval"] == ["test"]
     resumed(short, "--evaluate_ensemble")
-    kept_files = {
-        name: (short / "meta" / name).read_bytes() for name in ("separated.json", "concatenated.json", "results.csv")
-    }
-    for words in (["--eval_pca", "1"], ["--evaluation_metrics", "map_r"]):
-        resumed(short, "--evaluate_ensemble", *words)
-        assert {name: (short / "meta" / name).read_bytes() for name in kept_files} == kept_files, (
-            "the protocol's results stay"
-        )
-    resumed(short, "--evaluate_ensemble", "--eval_bs", "4")
+    files = [short / "meta" / name for name in ("separated.json", "concatenated.json", "results.csv")]
+    before = [path.read_bytes() for path in files]
+    for words in ("--eval_pca 1", "--evaluation_metrics map_r"):
+        resumed(short, "--evaluate_ensemble", words)
+        assert [path.read_bytes() for path in files] == before, "the protocol's results stay"
+    resumed(short, "--evaluate_ensemble --eval_bs 4")
     measured = meta(short)
     assert measured["separated"] == result["separated"] and set(measured["concatenated"]["values"]) == {"test"}
-    joined = {
-        name: content["flags"]["eval_pca"]
-        for name, content in measured.items()
-        if name.startswith("evaluation_concatenated")
+    names = [name for name in measured if name.startswith("evaluation_concatenated")]
+    # how many images at a time is no other measurement
+    assert {name: measured[name]["flags"]["eval_pca"] for name in names} == {
+        "evaluation_concatenated": 1,
+        "evaluation_concatenated_1": None,
     }
-    assert joined == {"evaluation_concatenated": 1, "evaluation_concatenated_1": None}, (
-        "how many images at a time is no other measurement"
-    )
-    for wrong in (["--splits_to_eval", "val"], ["--folds", "0"]):
-        refused(
-            capsys, lambda wrong=wrong: parameters.read(["--resume_from", str(short), "--evaluate_ensemble", *wrong])
-        )
+    for wrong in ("--splits_to_eval val", "--folds 0"):
+        with refused(""):
+            resolve("--resume_from", short, "--evaluate_ensemble", wrong)
     assert resumed(f"{short}/fold_1", "--evaluate").results["evaluation_separated"]["folds"] == [1]
 
 
 def test_an_ensemble_is_of_finished_and_trained_networks(short, data, tmp_path):
-    resumed(short, "--n_epochs", "2", "--folds", "0")
+    resumed(short, "--n_epochs 2 --folds 0")
     with pytest.raises(UserError, match="not finished: fold_1"):
         resumed(short, "--evaluate_ensemble")
     untrained = main.main(
-        flags(data, tmp_path, "--n_epochs", "0", "--check_untrained_accuracy", "--final_test", "--group", "Untrained")
+        flags(data, tmp_path, "--n_epochs 0 --check_untrained_accuracy --final_test --group Untrained")
     )
     assert "concatenated" not in meta(untrained.folder)
-    with open(untrained.folder / "meta" / "results.csv", newline="") as file:
-        table = {(row["embeddings"], row["metric"]): float(row["mean"]) for row in csv.DictReader(file)}
+    table = table_of(untrained.folder, "embeddings", "metric")
     assert {name for name, _ in table} == {"separated, epoch -1", "separated, epoch 0"}
     expected = meta(untrained.folder)["separated"]["untrained"]["0"]["val"]["map_r"]["mean"]
-    assert table["separated, epoch 0", "map_r"] == expected and "separated, epoch 0" in untrained.meta.columns()
+    assert float(table["separated, epoch 0", "map_r"]["mean"]) == expected
+    assert "separated, epoch 0" in untrained.meta.columns()
     with pytest.raises(UserError, match="no epoch was selected"):
         resumed(untrained.folder, "--evaluate_ensemble")
 
 
-def test_what_the_folds_cannot_be(short, data, tmp_path, capsys):
-    for change in (
-        ["--split_test_start", "0"],
-        ["--split_partitions", "4"],
-        ["--split_sets", "3"],
-        ["--split_scheme", "mlrc"],
-    ):
-        words = ["--resume_from", str(short), "--resume_allow_changes", *change]
-        assert change[0] in refused(capsys, lambda words=words: parameters.read(words)), "the split stays what it was"
-    for wrong in (["--folds", "2"], ["--folds", "-1"], ["--folds", "0", "0"]):
-        refused(capsys, lambda wrong=wrong: flags(data, tmp_path, *wrong))
+def test_what_the_folds_cannot_be(short, data, tmp_path):
+    # the split stays what it was
+    for change in ("--split_test_start 0", "--split_partitions 4", "--split_sets 3", "--split_scheme mlrc"):
+        with refused(change.split()[0]):
+            resolve("--resume_from", short, "--resume_allow_changes", change)
+    for wrong in ("--folds 2", "--folds -1", "--folds 0 0"):
+        with refused(""):
+            flags(data, tmp_path, wrong)
     for wrong in (
-        ["--folds", "0"],
+        ["--folds 0"],
         ["--aggregate_only"],
         ["--evaluate_ensemble"],
-        ["--savename", ""],
-        ["--savename", "../elsewhere"],
+        ["--savename="],
+        ["--savename ../elsewhere"],
     ):
-        assert wrong[0] in refused(capsys, lambda wrong=wrong: flags(data, tmp_path, "--split_scheme", "half", *wrong))
-    for refused_flags in (["--split_partitions", "30"], ["--bs", "400"]):
+        with refused(wrong[0].split()[0]):
+            flags(data, tmp_path, "--split_scheme half", *wrong)
+    for too_many in ("--split_partitions 30", "--bs 400"):
         with pytest.raises(UserError):
-            main.main(flags(data, tmp_path, "--group", "Refused", *refused_flags))
-    for refused_flags in ([], ["--dry_run"]):
-        with pytest.raises(
-            UserError, match=r"^fold 2, counted from 0: map_r on val .* validation has 1 class, "
-        ):  # of six classes
-            main.main(
-                flags(
-                    data, tmp_path, "--group", "Refused", "--split_partitions", "4", "--split_sets", "4", *refused_flags
-                )
-            )
+            trained(data, tmp_path, "--group Refused", too_many)
+    of_six_classes = "--group Refused --split_partitions 4 --split_sets 4"
+    for words in (of_six_classes, f"{of_six_classes} --dry_run"):
+        with refused(r"^fold 2, counted from 0: map_r on val .* validation has 1 class, "):
+            trained(data, tmp_path, words)
     assert [path.name for path in (tmp_path / "runs" / "folder").iterdir()] == ["Cross_s1"], "no folder is left"
-    for name, refused_flags in (("mine", ["--resume"]), ("shared", ["--folds", "0"])):
+    for name, words in (("mine", "--resume"), ("shared", "--folds 0")):
         notes = tmp_path / "runs" / "folder" / name / ".notes.txt"
         notes.parent.mkdir(parents=True)
         notes.write_text("keep")
         with pytest.raises(UserError):
-            main.main(flags(data, tmp_path, "--savename", name, "--bs", "400", *refused_flags))
+            trained(data, tmp_path, "--savename", name, "--bs 400", words)
         assert notes.read_text() == "keep", "somebody else's"
     with pytest.raises(UserError, match="cannot make the run folder"):
-        main.main(flags(data, tmp_path, "--dry_run", "--save_path", str(notes)))
+        trained(data, tmp_path, "--dry_run --save_path", notes)
 
 
 def test_a_reference_that_folds_do_not_share_leaves_the_ensemble_out(data, tmp_path):
-    reference = ("--eval_reference_set", "compared_to_training_set")
-    with pytest.raises(
-        UserError, match="--split_scheme closed_set"
-    ):  # classes that do not train have nothing to find there
-        main.main(flags(data, tmp_path, *reference))
-    cross = main.main(
-        flags(data, tmp_path, "--split_scheme", "closed_set", "--final_test", *reference, "--n_epochs", "1")
-    )
-    assert (
-        set(cross.results) == {"separated"}
-        and set(cross.results["separated"]["values"]) == {"val", "test"}
-        and cross.settled
-    )
+    reference = "--eval_reference_set compared_to_training_set"
+    # classes that do not train have nothing to find there
+    with pytest.raises(UserError, match="--split_scheme closed_set"):
+        trained(data, tmp_path, reference)
+    cross = trained(data, tmp_path, "--split_scheme closed_set --final_test --n_epochs 1", reference)
+    assert set(cross.results) == {"separated"} and set(cross.results["separated"]["values"]) == {"val", "test"}
+    assert cross.settled
     with pytest.raises(UserError, match="an ensemble has no such set"):
         resumed(cross.folder, "--evaluate_ensemble")
 
 
 def test_half_has_one_run_whose_final_test_is_measured_once(data, tmp_path):
-    half = [
-        "--split_scheme",
-        "half",
-        "--use_tv_split",
-        "--tv_split_perc",
-        "0.5",
-        "--splits_to_eval",
-        "val",
-        "--final_test",
-    ]
-    recorded = flags(data, tmp_path, *half).but(
-        no_records=False, evaluation_metrics=["map_r", "e_recall@1", "rho_spectrum@0"], savename="Once"
-    )
+    half = "--split_scheme half --use_tv_split --tv_split_perc 0.5 --splits_to_eval val --final_test --savename Once"
+    metrics_of_test = "--evaluation_metrics map_r e_recall@1 rho_spectrum@0"
+    recorded = flags(data, tmp_path, half, metrics_of_test).but(no_records=False)
 
     def tests_of(folder):
         assert (folder / "Arrays/test_0001.npz").exists() or (folder / "Arrays/test_0002.npz").exists()
         tables = [folder / "CSV_Logs" / "metrics.csv", *sorted((folder / "CSV_Logs").glob("Test_*.csv"))]
-        return [
-            line
-            for table in tables
-            for line in table.read_text().splitlines()
-            if "train" not in line and "val" not in line
-        ]
+        lines = [line for table in tables for line in table.read_text().splitlines()]
+        return [line for line in lines if "train" not in line and "val" not in line]
 
     run = main.main(recorded.but(n_epochs=1))
-    assert set(summary(run.folder)["selected"]["values"]) == {"val", "test"} and set(summary(run.folder)["last"]) == {
-        "val"
-    }
+    assert set(summary(run.folder)["selected"]["values"]) == {"val", "test"}
+    assert set(summary(run.folder)["last"]) == {"val"}
     tested = tests_of(run.folder)
     assert sum(",test,e_recall@1," in line for line in tested) == 1
     assert tests_of(resumed(run.folder).folder) == tested
@@ -325,67 +293,53 @@ def test_half_has_one_run_whose_final_test_is_measured_once(data, tmp_path):
     torch.save(content, run.folder / "checkpoint_last.pth.tar")  # as after a kill between the rows and the checkpoint
     assert tests_of(resumed(run.folder).folder) == tested
     whole_cross = main.main(recorded.but(group="Whole", savename="Whole_s1"))
-    assert tests_of(resumed(run.folder, "--n_epochs", "2").folder) == tests_of(whole_cross.folder)
+    assert tests_of(resumed(run.folder, "--n_epochs 2").folder) == tests_of(whole_cross.folder)
     assert_same_run(run.folder, whole_cross.folder)
 
 
 def test_a_dry_run_and_the_configuration_that_repeats_the_folds(short, data, tmp_path):
-    main.main(flags(data, tmp_path / "dry", "--dry_run"))
-    assert [path.name for path in (tmp_path / "dry" / "runs").rglob("*") if path.is_file()] == ["Cross_s1_batch.png"]
-    config = ["--config", str(short / "parameters.yaml"), "--save_path", str(tmp_path / "runs")]
-    saved = yaml.safe_load((short / "parameters.yaml").read_text())
-    assert saved["splits_to_eval"] == ["val"] and not {"folds", "fold", "aggregate_only", "evaluate_ensemble"} & set(
-        saved
-    )
-    cross = main.main(parameters.read(config))
-    assert (
-        cross.folder.name == "Cross_s1_1" == yaml.safe_load((cross.folder / "parameters.yaml").read_text())["savename"]
-    )
+    trained(data, tmp_path / "dry", "--dry_run")
+    assert file_names(tmp_path / "dry" / "runs") == ["Cross_s1_batch.png"]
+    saved = content_of(short / "parameters.yaml")
+    assert saved["splits_to_eval"] == ["val"]
+    assert not {"folds", "fold", "aggregate_only", "evaluate_ensemble"} & set(saved)
+    cross = run_main("--config", short / "parameters.yaml", "--save_path", tmp_path / "runs")
+    config = cross.folder / "parameters.yaml"
+    assert cross.folder.name == "Cross_s1_1" == content_of(config)["savename"]
     assert meta(cross.folder)["separated"]["values"] == meta(short)["separated"]["values"]
-    config = ["--config", str(cross.folder / "parameters.yaml")]
-    assert [
-        parameters.read([*config, *words]).savename
-        for words in (["--resume"], [], ["--seed", "2", "--resume_or_start"])
-    ] == ["Cross_s1_1", "Cross_s1", "Cross_s2"]
+    assert resolve("--config", config, "--resume").savename == "Cross_s1_1"
+    assert resolve("--config", config).savename == "Cross_s1"
+    assert resolve("--config", config, "--seed 2 --resume_or_start").savename == "Cross_s2"
 
 
 def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks_and_is_kept(data, tmp_path, capsys):
-    names = [f"class_{c}" for c in range(12)]
-    file = tmp_path / "splits.json"
-    file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
-    predefined = ["--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1"]
-    for test_flags, untested in (([], True), (["--final_test", "--check_untrained_accuracy"], False)):
-        cross = main.main(flags(data, tmp_path, *predefined, *test_flags))
+    file = write_split_file(tmp_path / "splits.json", train=range(5), val=range(5, 8), test=range(8, 12))
+    predefined = f"--split_scheme predefined --split_file {file} --n_epochs 1"
+    for words, untested in ((predefined, True), (f"{predefined} --final_test --check_untrained_accuracy", False)):
+        cross = trained(data, tmp_path, words)
         output = capsys.readouterr().out
         line = next(line for line in output.splitlines() if "makes one fold" in line)
-        assert (
-            output.index(line) < output.index("epoch 1/1")
-            and ("nothing is measured on test: --final_test" in line) == untested
-        )
+        assert output.index(line) < output.index("epoch 1/1")
+        assert ("nothing is measured on test: --final_test" in line) == untested
     assert [path.name for path in sorted(cross.folder.glob("fold_*"))] == ["fold_0"]
     separated = meta(cross.folder)["separated"]
     of_val = recorded_values(cross.folder / "fold_0").xs(("val", "map_r"), level=("split", "metric"))
     assert set(separated["values"]) == {"val", "test"} and separated["values"]["val"]["map_r"]["standard_error"] is None
-    assert {e: separated["untrained"][e]["val"]["map_r"]["mean"] for e in ("-1", "0")} == {
-        "-1": of_val[-1],
-        "0": of_val[0],
-    }
+    for epoch in (-1, 0):
+        assert separated["untrained"][str(epoch)]["val"]["map_r"]["mean"] == of_val[epoch]
     copy = cross.folder / "split_file.json"
     assert copy.read_bytes() == file.read_bytes()
-    for swap in (lambda: file.write_text(json.dumps({"train": names[:5], "test": names[5:]})), file.unlink):
+    for swap in (lambda: write_split_file(file, train=range(5), test=range(5, 12)), file.unlink):
         swap()
-        assert not file.exists() or flags(data, tmp_path, *predefined).splits_to_eval == ["test"]
-        for words in (["--n_epochs", "2"], ["--evaluate"], ["--aggregate_only"]):
-            message = refused(capsys, lambda words=words: parameters.read(["--resume_from", str(cross.folder), *words]))
-            assert f"--split_file {copy}" in message
-    resumed(cross.folder, "--n_epochs", "2", "--split_file", str(copy))
+        assert not file.exists() or flags(data, tmp_path, predefined).splits_to_eval == ["test"]
+        for words in ("--n_epochs 2", "--evaluate", "--aggregate_only"):
+            with refused(f"--split_file {copy}"):
+                resolve("--resume_from", cross.folder, words)
+    resumed(cross.folder, "--n_epochs 2 --split_file", copy)
     assert cross.fold(0).progress.epochs == 2
 
 
 def test_the_options_of_a_fold_select_its_classes(data, tmp_path):
     options = flags(data, tmp_path)
-    classes = [
-        list(datasets.select(opt.dataset, opt, opt.source_path)["training"].class_names.values())
-        for opt in (options.of_fold(0), options.of_fold(1))
-    ]
-    assert classes[0] != classes[1]
+    splits = [datasets.select(opt.dataset, opt, opt.source_path) for opt in map(options.of_fold, range(2))]
+    assert len({tuple(split["training"].class_names.values()) for split in splits}) == 2

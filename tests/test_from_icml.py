@@ -140,9 +140,7 @@ def test_without_the_changes_one_line_names_the_file(criterion):
 
 def test_the_differing_defaults_are_those_of_the_page():
     defaults = parameters.read([])
-    assert (
-        defaults.miner_distance_upper_cutoff is defaults.miner_rho_distance_upper_cutoff is None
-        and defaults.source_path == "./Datasets"
-    )
+    assert defaults.miner_distance_upper_cutoff is defaults.miner_rho_distance_upper_cutoff is None
+    assert defaults.source_path == "./Datasets"
     for flag in ("--source_path", "--miner_distance_upper_cutoff", "--miner_rho_distance_upper_cutoff"):
         assert f"`{flag}`" in PAGE

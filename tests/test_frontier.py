@@ -11,11 +11,10 @@ import pytest
 import yaml
 
 import datasets
-import parameters
 from launch import __main__ as launcher
 from tests.datasets import layouts
 from tests.kit.data_sets import make_cars196, make_cub200, make_online_products
-from tests.kit.runs import pass_dry_run
+from tests.kit.runs import assert_flags, pass_dry_run, read
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "experiments/Frontier_Runs.sh"
@@ -135,330 +134,214 @@ def dataset_of(name):
 @pytest.fixture(scope="module")
 def opts():
     """Preset -> its flags, read as a command's."""
-    return {name: parameters.read(["--config", name]) for name in FACTS}
+    return {name: read("--config", name) for name in FACTS}
 
 
 def test_a_preset_says_where_it_comes_from():
-    assert {path.stem for path in (ROOT / "configs").glob("*.yaml") if path.stem.startswith(tuple(SOURCES))} == set(
-        FACTS
-    )
+    names = {path.stem for path in (ROOT / "configs").glob("*.yaml")}
+    assert {name for name in names if name.startswith(tuple(SOURCES))} == set(FACTS)
     for name, (published, *_) in FACTS.items():
         remarks = remarks_of(name)
         paper, repository = next(source for start, source in SOURCES.items() if name.startswith(start))
         assert paper is None or f"arXiv {paper}" in remarks, name
         assert repository is None or f"github.com/{repository}" in remarks, name
         assert re.search(r"Published R@1 (\S+?):", remarks)[1] == published, name
-        assert name.startswith("hyp_dino") or repository is None or re.search(r"commit [0-9a-f]{7}\b", remarks), (
-            f"{name}: the commit that was read"
-        )
-        assert re.search(r"Code or paper: \S.*Not as there: \S", remarks), (
-            f"{name}: which of the two it follows, and what differs"
-        )
-        assert "dimensions" in remarks and re.search(r"ViT-[SB]/16|ResNet-50|BN-Inception", remarks), (
-            f"{name}: conditions of the figure"
-        )
+        # the commit that was read; which of the two it follows; conditions of the figure
+        has_commit = repository is None or re.search(r"commit [0-9a-f]{7}\b", remarks)
+        assert has_commit or name.startswith("hyp_dino"), name
+        assert re.search(r"Code or paper: \S.*Not as there: \S", remarks), name
+        assert "dimensions" in remarks and re.search(r"ViT-[SB]/16|ResNet-50|BN-Inception", remarks), name
 
 
 def test_a_preset_has_the_authors_settings(opts):
     for name, (_, bs, per_class, lr, decay, epochs, batches, tau, width) in FACTS.items():
         opt = opts[name]
-        assert (opt.dataset, opt.bs, opt.lr, opt.decay, opt.n_epochs, opt.embed_dim) == (
-            dataset_of(name),
-            bs,
-            lr,
-            decay,
-            epochs,
-            width,
-        ), name
-        assert opt.iterations_per_epoch == batches and (per_class is None or opt.samples_per_class == per_class), name
+        assert_flags(opt, dataset=dataset_of(name), bs=bs, lr=lr, decay=decay, n_epochs=epochs)
+        assert_flags(opt, embed_dim=width, iterations_per_epoch=batches)
+        assert per_class is None or opt.samples_per_class == per_class, name
         assert (opt.data_sampler == "shuffle") == (per_class is None) and bs % (per_class or 1) == 0, name
         lowered = [epoch for epoch in opt.tau if epoch <= epochs] if opt.scheduler == "step" else []
         assert lowered == list(tau or []), name
         written = set(yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8")))
-        assert {"dataset", "arch", "loss", "lr", "decay", "n_epochs", "bs", "optim", "evaluation_metrics"} <= written, (
-            name
-        )
+        assert set("dataset arch loss lr decay n_epochs bs optim evaluation_metrics".split()) <= written, name
         recall = "c_recall" if name.startswith(BY_COSINE) else "e_recall"
         assert opt.evaluation_metrics[0] == f"{recall}@1" == opt.storage_metrics[0] and opt.no_train_metrics, name
         ranks = {"online_products": 1000, "inshop": 40, "market1501": 10, "inaturalist2018": 32}
         assert f"{recall}@{ranks.get(opt.dataset, 8)}" in opt.evaluation_metrics, name
 
 
-def check_classifiers(opt, name, family, large):
+OF_CLASSIFIERS = {
+    "dml": dict(last_stride=2, pool=None, warmup_steps=100, warmup_start=0, crop_size=None),
+    "fastretri": dict(last_stride=1, pool="gem", warmup_steps=1000, warmup_start=0.1, crop_size=None, clip_grad_each=5),
+    "bot": dict(last_stride=1, pool=None, warmup_steps=2000, warmup_start=0.1, crop_size=[256, 128]),
+    "sbs": dict(last_stride=1, pool="gem_learned", warmup_steps=2000, warmup_start=0.1, crop_size=[384, 128]),
+}
+OF_CLASSIFIERS["bot"] |= dict(neck_feature="before")
+OF_CLASSIFIERS["sbs"] |= dict(resize_size=384)
+
+
+def classifiers(opt, family, large):
     person = opt.dataset == "market1501"
-    eps = {"cub200": 0.3, "cars196": 0.4}.get(opt.dataset, 0.1) if family == "fastretri" else 0.1
-    assert (opt.trainer, opt.classifier_smoothing, opt.classifier_smoothing_over) == (
-        "classifier",
-        eps,
-        "others",
-    )
-    assert opt.last_stride == (2 if family == "dml" else 1) and opt.neck == (
-        "none" if name == "dml_ce_cub200" else "bn"
-    )
-    assert opt.pool == {"dml": None, "fastretri": "gem", "bot": None, "sbs": "gem_learned"}[family]
-    assert (opt.optim, opt.nesterov) == (("adam", False) if person else ("sgd", large)) and opt.clip_grad_each == (
-        5 if family == "fastretri" else None
-    )
-    assert person or opt.momentum == ({"dml": 0.9, "fastretri": 0.99}[family] if large else 0)
-    assert (opt.warmup_steps, opt.warmup_start) == {"dml": (100, 0), "fastretri": (1000, 0.1)}.get(family, (2000, 0.1))
-    assert opt.resize_size == (384 if family == "sbs" else opt.resize_size)
-    assert opt.crop_size == {"bot": [256, 128], "sbs": [384, 128]}.get(family) and opt.random_erasing == (
-        0.5 if person else 0
-    )
-    assert person == (opt.loss == "triplet" and not opt.loss_weights) and (opt.neck_feature == "before") == (
-        family == "bot"
-    )
+    assert person == (opt.loss == "triplet" and not opt.loss_weights)
+    smoothing = 0.1
+    if family == "fastretri":
+        smoothing = {"cub200": 0.3, "cars196": 0.4}.get(opt.dataset, 0.1)
+    flags = dict(trainer="classifier", classifier_smoothing=smoothing, classifier_smoothing_over="others", neck="bn")
+    flags |= dict(clip_grad_each=None, neck_feature="after") | OF_CLASSIFIERS[family]
+    if (family, opt.dataset) == ("dml", "cub200"):
+        flags |= dict(neck="none")
+    if person:
+        return flags | dict(optim="adam", nesterov=False, random_erasing=0.5)
+    momentum = {"dml": 0.9, "fastretri": 0.99}[family] if large else 0
+    return flags | dict(optim="sgd", nesterov=large, momentum=momentum, random_erasing=0)
 
 
-def check_hyperbolic(opt, name, family, large):
-    assert (opt.freeze_blocks, opt.head_init, opt.crop_scale, opt.optim) == (
-        0,
-        "orthogonal",
-        [0.2, 1.0],
-        "adamw",
-    )
+def hyperbolic(opt, family, large):
+    return dict(freeze_blocks=0, head_init="orthogonal", crop_scale=[0.2, 1.0], optim="adamw")
 
 
-def check_hyp(opt, name, family, large):
-    assert opt.eval_resize_size == (None if opt.dataset == "cub200" else 224) and opt.resize_size is None
-    assert (opt.loss, opt.clip_grad_norm, opt.loss_hyperbolic_T, opt.save_interval) == (
-        "hyperbolic",
-        3,
-        0.2,
-        opt.n_epochs,
-    )
+def hyp(opt, family, large):
+    size = None if opt.dataset == "cub200" else 224
+    flags = dict(eval_resize_size=size, resize_size=None, loss="hyperbolic", loss_hyperbolic_T=0.2)
+    return flags | dict(clip_grad_norm=3, save_interval=opt.n_epochs)
 
 
-def check_hier(opt, name, family, large):
-    assert (opt.loss_hier_n_proxies, opt.loss_hier_weight, opt.loss_hier_topk) == (512, 0.5, 20)
-    assert (opt.warmup_head_epochs, opt.fc_lr) == ((5, 5e-4) if large else (1, 5e-6)) and opt.loss_decay == opt.decay
-    assert opt.loss_proxyanchor_lrmulti * opt.lr == pytest.approx(0.05) and "layernorm" in opt.arch
+def hier(opt, family, large):
+    assert "layernorm" in opt.arch
+    flags = dict(loss_hier_n_proxies=512, loss_hier_weight=0.5, loss_hier_topk=20, loss_decay=opt.decay)
+    flags |= dict(warmup_head_epochs=5, fc_lr=5e-4) if large else dict(warmup_head_epochs=1, fc_lr=5e-6)
+    return flags | dict(loss_proxyanchor_lrmulti=pytest.approx(0.05 / opt.lr))
 
 
-def check_proxyanchor(opt, name, family, large):
-    assert opt.loss_proxyanchor_lrmulti == 100 and ("frozen" in opt.arch) == (opt.pool == "avgmax") == (
-        "resnet50" in opt.arch
-    )
-    assert opt.warmup_head_epochs == (5 if "resnet50" in opt.arch else 1) and opt.gamma == (
-        0.5 if "resnet50" in opt.arch else 0.25
-    )
+def proxyanchor(opt, family, large):
+    resnet = "resnet50" in opt.arch
+    assert ("frozen" in opt.arch) == (opt.pool == "avgmax") == resnet
+    schedule = dict(warmup_head_epochs=5, gamma=0.5) if resnet else dict(warmup_head_epochs=1, gamma=0.25)
+    return schedule | dict(loss_proxyanchor_lrmulti=100)
 
 
-def check_recallatk(opt, name, family, large):
-    assert opt.chunk_size == {4000: 200, 400: 100, 392: 98}[opt.bs] and opt.loss_recallatk_simix == (opt.bs < 4000)
+def recallatk(opt, family, large):
+    return dict(chunk_size={4000: 200, 400: 100, 392: 98}[opt.bs], loss_recallatk_simix=opt.bs < 4000)
 
 
-def check_happier(opt, name, family, large):
-    of_products = opt.dataset == "online_products"
-    step = (
-        opt.loss_happier_temperature,
-        opt.loss_happier_rho,
-        opt.loss_happier_delta,
-        opt.loss_happier_offset,
-        opt.loss_happier_start,
-    )
-    assert step == (0.01, 100, 0.05, *((1.44, 0.5) if of_products else (1.0, 0.0))) and "layernorm" in opt.arch
-    assert (opt.loss_happier_weight, opt.loss_happier_cluster_temperature, opt.fc_lr) == (0.1, 0.05, 2 * opt.lr)
-    assert (opt.loss_happier_lr, opt.loss_decay, opt.min_lr) == ((10, 0, 0) if of_products else (2e-5, 4e-4, 1e-6))
-    assert opt.data_hierarchical_supers == (2 if of_products else 1) and {
-        "h_ap",
-        "asi",
-        "ndcg",
-        "ap_level1",
-    } <= set(opt.evaluation_metrics)
+def happier(opt, family, large):
+    assert "layernorm" in opt.arch and {"h_ap", "asi", "ndcg", "ap_level1"} <= set(opt.evaluation_metrics)
+    flags = dict(loss_happier_temperature=0.01, loss_happier_rho=100, loss_happier_delta=0.05, fc_lr=2 * opt.lr)
+    flags |= dict(loss_happier_weight=0.1, loss_happier_cluster_temperature=0.05)
+    if opt.dataset == "online_products":
+        flags |= dict(loss_happier_offset=1.44, loss_happier_start=0.5, data_hierarchical_supers=2)
+        return flags | dict(loss_happier_lr=10, loss_decay=0, min_lr=0)
+    flags |= dict(loss_happier_offset=1.0, loss_happier_start=0.0, data_hierarchical_supers=1)
+    return flags | dict(loss_happier_lr=2e-5, loss_decay=4e-4, min_lr=1e-6)
 
 
-def check_s2sd(opt, name, family, large):
-    of_products = opt.dataset == "online_products"
-    assert (
-        opt.s2sd_features
-        and opt.s2sd_pool_both != of_products
-        and opt.loss == ("margin" if of_products else "multisimilarity")
-    )
-    assert opt.loss_weights == (["feature_loss=5"] if of_products else [])
+def s2sd(opt, family, large):
+    if opt.dataset == "online_products":
+        method = dict(s2sd_pool_both=False, loss="margin", loss_weights=["feature_loss=5"])
+    else:
+        method = dict(s2sd_pool_both=True, loss="multisimilarity", loss_weights=[])
+    return method | dict(s2sd_features=True)
 
 
-def check_diva(opt, name, family, large):
-    assert (
-        len(opt.diva_decorrelation) == 3
-        and opt.diva_temperature == 0.01
-        and opt.evaltypes[0].startswith("Combined_discriminative")
-    )
+def diva(opt, family, large):
+    assert len(opt.diva_decorrelation) == 3 and opt.evaltypes[0].startswith("Combined_discriminative")
+    return dict(diva_temperature=0.01)
 
 
-def check_unicom(opt, name, family, large):
-    assert (opt.loss, opt.loss_arcface_angular_margin, opt.loss_arcface_feature_scale, opt.loss_arcface_lr) == (
-        "arcface",
-        0.25,
-        32,
-        10 * opt.lr,
-    )
-    assert (opt.loss_dims, opt.sample_classes, opt.loss_decay, opt.optim, opt.clip_grad_norm) == (
-        512,
-        1.0,
-        0,
-        "adamw",
-        None,
-    )
-    assert (opt.scheduler, opt.onecycle_rise) == ("onecycle", 0.1) and opt.min_lr == pytest.approx(opt.lr / 25 / 1e4)
-    assert (opt.augmentation, opt.resize_size) == (("none", 224) if name == "unicom_sop" else ("base", 256))
-    assert (opt.randaugment, opt.random_erasing) == ((None, 0) if name == "unicom_sop" else ([2, 27], 0.25))
+def unicom(opt, family, large):
+    flags = dict(loss="arcface", loss_arcface_angular_margin=0.25, loss_arcface_feature_scale=32)
+    flags |= dict(loss_arcface_lr=10 * opt.lr, loss_dims=512, sample_classes=1.0, loss_decay=0, optim="adamw")
+    flags |= dict(clip_grad_norm=None, scheduler="onecycle", onecycle_rise=0.1, min_lr=pytest.approx(opt.lr / 25e4))
+    if opt.dataset == "online_products":
+        return flags | dict(augmentation="none", resize_size=224, randaugment=None, random_erasing=0)
+    return flags | dict(augmentation="base", resize_size=256, randaugment=[2, 27], random_erasing=0.25)
 
 
-def check_meanfield(opt, name, family, large):
-    assert (
-        opt.loss_meanfield_alpha,
-        opt.loss_meanfield_beta,
-        opt.loss_meanfield_margin,
-        opt.loss_meanfield_lrmulti,
-    ) == (0.01, 80, 0.8, 2000)
-    assert (opt.warmup_head_epochs, opt.gamma, opt.loss_decay) == (5, 0.5, 1e-4)
+def meanfield(opt, family, large):
+    flags = dict(loss_meanfield_alpha=0.01, loss_meanfield_beta=80, loss_meanfield_margin=0.8)
+    return flags | dict(loss_meanfield_lrmulti=2000, warmup_head_epochs=5, gamma=0.5, loss_decay=1e-4)
 
 
-def check_anticollapse(opt, name, family, large):
-    assert (opt.weight_regularizer, opt.loss_weights) == (
-        "anticollapse",
-        ["metric_loss=0.0035"],
-    ) and opt.loss_proxyanchor_alpha == 64
+def anticollapse(opt, family, large):
+    weights = dict(weight_regularizer="anticollapse", loss_weights=["metric_loss=0.0035"])
+    return weights | dict(loss_proxyanchor_alpha=64)
 
 
-def check_hist(opt, name, family, large):
-    assert (opt.loss_hist_tau, opt.loss_hist_alpha) == {"cub200": (32, 1.1), "cars196": (32, 0.9)}.get(
-        opt.dataset, (16, 2)
-    )
-    assert (opt.loss_hist_lr, opt.loss_hist_network_lrmulti) == (
-        0.01 if large else 0.1,
-        5 if opt.dataset == "cub200" else 10,
-    )
-    assert (opt.neck, opt.warmup_head_epochs, opt.loss_decay) == ("layernorm", 1, opt.decay) and (
-        "frozen" in opt.arch
-    ) != large
+def hist(opt, family, large):
+    assert ("frozen" in opt.arch) != large
+    facts = {"cub200": (32, 1.1, 0.1, 5), "cars196": (32, 0.9, 0.1, 10), "online_products": (16, 2, 0.01, 10)}
+    tau, alpha, lr, lrmulti = facts[opt.dataset]
+    flags = dict(loss_hist_tau=tau, loss_hist_alpha=alpha, loss_hist_lr=lr, loss_hist_network_lrmulti=lrmulti)
+    return flags | dict(neck="layernorm", warmup_head_epochs=1, loss_decay=opt.decay)
 
 
-def check_contextual(opt, name, family, large):
-    lam = 0.05 if opt.dataset == "cub200" else 0.2
-    assert (
-        opt.loss_contextual_context_weight,
-        opt.loss_contextual_contrastive_weight,
-        opt.loss_contextual_mean_weight,
-    ) == (1 - lam, lam, 0.1)
-    assert (opt.loss_contextual_k, opt.loss_contextual_projection, opt.pool) == (
-        opt.samples_per_class,
-        0 if large else 2048,
-        "gem",
-    )
-    assert opt.loss_contextual_eps == (0.04 if opt.dataset == "cub200" else 0.05)
+def contextual(opt, family, large):
+    weight, eps = (0.05, 0.04) if opt.dataset == "cub200" else (0.2, 0.05)
+    projection = 0 if large else 2048
+    flags = dict(loss_contextual_context_weight=1 - weight, loss_contextual_contrastive_weight=weight)
+    flags |= dict(loss_contextual_mean_weight=0.1, loss_contextual_k=opt.samples_per_class)
+    return flags | dict(loss_contextual_projection=projection, pool="gem", loss_contextual_eps=eps)
 
 
-def check_intrabatch(opt, name, family, large):
-    facts = {
-        "cub200": (1, 2, False),
-        "cars196": (2, 8, True),
-        "online_products": (1, 8, False),
-        "inshop": (1, 4, False),
-    }
-    assert (opt.intrabatch_layers, opt.intrabatch_heads, opt.intrabatch_join) == facts[opt.dataset] and (
-        opt.optim,
-        opt.gamma,
-    ) == ("radam", 0.1)
-    assert (
-        opt.data_sampler == "class_groups"
-        and opt.data_class_groups_draw == (opt.dataset == "cub200")
-        and opt.crop_size == 227
-    )
+def intrabatch(opt, family, large):
+    heads = {"cub200": 2, "cars196": 8, "online_products": 8, "inshop": 4}[opt.dataset]
     assert (opt.loss_weights == ["graph_loss=0"]) == (opt.dataset == "online_products")
+    flags = dict(intrabatch_layers=1 + (opt.dataset == "cars196"), intrabatch_join=opt.dataset == "cars196")
+    flags |= dict(intrabatch_heads=heads, optim="radam", gamma=0.1, crop_size=227, data_sampler="class_groups")
+    return flags | dict(data_class_groups_draw=opt.dataset == "cub200")
 
 
-def check_language(opt, name, family, large):
-    weight = {"cub200": 10, "cars196": 5.5}[opt.dataset]
-    assert opt.loss_weights == [f"language_loss={weight:g}"] and (
-        opt.language_direction,
-        opt.language_shift,
-        opt.language_T,
-    ) == ("backward", 1, 1)
+def language(opt, family, large):
+    weight = {"cub200": "10", "cars196": "5.5"}[opt.dataset]
+    direction = dict(language_direction="backward", language_shift=1, language_T=1)
+    return direction | dict(loss_weights=[f"language_loss={weight}"])
 
 
-def check_metrix(opt, name, family, large):
-    assert (opt.metrix, opt.metrix_level) == (0.4, "feature")
-    assert (opt.clip_grad_value, opt.warmup_head_epochs, opt.gamma) == (
-        10,
-        1 if large else 5,
-        0.25 if large else 0.5,
-    )
+def metrix(opt, family, large):
+    schedule = dict(warmup_head_epochs=1, gamma=0.25) if large else dict(warmup_head_epochs=5, gamma=0.5)
+    return schedule | dict(metrix=0.4, metrix_level="feature", clip_grad_value=10)
 
 
-def check_vpt(opt, name, family, large):
-    prompts = {"cub200": (10, 12, 0), "cars196": (80, 11, 2)}.get(opt.dataset, (90, 12, 0))
-    assert (
-        (opt.prompts, opt.prompt_depth, opt.prompt_step) == prompts and opt.train_biases and opt.loss_decay == opt.decay
-    )
+def vpt(opt, family, large):
+    prompts, depth, step = {"cub200": (10, 12, 0), "cars196": (80, 11, 2)}.get(opt.dataset, (90, 12, 0))
     rate = {"cub200": 0.1, "cars196": 0.01}.get(opt.dataset, 0.05)
-    assert opt.loss_proxyanchor_lrmulti * opt.lr == pytest.approx(rate) and (opt.scheduler, opt.momentum) == (
-        "cosine",
-        0.9,
-    )
-    period, least = {
-        "cub200": (50, 1e-8),
-        "cars196": (50, 1e-6),
-        "online_products": (120, 5e-5),
-        "inshop": (100, 5e-6),
-    }[opt.dataset]
-    assert opt.min_lr == pytest.approx(
-        least + (opt.lr - least) * (1 + math.cos(math.pi * opt.n_epochs / period)) / 2, rel=3e-3
-    )
+    schedules = dict(cub200=(50, 1e-8), cars196=(50, 1e-6), online_products=(120, 5e-5), inshop=(100, 5e-6))
+    period, least = schedules[opt.dataset]
+    end = least + (opt.lr - least) * (1 + math.cos(math.pi * opt.n_epochs / period)) / 2
+    flags = dict(prompts=prompts, prompt_depth=depth, prompt_step=step, train_biases=True, loss_decay=opt.decay)
+    flags |= dict(loss_proxyanchor_lrmulti=pytest.approx(rate / opt.lr), scheduler="cosine", momentum=0.9)
+    return flags | dict(min_lr=pytest.approx(end, rel=3e-3))
 
 
-def check_xbm(opt, name, family, large):
-    assert (opt.memory_size, opt.memory_start, opt.loss_gpw_weights, opt.loss_gpw_threshold) == (
-        55000,
-        1000,
-        "contrastive",
-        0.5,
-    )
+def xbm(opt, family, large):
+    memory = dict(memory_size=55000, memory_start=1000)
+    return memory | dict(loss_gpw_weights="contrastive", loss_gpw_threshold=0.5)
 
 
-CHECKS = (
-    ("CLASSIFIERS", check_classifiers),
-    (("hyp", "hier"), check_hyperbolic),
-    (("hyp",), check_hyp),
-    (("hier",), check_hier),
-    (("proxyanchor",), check_proxyanchor),
-    (("recallatk",), check_recallatk),
-    (("happier",), check_happier),
-    (("s2sd",), check_s2sd),
-    (("diva",), check_diva),
-    (("unicom",), check_unicom),
-    (("meanfield",), check_meanfield),
-    (("anticollapse",), check_anticollapse),
-    (("hist",), check_hist),
-    (("contextual",), check_contextual),
-    (("intrabatch",), check_intrabatch),
-    (("language",), check_language),
-    (("metrix",), check_metrix),
-    (("vpt",), check_vpt),
-    (("xbm",), check_xbm),
-)
+METHODS = {  # beginning of a preset's name -> what gives its flags
+    **dict.fromkeys(CLASSIFIERS, [classifiers]),
+    "hyp": [hyperbolic, hyp],
+    "hier": [hyperbolic, hier],
+}
+for method in (proxyanchor, recallatk, happier, s2sd, diva, unicom, meanfield, anticollapse, hist, contextual):
+    METHODS[method.__name__] = [method]
+for method in (intrabatch, language, metrix, vpt, xbm):
+    METHODS[method.__name__] = [method]
 
 
 def test_what_makes_each_method(opts):
     for name, opt in opts.items():
         family = name.partition("_")[0]
-        assert (
-            (family in ("hyp", "hier"))
-            == (opt.eval_space == "hyperbolic")
-            == ("vit_small_patch16_224.dino" in opt.arch)
-        )
-        of_any_length = family in ("hyp", "hier", *BY_COSINE)
-        assert of_any_length == ("normalize" not in opt.arch), (
-            "points of the ball and a classifier take embeddings of any length"
-        )
-        large = opt.dataset in ("online_products", "inshop")
-        for families, check in CHECKS:
-            if family in families:
-                check(opt, name, family, large)
+        in_ball = family in ("hyp", "hier")
+        assert in_ball == (opt.eval_space == "hyperbolic") == ("vit_small_patch16_224.dino" in opt.arch)
+        # points of the ball and a classifier take embeddings of any length
+        assert (in_ball or family in BY_COSINE) == ("normalize" not in opt.arch)
+        for method in METHODS[family]:
+            expected = method(opt, family, large=opt.dataset in ("online_products", "inshop"))
+            assert_flags(opt, **expected)
 
 
-# ------------------------------------------------------------------------------------------- the script and the page
+# ---------- the script and the page
 def test_every_preset_is_run_with_five_seeds_and_the_script_and_the_page_say_what_it_says(capsys, tmp_path):
     comment = ""
     seeds = {}
@@ -469,33 +352,24 @@ def test_every_preset_is_run_with_five_seeds_and_the_script_and_the_page_say_wha
             name, group, seed = re.fullmatch(
                 r"\S+ main.py --config (\S+) --source \$datapath --project Frontier --group (\S+) --seed (\d)", line
             ).groups()
-            assert re.search(r"published R@1 (\S+) \(", comment)[1] == FACTS[name][0] and comment.startswith(
-                f"# {group}, "
-            )
+            assert re.search(r"published R@1 (\S+) \(", comment)[1] == FACTS[name][0]
+            assert comment.startswith(f"# {group}, ")
             seeds.setdefault((name, group), []).append(int(seed))
     assert list(seeds.values()) == [list(range(5))] * len(FACTS) and {name for name, _ in seeds} == set(FACTS)
     assert len({group for _, group in seeds}) == len(FACTS), "a group is one configuration"
     # `opts` reads all presets
     status = launcher.main([str(SCRIPT), "--list", "--filter", r"DiVA.*seed 4\b", "--", "--save_path", str(tmp_path)])
     output = capsys.readouterr().out
-    assert (
-        status == 0
-        and "failed" not in output
-        and output.count("python main.py --config") == sum(name.startswith("diva") for name in FACTS)
-    )
-    rows = [
-        line
-        for line in (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").splitlines()
-        if line.startswith("| ")
-    ]
+    assert status == 0 and "failed" not in output
+    assert output.count("python main.py --config") == sum(name.startswith("diva") for name in FACTS)
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
     for name, (published, *_) in FACTS.items():
-        assert any(
-            f"`{name}`" in row and f"| {'not found' if published == 'unknown' else published} |" in row for row in rows
-        ), name
+        value = "not found" if published == "unknown" else published
+        rows = [line for line in page.splitlines() if line.startswith("| ") and f"`{name}`" in line]
+        assert any(f"| {value} |" in row for row in rows), name
 
 
-# -------------------------------------------------------------------------------------------------------------- dry
-# runs
+# ---------- dry runs
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     path = tmp_path_factory.mktemp("tiny")
@@ -511,25 +385,27 @@ def tiny(tmp_path_factory):
 def dry_run(name, tiny, capsys):
     """A preset's own network and method on images of 32 x 32, in batches that so few classes can fill."""
     per_class = FACTS[name][2] or 4
-    bs = str(4 * per_class if per_class < 5 else 2 * per_class)
-    chunks = ["--chunk_size", str(2 * per_class)] if name.startswith("recallatk") else []
-    small = ["--bs", bs]
+    bs = 4 * per_class if per_class < 5 else 2 * per_class
+    words = f"--config {name} --source {tiny} --eval_bs 8 --iterations_per_epoch 1"
     if name.endswith("market1501"):  # of two persons
-        small = ["--bs", "4", "--samples_per_class", "2"]
-    elif name.endswith("inaturalist2018"):
-        small = ["--bs", "8"]
-    resized = ["--resize_mode", "short"] if FACTS[name][8] == 0 else []  # the dry run's own --resize_size
+        words += " --bs 4 --samples_per_class 2"
+    else:
+        words += " --bs 8" if name.endswith("inaturalist2018") else f" --bs {bs}"
+    if name.startswith("recallatk"):
+        words += f" --chunk_size {2 * per_class}"
+    if FACTS[name][8] == 0:  # the dry run's own --resize_size
+        words += " --resize_mode short"
     if name.startswith("language"):
         splits = datasets.select(dataset_of(name), source_path=str(tiny), allow_partial_dataset=True)
         names = list(splits["training"].class_names.values())
         np.savez(tiny / "vectors.npz", names=names, vectors=np.eye(len(names)))
-        chunks = ["--language_vectors", str(tiny / "vectors.npz")]
-    words = ["--config", name, "--source", str(tiny), *small, *chunks, *resized]
-    pass_dry_run([*words, *"--eval_bs 8 --iterations_per_epoch 1".split()], capsys)
+        words += f" --language_vectors {tiny}/vectors.npz"
+    pass_dry_run([words], capsys)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in PICKED else pytest.param(name, marks=pytest.mark.long) for name in FACTS]
-)
+FURTHER = [pytest.param(name, marks=pytest.mark.long) for name in FACTS if name not in PICKED]
+
+
+@pytest.mark.parametrize("name", [*PICKED, *FURTHER])
 def test_a_preset_passes_a_dry_run(name, tiny, capsys):
     dry_run(name, tiny, capsys)

@@ -3,22 +3,18 @@ in tables, over folds.
 """
 
 import importlib
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 import datasets
 import evaluation
 import main
 import metrics
-import parameters
 from evaluation import from_splits, queries
-from runs import RunFolder
 from tests.kit import processes
-from tests.kit.runs import on_folder
+from tests.kit.runs import content_of, on_folder, read, run_main
 from utilities.errors import UserError
 
 command = importlib.import_module("evaluation.__main__")
@@ -27,9 +23,7 @@ plain = datasets.select
 
 
 def select(*arguments, **options):
-    """`datasets.select`, whose test images say by their place in their class what they are; two next to each other are
-    a sequence.
-    """
+    """`datasets.select`; a test image's place in its class decides its role, and neighbours are a sequence."""
     splits = plain(*arguments, **options)
     test = splits["testing"]
     places = np.array([int(Path(path).stem) for path in test.paths])
@@ -45,34 +39,33 @@ def with_roles(monkeypatch):
     monkeypatch.setattr(datasets.REGISTRY.module("folder"), "EVALUATION_METRICS", METRICS, raising=False)
 
 
+SMALL = "--embed_dim 8 --bs 8 --kernels 0 --plot_every 0 --crop_size 32 --resize_size 36"
+
+
 def flags(data, parent, *words):
-    run = (
-        "--arch conv4_normalize --embed_dim 8 --loss triplet --batch_mining semihard --bs 8 --n_epochs 2 "
-        "--kernels 0 --lr 0.001 --group Roles --plot_every 0 --crop_size 32 --resize_size 36"
-    ).split()
-    return parameters.read(on_folder(data, parent, *run, *words))
+    run = "--arch conv4_normalize --loss triplet --batch_mining semihard --n_epochs 2 --lr 0.001 --group Roles"
+    return read(*on_folder(data, parent, SMALL, run, *words))
+
+
+def trained(*arguments):
+    return main.main(flags(*arguments))
 
 
 def summary_of(folder):
-    return json.loads((folder / "summary.json").read_text())
+    return content_of(folder / "summary.json")
 
 
 def measured(file):
     """The metrics of a dumped test set, of queries and gallery cut by hand; neighbours by a loop."""
     x = file["features"]
     y = file["labels"]
-    rows = np.flatnonzero(file["is_query"])
+    sequences = file["sequence"]
     gallery = np.flatnonzero(file["is_gallery"])
     firsts = []
-    for row in rows:
-        may = [
-            j
-            for j in gallery
-            if j != row and not (file["sequence"][j] >= 0 and file["sequence"][j] == file["sequence"][row])
-        ]
-        firsts.append(
-            y[min(may, key=lambda j: (np.square(x[j].astype(float) - x[row].astype(float)).sum(), j))] == y[row]
-        )
+    for row in np.flatnonzero(file["is_query"]):
+        is_other = (gallery != row) & ((sequences[gallery] < 0) | (sequences[gallery] != sequences[row]))
+        distances = np.square(x[gallery[is_other]].astype(float) - x[row].astype(float)).sum(1)
+        firsts.append(y[gallery[is_other][distances.argmin()]] == y[row])
     either = np.flatnonzero(file["is_query"] | file["is_gallery"])
     clustering = metrics.compute(["nmi", "dists@intra", "rho_spectrum@1"], x[either], y[either], seed=1)
     return {"e_recall@1": float(np.mean(firsts)), **clustering}
@@ -81,25 +74,23 @@ def measured(file):
 @pytest.mark.long
 def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, capsys, monkeypatch, with_pictures):
     pictures = []
-    monkeypatch.setattr(
-        queries,
-        "nearest",
-        lambda task, *arguments, nearest=queries.nearest: (
-            pictures.append((task, nearest(task, *arguments))) or pictures[-1][1]
-        ),
-    )
-    run = main.main(flags(folder_data, tmp_path, "--dump_embeddings"))
+    nearest = queries.nearest
+
+    def noted_nearest(task, *arguments):
+        pictures.append((task, nearest(task, *arguments)))
+        return pictures[-1][1]
+
+    monkeypatch.setattr(queries, "nearest", noted_nearest)
+    run = trained(folder_data, tmp_path, "--dump_embeddings")
     output = capsys.readouterr().out
     text = "16 queries search in 12 images, its gallery"
-    assert (
-        output.count(text) == 1
-        and output.count("metrics  --evaluation_metrics: those published for folder: e_recall@1 map_r") == 1
-    )
+    assert output.count(text) == 1
+    assert output.count("metrics  --evaluation_metrics: those published for folder: e_recall@1 map_r") == 1
     assert run.opt.evaluation_metrics == METRICS and "4 of 16 queries have no image of their class to find" in output
     summary = summary_of(run.folder)
     assert list(summary["roles"]) == ["test"] and text in summary["roles"]["test"]
     assert "of queries and gallery together, 22 images" in summary["roles"]["test"]
-    assert yaml.safe_load((run.folder / "environment.yaml").read_text())["data"]["roles"] == summary["roles"]
+    assert content_of(run.folder / "environment.yaml")["data"]["roles"] == summary["roles"]
     values = summary["selected"]["values"]["test"]
     with np.load(run.folder / "embeddings_test.npz") as file:
         expected = measured(file)
@@ -114,11 +105,11 @@ def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, cap
         assert all(roles["is_gallery"][task.gallery.ids[index]] for columns in neighbours for index in columns)
         assert all(roles["is_query"][row] for row in task.queries.ids)
         assert len(task.gallery) == sum(roles["is_gallery"])
-    evaluated = main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder)]))
+    evaluated = run_main("--evaluate --resume_from", run.folder)
     assert evaluated["test"] == values
-    written = json.loads((run.folder / "evaluation_Test_discriminative_e_recall@1.json").read_text())
+    written = content_of(run.folder / "evaluation_Test_discriminative_e_recall@1.json")
     assert written["data"]["roles"] == summary["roles"] and written["values"]["test"] == values
-    resumed = main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "3"]))
+    resumed = run_main("--resume_from", run.folder, "--n_epochs 3")
     assert summary_of(resumed.folder)["roles"] == summary["roles"]
     tables = importlib.import_module("Result_Evaluations")
     tables.main(tables.read(["--runs", str(tmp_path), "--out", str(tmp_path / "tables")]))
@@ -126,8 +117,8 @@ def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, cap
 
 
 def test_flags_of_evaluation(with_roles, folder_data, tmp_path):
-    words = "--eval_reference_set compared_to_sets_combined --eval_pca 4 --use_tv_split --tv_split_perc 0.5".split()
-    summary = summary_of(main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--no_records", *words)).folder)
+    words = "--eval_reference_set compared_to_sets_combined --eval_pca 4 --use_tv_split --tv_split_perc 0.5"
+    summary = summary_of(trained(folder_data, tmp_path, "--n_epochs 1 --no_records", words).folder)
     assert 0 <= summary["selected"]["values"]["test"]["map_r"] <= 1
     assert "16 queries search in 36 images, the gallery of train, val, test" in summary["roles"]["test"]
 
@@ -136,31 +127,30 @@ def test_what_cannot_be_chosen_by_is_refused_before_training(with_roles, folder_
     def without_partners(*arguments, **named):
         splits = select(*arguments, **named)
         test = splits["testing"]
-        labels = np.array([label for _, label in splits["testing"].image_list])
+        labels = np.array([label for _, label in test.image_list])
         test.is_query = labels < 2
         test.is_gallery = labels > 1
         return splits
 
     monkeypatch.setattr(datasets, "select", without_partners)
     with pytest.raises(UserError, match="no query has another image of its class to find: in the gallery"):
-        main.main(flags(folder_data, tmp_path))
+        trained(folder_data, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_defaults_of_a_data_sets_metrics(with_roles, folder_data, tmp_path):
     assert flags(folder_data, tmp_path).evaluation_metrics == METRICS
-    assert flags(folder_data, tmp_path, "--evaluation_metrics", "e_recall@1").evaluation_metrics == ["e_recall@1"]
+    assert flags(folder_data, tmp_path, "--evaluation_metrics e_recall@1").evaluation_metrics == ["e_recall@1"]
 
 
 @pytest.mark.long
 def test_folds_and_their_ensemble(with_roles, data, tmp_path):
-    words = "--split_scheme class_disjoint --split_partitions 2 --split_sets 2 --final_test --dump_embeddings".split()
-    cross = main.main(flags(data, tmp_path, *words))
-    first = RunFolder(cross.folder / "fold_0")
-    assert "queries search in" in first.summary["roles"]["test"]
+    scheme = "--split_scheme class_disjoint --split_partitions 2 --split_sets 2"
+    cross = trained(data, tmp_path, scheme, "--final_test --dump_embeddings")
+    assert "queries search in" in summary_of(cross.folder / "fold_0")["roles"]["test"]
     with np.load(cross.folder / "meta" / "embeddings_test.npz") as file:
         expected = measured(file)
-    joined = json.loads((cross.folder / "meta" / "concatenated.json").read_text())["values"]["test"]
+    joined = content_of(cross.folder / "meta" / "concatenated.json")["values"]["test"]
     assert {name: joined[name]["mean"] for name in expected} == pytest.approx(expected, abs=1e-9)
 
 
@@ -172,11 +162,9 @@ def run_with_roles(rank, words):
 
 @pytest.mark.long
 def test_several_processes_measure_what_one_does(with_roles, folder_data, tmp_path):
-    words = (
-        "--arch conv4_frozen_normalize --embed_dim 8 --kernels 0 --loss contrastive --bs 8 --n_epochs 1 "
-        "--no_records --plot_every 0 --dump_embeddings --crop_size 32 --resize_size 36 --evaluation_metrics"
-    ).split() + METRICS
-    single = main.main(parameters.read(on_folder(folder_data, tmp_path / "one", *words)))
+    words = [SMALL, "--arch conv4_frozen_normalize --loss contrastive --n_epochs 1 --no_records --dump_embeddings"]
+    words += ["--evaluation_metrics", *METRICS]
+    single = run_main(*on_folder(folder_data, tmp_path / "one", *words))
     processes.spawned(2, run_with_roles, on_folder(folder_data, tmp_path / "two", *words))
     two = next((tmp_path / "two").rglob("summary.json")).parent
     expected = summary_of(single.folder)
@@ -193,6 +181,6 @@ def test_the_ensemble_joins_roles(with_roles, folder_data):
     labels = np.array([label for _, label in dataset.image_list])
     members = [evaluation.Embedded({"discriminative": x + k}, labels, 0.0, dataset) for k in range(2)]
     joined = importlib.import_module("evaluation.ensemble").join(members)
-    task = from_splits.tasks(joined, parameters.read(["--splits_to_eval", "test"]), "discriminative")["test"]
+    task = from_splits.tasks(joined, read("--splits_to_eval test"), "discriminative")["test"]
     shapes = [rows.features.shape for rows in (task.queries, task.gallery, task.pool)]
     assert shapes == [(16, 8), (12, 8), (22, 8)]

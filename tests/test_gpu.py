@@ -290,11 +290,9 @@ def test_dropout_of_chunks_on_a_gpu_is_the_same_in_both_runs():
 
 @pytest.mark.gpu
 def test_two_processes_on_one_gpu_step_as_one():
-    """By nccl where its version lets two ranks share a device, else by gloo, as main.py does; both with tensors on the
-    GPU.
-    """
+    """By nccl if two ranks may share a device, else by gloo, as main.py does; tensors on the GPU."""
     cases = [(0, of_loss(loss), {}) for loss in ("margin", "softmax")]
-    cases.append((4, ["--loss", "contrastive", "--memory_size", "30", "--memory_start", "1"], {}))
+    cases.append((4, "--loss contrastive --memory_size 30 --memory_start 1".split(), {}))
     try:
         processes.spawned(2, processes.same_steps, cases, backend="cpu:gloo,cuda:nccl")
     except AssertionError as error:

@@ -40,16 +40,11 @@ def test_every_part_gives_its_table():
         lines = [line for line in text.splitlines() if line.startswith("|")]
         assert len(lines) >= 3 and len({line.count("|") for line in lines}) == 1, text
     assert tables[0].count("bfloat16") == 2 and "out of memory" not in tables[0]
-    assert [line.split("|")[4].strip() for line in tables[4].splitlines() if "conv4" in line] == ["True"] * 3, (
-        "on a CPU, bit for bit"
-    )
+    # on a CPU, bit for bit
+    assert [line.split("|")[4].strip() for line in tables[4].splitlines() if "conv4" in line] == ["True"] * 3
     done = benchmark()
-    assert (
-        done.returncode == 2
-        and not done.stdout
-        and len(done.stderr.splitlines()) == 1
-        and "--device cpu" in done.stderr
-    )
+    assert done.returncode == 2 and not done.stdout and len(done.stderr.splitlines()) == 1
+    assert "--device cpu" in done.stderr
 
 
 def test_the_bare_loop_steps_as_ours():

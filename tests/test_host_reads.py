@@ -14,7 +14,6 @@ from torch._subclasses import FakeTensorMode
 
 import batch_mining
 import criteria
-import parameters
 from datasets import _transforms
 from engine.cropping import Cut
 from engine.parts import Parts
@@ -23,6 +22,7 @@ from tests.criteria.test_registry_wide import ADAPTERS, N_CLASSES, build, points
 from tests.engine.test_chunks import WAYS, batches, failures, of_loss, trained
 from tests.kit.gpu import GPU, pretend_gpu
 from tests.kit.processes import spawned
+from tests.kit.runs import read
 from utilities.criterion import takes_reference
 
 OF_MINERS = {
@@ -40,12 +40,7 @@ OF_CRITERIA = {
     **dict.fromkeys(("happier", "lifted_original", "ntxent", "pnp", "recallatk", "smoothap", "tupletmargin"), 1),
 }
 # beside the miner's: their own triplets, pairs, a head's miner
-OF_TRAINERS = {
-    "adversarial": 1,
-    "cascaded": 3,
-    "diva": 2,
-    "s2sd": 1,
-}
+OF_TRAINERS = {"adversarial": 1, "cascaded": 3, "diva": 2, "s2sd": 1}
 
 LABELS = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4])
 TRIPLETS = torch.tensor([0, 0, 1, 2, 2, 3, 4, 4, 5, 1, 1, 2])
@@ -69,9 +64,7 @@ def labels_of(module) -> torch.Tensor:
 
 
 def asked_by(name: str, mines=None) -> int:
-    """How often a criterion and the miner with which it is tested ask; `mines`: whether it has one, if not only where
-    it has to.
-    """
+    """How often a criterion and its miner ask; `mines`: whether it has one (default: only if it needs one)."""
     module = criteria.REGISTRY.module(name)
     mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1)
     return OF_CRITERIA.get(name, 0) + mined * (module.REQUIRES_BATCHMINER if mines is None else bool(mines))
@@ -152,11 +145,7 @@ def test_criteria_mix_no_tensors_of_the_cpu_in():
 
 @contextlib.contextmanager
 def watched(step, *modules):
-    """The step on the stand-in for a GPU.
-
-    Inside, reads in `modules`, (owner, name of a call), are not counted, nor those of the optimiser, whose counters lie
-    on the CPU.
-    """
+    """The step on the stand-in; reads in `modules`, (owner, call), and in the optimiser are not counted."""
     step.runtime.device = GPU
     step.runtime._check_every = 25
     with pretend_gpu() as reads, contextlib.ExitStack() as stack:
@@ -211,19 +200,13 @@ def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine(of_criteria):
 
 
 def asks_in_shards(rank, flags):
-    """A step on crops of the cache, by drawn coordinates of drawn class vectors, of which each process has half.
-
-    Draws of the CPU's generator stay where they were made: the processes' own ones, the rows that change colours, and
-    the seed of the drawn classes.
-    """
+    """A step on crops of the cache, in drawn coordinates of drawn class vectors; draws on the CPU stay there."""
     with mock.patch.object(test_shards, "C", 100):
         step, _ = test_shards.trained(
             *flags, "--shard_classes", "--sample_classes", ".5", "--loss_dims", "3", steps=2, dtype=torch.float32
         )
     transform, _ = _transforms.build(
-        parameters.read(
-            ["--dataset", "cub200", "--image_cache", "x", "--decode_once", "--augmentation", "adv", "--crop_size", "4"]
-        )
+        read("--dataset cub200 --image_cache x --decode_once --augmentation adv --crop_size 4")
     )
     (batch,) = batches(1, 1)
     draws = transform.draw(torch.tensor([[9, 7]]).expand(len(batch.images), 2), torch.Generator().manual_seed(0))
@@ -245,7 +228,7 @@ def asks_in_shards(rank, flags):
 
 @pytest.mark.parametrize(
     "flags",
-    [["--loss", "arcface", "--clip_grad_norm", "1"], ["--loss", "cosface", "--ema_decay", ".9"]],
+    ["--loss arcface --clip_grad_norm 1".split(), "--loss cosface --ema_decay .9".split()],
     ids=lambda flags: flags[1],
 )
 def test_shards_drawn_vectors_and_cut_batches_ask_for_nothing(flags):

@@ -22,12 +22,8 @@ FLOORS = [  # from the ground up: each uses itself and those below it
     ["experiments"],
 ]
 # what they use of their own floor
-NEIGHBOURS = {
-    "utilities": {"options.flags"},
-    "options.flags": {"utilities"},
-    "criteria": {"batch_mining"},
-    "trainers": {"criteria", "batch_mining"},
-}
+NEIGHBOURS = {"utilities": {"options.flags"}, "options.flags": {"utilities"}}
+NEIGHBOURS |= {"criteria": {"batch_mining"}, "trainers": {"criteria", "batch_mining"}}
 ALLOWED = {
     name: {name, *(below for lower in FLOORS[:floor] for below in lower), *NEIGHBOURS.get(name, ())}
     for floor, names in enumerate(FLOORS)
@@ -36,20 +32,14 @@ ALLOWED = {
 HOUSE = {*ALLOWED, "toy_experiments", "benchmarks", "tests"}
 # The registry imports the plug-ins of the folder that it is given; `from utilities import load_run` is an old name that
 # users know; `python -m evaluation …` are the commands of tools/.
-EXCEPTIONS = {
-    "utilities/registry.py": {"*"},
-    "utilities/__init__.py": {"runs"},
-    "evaluation/__main__.py": {"*", "tools"},
-    "dmlkit/__init__.py": {"*"},
-}
+EXCEPTIONS = {"utilities/registry.py": {"*"}, "utilities/__init__.py": {"runs"}}
+EXCEPTIONS |= {"evaluation/__main__.py": {"*", "tools"}, "dmlkit/__init__.py": {"*"}}
 
 
 def sources() -> list[Path]:
     """The Python files that git knows."""
-    listed = subprocess.run(
-        ["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
-    return [path for path in map(ROOT.joinpath, listed) if path.exists()]
+    done = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [path for path in map(ROOT.joinpath, done.stdout.split()) if path.exists()]
 
 
 @functools.cache
@@ -73,23 +63,20 @@ def statements(node):
 
 @functools.cache
 def imported(path: Path) -> frozenset[str]:
-    """Top-level names of everything a file imports, inside functions and by importlib too; `*` for a name that is
-    computed.
-    """
+    """Top-level names of all that a file imports, in functions and by importlib too; `*`: a name that is computed."""
     names = set()
     text = path.read_text(encoding="utf-8")
-    calls = "import_module" in text or "__import__" in text
-    for node in (ast.walk if calls else statements)(parsed(path)):
+    has_calls = "import_module" in text or "__import__" in text
+    walk = ast.walk if has_calls else statements
+    for node in walk(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {room(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names.add(room(node.module))
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in (
-            "import_module",
-            "__import__",
-        ):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
             start = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
-            names.add(room(start.value) if isinstance(start, ast.Constant) else "*")
+            name = room(start.value) if isinstance(start, ast.Constant) else "*"
+            names.add(name)
     return frozenset(names)
 
 
@@ -104,14 +91,12 @@ def test_imports_point_down_only(tmp_path):
             name = path.relative_to(ROOT).as_posix()
             upward[name] = imported(path) & {*HOUSE, "*"} - ALLOWED[folder] - EXCEPTIONS.get(name, set())
     assert not {name: names for name, names in upward.items() if names}
-    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} <= {*ALLOWED, "toy_experiments"}, (
-        "a folder without a floor"
-    )
+    # a folder without a floor
+    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} <= {*ALLOWED, "toy_experiments"}
     path = tmp_path / "module.py"
     computed = tmp_path / "computed.py"
-    path.write_text(
-        'import importlib\nimportlib.import_module("criteria.margin")\nimportlib.import_module(f"metrics.{1}")\n'
-    )
+    calls = ('"criteria.margin"', 'f"metrics.{1}"')
+    path.write_text("import importlib\n" + "".join(f"importlib.import_module({name})\n" for name in calls))
     assert imported(path) == {"importlib", "criteria", "metrics"}
     computed.write_text("import importlib\nimportlib.import_module(name)\n")
     assert "*" in imported(computed)
@@ -134,24 +119,10 @@ def test_main_is_short():
 
 
 def test_heavy_packages_are_imported_where_used():
-    heavy = {
-        "torchvision",
-        "pretrainedmodels",
-        "timm",
-        "safetensors",
-        "faiss",
-        "wandb",
-        "sklearn",
-        "pandas",
-        "matplotlib",
-        "tensorboard",
-        "optuna",
-        "scipy",
-        "onnx",
-        "onnxscript",
-        "onnxruntime",
-        "huggingface_hub",
-    }
+    heavy = set(
+        "torchvision pretrainedmodels timm safetensors faiss wandb sklearn pandas matplotlib tensorboard optuna scipy "
+        "onnx onnxscript onnxruntime huggingface_hub".split()
+    )
     for path in (path for folder in {*ALLOWED} - {"experiments"} for path in (ROOT / folder).rglob("*.py")):
         at_once = [node for node in parsed(path).body if isinstance(node, (ast.Import, ast.ImportFrom))]
         names = [alias.name for node in at_once if isinstance(node, ast.Import) for alias in node.names]

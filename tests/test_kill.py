@@ -1,6 +1,5 @@
 """`kill -9` at any moment, then `--resume`: the same bits as the run that nobody stopped."""
 
-import json
 import os
 import signal
 import subprocess
@@ -12,48 +11,22 @@ import pytest
 
 from runs import checkpoint
 from tests.kit.data_sets import make_folder
-from tests.kit.runs import assert_same_run
+from tests.kit.runs import assert_same_run, content_of, on_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.long
 
 
 def command(data, save_path, *flags):
-    return [
-        sys.executable,
-        "main.py",
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(data),
-        "--save_path",
-        str(save_path),
-        "--arch",
-        "conv4_normalize",
-        "--loss",
-        "margin",
-        "--lr",
-        "0.001",
-        "--bs",
-        "16",
-        "--n_epochs",
-        "4",
-        "--kernels",
-        "1",
-        "--evaluation_metrics",
-        "e_recall@1",
-        "map_r",
-        "nmi",
-        "--group",
-        "Kill",
-        *flags,
-    ]
+    words = "--arch conv4_normalize --loss margin --lr 0.001 --bs 16 --n_epochs 4 --kernels 1 --group Kill"
+    metrics = "--evaluation_metrics e_recall@1 map_r nmi"
+    return [sys.executable, "main.py", *on_folder(data, save_path, words, metrics, *flags)]
 
 
 def assert_same(first: Path, second: Path) -> None:
     """The values, the summary and the last checkpoint of two runs."""
     assert_same_run(first, second)
-    summaries = [json.loads((folder / "summary.json").read_text()) for folder in (first, second)]
+    summaries = [content_of(folder / "summary.json") for folder in (first, second)]
     for summary in summaries:
         del summary["seconds"], summary["parameters"]["save_path"]
     assert summaries[0] == summaries[1]
@@ -100,56 +73,36 @@ def data(tmp_path_factory):
 
 
 def killed_and_resumed(data, tmp_path, moments, *flags):
-    """The folder of a run that nobody stopped; then, for each moment, that of one killed there, what its resumption
-    says, and when it was killed.
-    """
+    """For each moment: the folders of an uninterrupted run and of one killed there, what the latter says, and when."""
     subprocess.run(command(data, tmp_path / "whole", *flags), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     for number, moment in enumerate(moments.values()):
         arguments = command(data, tmp_path / str(number), *flags)
         folder = tmp_path / str(number) / "folder" / "Kill_s1"
         run_and_kill(arguments, folder, moment)
         killed = time.time()
-        resumed = subprocess.run(
-            [*arguments, "--resume_or_start"], cwd=ROOT, check=True, capture_output=True, text=True
-        ).stdout
+        command_again = [*arguments, "--resume_or_start"]
+        resumed = subprocess.run(command_again, cwd=ROOT, check=True, capture_output=True, text=True)
         assert [path.name for path in folder.parent.iterdir()] == ["Kill_s1"]
-        yield tmp_path / "whole" / "folder" / "Kill_s1", folder, resumed, killed
+        yield tmp_path / "whole" / "folder" / "Kill_s1", folder, resumed.stdout, killed
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [["--batch_mining", "distance"], ["--batch_mining", "all", "--embed_dim", "512"]],
-    ids=["distance", "all-512"],
+    "flags", ["--batch_mining distance", "--batch_mining all --embed_dim 512"], ids=["distance", "all-512"]
 )
 def test_a_killed_run_ends_as_if_it_had_not_been(data, tmp_path, flags):
-    for whole_folder, folder, _, _ in killed_and_resumed(data, tmp_path, MOMENTS, *flags):
+    for whole_folder, folder, _, _ in killed_and_resumed(data, tmp_path, MOMENTS, flags):
         assert_same(whole_folder, folder)
 
 
 def test_a_cross_validation_killed_in_fold_2_of_4_ends_as_if_it_had_not_been(data, tmp_path):
-    flags = [
-        "--batch_mining",
-        "distance",
-        "--split_scheme",
-        "class_disjoint",
-        "--split_partitions",
-        "4",
-        "--final_test",
-        "--n_epochs",
-        "3",
-    ]
-    for whole_folder, folder, output, killed in killed_and_resumed(data, tmp_path, FOLD_MOMENTS, *flags):
+    flags = "--batch_mining distance --split_scheme class_disjoint --split_partitions 4 --final_test --n_epochs 3"
+    for whole_folder, folder, output, killed in killed_and_resumed(data, tmp_path, FOLD_MOMENTS, flags):
         assert "fold 0 of 4 is finished" in output and "fold 1 of 4 is finished" in output
-        assert (
-            (folder / "fold_1" / checkpoint.LAST).stat().st_mtime
-            < killed
-            < (folder / "fold_3" / checkpoint.LAST).stat().st_mtime
-        )
+        second, last = ((folder / f"fold_{fold}" / checkpoint.LAST).stat().st_mtime for fold in (1, 3))
+        assert second < killed < last
         assert sorted(path.name for path in whole_folder.glob("fold_*")) == ["fold_0", "fold_1", "fold_2", "fold_3"]
         for fold in range(4):
             assert_same(whole_folder / f"fold_{fold}", folder / f"fold_{fold}")
         for name in ("separated", "concatenated"):
-            resumed_results, whole_results = (
-                json.loads((path / "meta" / f"{name}.json").read_text()) for path in (folder, whole_folder)
-            )
-            assert resumed_results == whole_results, name
+            file = f"meta/{name}.json"
+            assert content_of(folder / file) == content_of(whole_folder / file), name

@@ -48,8 +48,8 @@ def findings(source: str) -> list[str]:
         for child in ast.iter_child_nodes(node):
             parents[child] = node
     listed = []
-    for node in ast.walk(tree):
-        for rule in RULES:
+    for node in parents:
+        for rule in RULES.get(type(node), ()):
             finding = rule(node, parents)
             if finding:
                 listed.append((getattr(node, "lineno", 0), finding))
@@ -68,8 +68,6 @@ def ancestors(node: ast.AST, parents: dict) -> list[ast.AST]:
 
 
 def conditional_inside(node, parents):
-    if not isinstance(node, ast.IfExp):
-        return None
     for outer in ancestors(node, parents):
         if isinstance(outer, ast.Lambda):
             return None
@@ -81,8 +79,6 @@ def conditional_inside(node, parents):
 
 
 def comprehension_inside(node, parents):
-    if not isinstance(node, COMPREHENSIONS):
-        return None
     conditions = [generator.ifs for generator in node.generators]
     for outer in ancestors(node, parents):
         if isinstance(outer, ast.JoinedStr):
@@ -93,17 +89,13 @@ def comprehension_inside(node, parents):
 
 
 def loop_over_conditional(node, parents):
-    if isinstance(node, ast.For | ast.comprehension) and isinstance(node.iter, ast.IfExp):
-        return "loop over a conditional expression"
-    return None
+    return "loop over a conditional expression" if isinstance(node.iter, ast.IfExp) else None
 
 
 def tuple_assignment(node, parents):
     """`a, b = x, y`; an exchange of values is none."""
-    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
-        return None
     target = node.targets[0]
-    if not isinstance(target, ast.Tuple):
+    if not isinstance(node.value, ast.Tuple) or not isinstance(target, ast.Tuple):
         return None
     names = sorted(map(ast.unparse, target.elts))
     values = sorted(map(ast.unparse, node.value.elts))
@@ -111,7 +103,7 @@ def tuple_assignment(node, parents):
 
 
 def text_times_condition(node, parents):
-    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
+    if not isinstance(node.op, ast.Mult):
         return None
     is_text = isinstance(node.left, ast.JoinedStr | ast.List | ast.Tuple)
     if isinstance(node.left, ast.Constant):
@@ -122,17 +114,17 @@ def text_times_condition(node, parents):
 
 def vague_name(node, parents):
     name = None
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        name = node.id
-    elif isinstance(node, ast.arg):
+    if isinstance(node, ast.arg):
         name = node.arg
-    elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+    elif not isinstance(node, ast.Name):
         name = node.name.lower()
+    elif isinstance(node.ctx, ast.Store):
+        name = node.id
     return f"name {name}" if name in VAGUE else None
 
 
 def undeclared_flag(node, parents):
-    if not isinstance(node, ast.Call) or getattr(node.func, "id", None) != "getattr" or len(node.args) != 3:
+    if getattr(node.func, "id", None) != "getattr" or len(node.args) != 3:
         return None
     namespace, name = map(ast.unparse, node.args[:2])
     # the number of classes is no flag: the data decides it
@@ -140,15 +132,15 @@ def undeclared_flag(node, parents):
     return "getattr(opt, name, default)" if is_flag else None
 
 
-RULES = (
-    conditional_inside,
-    comprehension_inside,
-    loop_over_conditional,
-    tuple_assignment,
-    text_times_condition,
-    vague_name,
-    undeclared_flag,
-)
+RULES = {  # kind of node -> what is looked for
+    ast.IfExp: [conditional_inside],
+    **dict.fromkeys((ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp), [comprehension_inside]),
+    **dict.fromkeys((ast.For, ast.comprehension), [loop_over_conditional]),
+    ast.Assign: [tuple_assignment],
+    ast.BinOp: [text_times_condition],
+    **dict.fromkeys((ast.Name, ast.arg, ast.FunctionDef, ast.ClassDef), [vague_name]),
+    ast.Call: [undeclared_flag],
+}
 
 
 def test_the_code_is_easy_to_read():

@@ -1,7 +1,5 @@
 """The main job on tiny data: what a run leaves behind, how it goes on, with which changes, what stops it."""
 
-import csv
-import json
 import math
 import shutil
 import subprocess
@@ -10,40 +8,44 @@ import sys
 import PIL.Image
 import pytest
 import torch
-import yaml
 
 import main
-import parameters
 from engine.runtime import NonFiniteLoss, Runtime
 from runs import checkpoint
 from runs.folder import run_folder
 from tests.kit.refusals import refused
-from tests.kit.runs import assert_same_run, recorded_values, run_words
+from tests.kit.runs import (
+    assert_flags,
+    assert_same_run,
+    content_of,
+    read,
+    recorded_values,
+    resolve,
+    rows_of,
+    run_main,
+    run_words,
+)
 from utilities.errors import UserError
+
+TINY = "--loss triplet --batch_mining semihard --group Tiny --seed 3 --n_epochs 2"
 
 
 def flags(data, tmp_path, *flags):
-    words = ["--loss", "triplet", "--batch_mining", "semihard", "--group", "Tiny", "--seed", "3", "--n_epochs", "2"]
-    return parameters.read(run_words(data, tmp_path / "runs", *words, *flags))
+    return read(*run_words(data, tmp_path / "runs", TINY, *flags))
+
+
+def trained(*arguments):
+    return main.main(flags(*arguments))
 
 
 def resumed(folder, *flags):
-    return main.main(parameters.read(["--resume_from", str(folder), "--resume_allow_changes", *flags]))
+    return run_main("--resume_from", folder, "--resume_allow_changes", *flags)
 
 
 @pytest.fixture(scope="module")
 def begun_once(folder_data, tmp_path_factory):
-    return main.main(
-        flags(
-            folder_data,
-            tmp_path_factory.mktemp("begun"),
-            "--n_epochs",
-            "1",
-            "--scheduler",
-            "cosine",
-            "--check_untrained_accuracy",
-        )
-    ).folder
+    short = "--n_epochs 1 --scheduler cosine --check_untrained_accuracy"
+    return trained(folder_data, tmp_path_factory.mktemp("begun"), short).folder
 
 
 @pytest.fixture
@@ -57,102 +59,63 @@ def test_a_run_that_moved_goes_on_where_it_lies_and_old_weights_are_changes(begu
     shutil.copytree(begun, moved)
     leftover = moved / ".checkpoint_last.pth.tar.abc.tmp"
     leftover.write_text("what a killed process left")
-    words = ["--dataset", "folder", "--save_path", str(tmp_path / "elsewhere"), "--savename", begun.name, "--resume"]
-    opt = parameters.read(words)
+    words = ["--dataset folder --save_path", tmp_path / "elsewhere", "--savename", begun.name, "--resume"]
+    opt = read(*words)
     assert run_folder(opt) == moved and opt.n_epochs == 1 and opt.seed == 3
     with pytest.raises(SystemExit):
-        parameters.read([*words, "--memory_weight", ".5"])
+        read(*words, "--memory_weight .5")
     assert "--loss_weights memory_loss=0.5 (saved: )" in capsys.readouterr().err
-    assert parameters.read([*words, "--memory_weight", ".5", "--resume_allow_changes"]).loss_weights == [
-        "memory_loss=0.5"
-    ]
+    assert read(*words, "--memory_weight .5 --resume_allow_changes").loss_weights == ["memory_loss=0.5"]
     main.main(opt)
     assert not leftover.exists()
 
 
 def test_a_schedule_by_epochs_goes_on_at_the_epoch_where_plateau_ended(folder_data, tmp_path):
-    flagged = [
-        "--use_tv_split",
-        "--tv_split_perc",
-        ".5",
-        "--scheduler",
-        "plateau",
-        "--save_interval",
-        "3",
-        "--n_epochs",
-        "3",
-        "--savename",
-        "Plateau",
-    ]
-    folder = main.main(flags(folder_data, tmp_path, *flagged)).folder
-    run = resumed(folder, "--scheduler", "cosine", "--n_epochs", "4")
+    plateau = "--use_tv_split --tv_split_perc .5 --scheduler plateau --save_interval 3 --n_epochs 3"
+    folder = trained(folder_data, tmp_path, plateau).folder
+    run = resumed(folder, "--scheduler cosine --n_epochs 4")
     assert run.parts["scheduler"].scheduler.last_epoch == 4
 
 
 def test_a_run_folder_is_complete(trained_once, begun_once):
-    for name in (
-        "parameters.yaml",
-        "environment.yaml",
-        "Parameter_Info.txt",
-        "metrics.db",
-        "tensorboard",
-        "checkpoint_last.pth.tar",
-        "checkpoint_Test_discriminative_map_r.pth.tar",
-        "checkpoint_Train_discriminative_map_r.pth.tar",
-        "CSV_Logs/Test_discriminative_e_recall.csv",
-    ):
-        assert (trained_once / name).exists(), name
+    names = (
+        "parameters.yaml environment.yaml Parameter_Info.txt metrics.db tensorboard checkpoint_last.pth.tar "
+        "checkpoint_Test_discriminative_map_r.pth.tar checkpoint_Train_discriminative_map_r.pth.tar "
+        "CSV_Logs/Test_discriminative_e_recall.csv"
+    )
+    assert not [name for name in names.split() if not (trained_once / name).exists()]
     table = recorded_values(trained_once).xs("map_r", level="metric")
-    summary = json.loads((trained_once / "summary.json").read_text())
+    summary = content_of(trained_once / "summary.json")
     assert set(table.index) == {(e, s) for e in (1, 2) for s in ("train", "test")}
-    assert (
-        set(summary) == {"parameters", "selected", "best", "last", "seconds"}
-        and "selected on the test set" in summary["selected"]["rule"]
-    )
+    assert set(summary) == {"parameters", "selected", "best", "last", "seconds"}
+    assert "selected on the test set" in summary["selected"]["rule"]
     of_test = table.xs("test", level="split")
-    assert (
-        summary["best"]["test"]["map_r"]["value"]
-        == max(of_test[1], of_test[2])
-        == of_test[summary["selected"]["epoch"]]
-    )
-    assert (
-        summary["selected"]["values"]["test"]["map_r"] == of_test[summary["selected"]["epoch"]]
-        and summary["last"]["test"]["map_r"] == of_test[2]
-    )
-    untrained = json.loads((begun_once / "summary.json").read_text())["selected"]
-    assert untrained["epoch"] == 1, "an untrained state is never the best"
-    assert set(recorded_values(begun_once).xs(("test", "map_r"), level=("split", "metric")).index) == {
-        -1,
-        0,
-        1,
-    } and begun_once.parts[-3:] == ("runs", "folder", "Tiny_s3")
+    selected = summary["selected"]
+    assert max(of_test[1], of_test[2]) == of_test[selected["epoch"]] == summary["best"]["test"]["map_r"]["value"]
+    assert selected["values"]["test"]["map_r"] == of_test[selected["epoch"]]
+    assert summary["last"]["test"]["map_r"] == of_test[2]
+    # an untrained state is never the best
+    assert content_of(begun_once / "summary.json")["selected"]["epoch"] == 1
+    assert set(recorded_values(begun_once).xs(("test", "map_r"), level=("split", "metric")).index) == {-1, 0, 1}
+    assert begun_once.parts[-3:] == ("runs", "folder", "Tiny_s3")
 
 
 def batch_values(folder):
     """(epoch, step, name) -> value of batches.csv, without what time and machine decide; and all names."""
-    with open(folder / "CSV_Logs" / "batches.csv", newline="") as file:
-        lines = list(csv.DictReader(file))
-    recorded = {(int(r["epoch"]), int(r["step"]), r["name"]): float(r["value"]) for r in lines}
-    assert len(recorded) == len(lines)
-    return {key: value for key, value in recorded.items() if key[2] not in ("images_per_second", "memory_mib")}, {
-        r["name"] for r in lines
-    }
+    rows = rows_of(folder / "CSV_Logs" / "batches.csv")
+    recorded = {(int(row["epoch"]), int(row["step"]), row["name"]): float(row["value"]) for row in rows}
+    assert len(recorded) == len(rows)
+    names = {name for *_, name in recorded}
+    return {key: value for key, value in recorded.items() if key[2] not in ("images_per_second", "memory_mib")}, names
 
 
 def test_parameters_yaml_repeats_the_run_and_recording_batches_changes_nothing(trained_once, tmp_path):
-    rerun = main.main(
-        parameters.read(
-            ["--config", str(trained_once / "parameters.yaml"), "--save_path", str(tmp_path), "--log_every", "1"]
-        )
-    )
+    rerun = run_main("--config", trained_once / "parameters.yaml", "--save_path", tmp_path, "--log_every 1")
     assert_same_run(trained_once, rerun.folder)
     assert not (trained_once / "CSV_Logs" / "batches.csv").exists()
-    saved = yaml.safe_load((trained_once / "parameters.yaml").read_text())
-    assert (
-        not {"resume", "config", "wandb_key", "n_classes", "flags"} & set(saved)
-        and saved["eval_bs"] == 8
-        and saved["savename"] == "Run_s1"
-    )
+    saved = content_of(trained_once / "parameters.yaml")
+    assert not {"resume", "config", "wandb_key", "n_classes", "flags"} & set(saved) and saved["eval_bs"] == 8
+    assert saved["savename"] == "Run_s1"
     of_batches, _ = batch_values(rerun.folder)
     for name in {name for *_, name in of_batches}:  # epoch means are those of the batches
         mean = sum(of_batches[1, step, name] for step in (1, 2)) / 2
@@ -163,10 +126,10 @@ def test_resume_equals_the_uninterrupted_run(folder_data, tmp_path, capsys):
     """Which had worker processes. What is newer than the checkpoint, of a second epoch that was killed, is cut."""
 
     def train(name, epochs, *workers):
-        words = ["--savename", name, "--n_epochs", str(epochs), "--log_every", "2", "--plot_every", "0", *workers]
-        return main.main(flags(folder_data, tmp_path, *words).but(no_records=False)).folder
+        words = f"--savename {name} --n_epochs {epochs} --log_every 2 --plot_every 0"
+        return main.main(flags(folder_data, tmp_path, words, *workers).but(no_records=False)).folder
 
-    whole_run = train("Whole", 2, "--kernels", "2", "--eval_kernels", "0")
+    whole_run = train("Whole", 2, "--kernels 2 --eval_kernels 0")
     cut = train("Cut", 1, "--resume_or_start")
     assert "this is a new one" in capsys.readouterr().out
     for name, lines in (("metrics", "2,test,e_recall@1,0.5\n2,test,map_"), ("batches", "2,4,loss,0.5\n2,6,lo")):
@@ -176,51 +139,29 @@ def test_resume_equals_the_uninterrupted_run(folder_data, tmp_path, capsys):
     assert_same_run(whole_run, cut)
     of_batches, names = batch_values(cut)
     assert of_batches == batch_values(whole_run)[0] and {key[:2] for key in of_batches} == {(1, 2), (2, 4)}
-    assert {
-        "loss",
-        "gradient_norm",
-        "criterion/active_share",
-        "miner/tuples",
-        "rate/backbone",
-        "images_per_second",
-        "memory_mib",
-    } <= names
+    expected = "loss gradient_norm criterion/active_share miner/tuples rate/backbone images_per_second memory_mib"
+    assert set(expected.split()) <= names
     before = (cut / "CSV_Logs" / "metrics.csv").read_bytes()
     train("Cut", 2, "--resume")
-    assert (cut / "CSV_Logs" / "metrics.csv").read_bytes() == before and {
-        path.name for path in cut.parent.iterdir()
-    } == {"Whole", "Cut"}
+    assert (cut / "CSV_Logs" / "metrics.csv").read_bytes() == before
+    assert {path.name for path in cut.parent.iterdir()} == {"Whole", "Cut"}
     (tmp_path / "runs" / "folder" / "Killed").mkdir()
     assert train("Killed", 1, "--resume").name == "Killed", "the empty folder of a killed run is taken up"
 
 
 def test_dry_run_writes_a_picture_alone(folder_data, tmp_path, capsys):
-    opt = flags(
-        folder_data,
-        tmp_path,
-        "--dry_run",
-        "--crop_size",
-        "24",
-        "16",
-        "--resize_size",
-        "24",
-        "--random_erasing",
-        "1",
-        "--random_erasing_value",
-        "9",
-    )
+    words = "--dry_run --crop_size 24 16 --resize_size 24 --random_erasing 1 --random_erasing_value 9"
+    opt = flags(folder_data, tmp_path, words)
     main.main(opt)
     (path,) = (path for path in (tmp_path / "runs").rglob("*") if path.is_file())
-    assert (
-        path == tmp_path / "runs" / opt.dataset / f"{opt.savename}_batch.png" and str(path) in capsys.readouterr().out
-    )
+    assert path == tmp_path / "runs" / opt.dataset / f"{opt.savename}_batch.png"
+    assert str(path) in capsys.readouterr().out
     with PIL.Image.open(path) as picture:
         assert picture.size == ((16 + 2) * 8 + 2, (24 + 2) + 2)
         assert min(high for _, high in picture.getextrema()) == 255, "what is erased"
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# failures
+# ---------- failures
 def raising(error):
     def fails(*args, **kwargs):
         raise error
@@ -234,31 +175,29 @@ def test_weights_that_are_nan_are_not_trained_on(begun):
     content["state_dict"][key][0, 0] = torch.nan
     torch.save(content, begun / checkpoint.LAST)
     with refused(f"{begun / checkpoint.LAST} holds NaN or infinity in {key}: --resume best goes on from"):
-        resumed(begun, "--n_epochs", "2")
+        resumed(begun, "--n_epochs 2")
 
 
 def test_a_failure_leaves_the_last_checkpoint_and_says_how_to_go_on(begun, monkeypatch, capsys):
     good = (begun / checkpoint.LAST).read_bytes()
     step = Runtime.step
+
+    def step_of_nan(self, loss, optimizer):
+        return step(self, loss * math.nan, optimizer)
+
     for owner, name, stand_in, error, message in (
-        (
-            Runtime,
-            "step",
-            lambda self, loss, optimizer: step(self, loss * math.nan, optimizer),
-            NonFiniteLoss,
-            "nan at epoch 2, step 1",
-        ),
+        (Runtime, "step", step_of_nan, NonFiniteLoss, "nan at epoch 2, step 1"),
         (torch, "save", raising(OSError(28, "No space left on device")), UserError, "No space left on device"),
         (main, "train_one_epoch", raising(KeyboardInterrupt), SystemExit, "130"),
     ):
         with monkeypatch.context() as patch, pytest.raises(error, match=message):
             patch.setattr(owner, name, stand_in)
-            resumed(begun, "--n_epochs", "2")
+            resumed(begun, "--n_epochs 2")
         assert (begun / checkpoint.LAST).read_bytes() == good and not list(begun.glob(".*tmp"))
     assert f"--resume_from {begun}" in capsys.readouterr().out
     with monkeypatch.context() as patch:
         patch.setattr(main.outputs, "of_best_epoch", raising(ValueError("no canvas")))
-        assert resumed(begun, "--n_epochs", "2").epoch == 2, "a picture that fails costs no run"
+        assert resumed(begun, "--n_epochs 2").epoch == 2, "a picture that fails costs no run"
     assert "no canvas" in capsys.readouterr().out and checkpoint.read(begun / checkpoint.LAST)["epoch"] == 2
 
 
@@ -271,51 +210,46 @@ def test_two_processes_never_train_in_one_folder(begun):
     try:
         holder.stdout.readline()
         with pytest.raises(UserError, match="another process trains"):
-            resumed(begun, "--n_epochs", "2")
+            resumed(begun, "--n_epochs 2")
     finally:
         holder.kill()
         holder.wait()
-    assert resumed(begun, "--n_epochs", "2").epoch == 2
+    assert resumed(begun, "--n_epochs 2").epoch == 2
 
 
 def test_what_cannot_work_is_refused_before_anything_is_trained(folder_data, tmp_path, monkeypatch):
-    missing = ["--weights", str(tmp_path / "no.pth")]
-    official = ["--dataset", "cub200", "--source_path", str(tmp_path / "nothing"), *missing, "--dry_run"]
+    missing = f"--weights {tmp_path}/no.pth"
     for wrong_flags, message in (
-        (["--evaltypes", "foo"], "--evaltypes foo"),
-        (["--evaltypes", "foo", "--dry_run"], "--evaltypes foo"),
-        (
-            [*missing, "--dataset_folder_path", str(tmp_path / "nothing")],
-            "--dataset_folder_path .*nothing: no such folder",
-        ),
-        (official, "cub200"),
+        ("--evaltypes foo", "--evaltypes foo"),
+        ("--evaltypes foo --dry_run", "--evaltypes foo"),
+        (f"{missing} --dataset_folder_path {tmp_path}/nothing", "--dataset_folder_path .*nothing: no such folder"),
+        (f"{missing} --dataset cub200 --source_path {tmp_path}/nothing --dry_run", "cub200"),
     ):
         with pytest.raises(UserError, match=message):
-            main.main(flags(folder_data, tmp_path, *wrong_flags))
+            trained(folder_data, tmp_path, wrong_flags)
     loss = lambda trainer, outputs, batch: outputs["embeddings"].sum() * float("nan")  # noqa: E731
     monkeypatch.setattr("trainers._trainer.Trainer.metric_loss", loss)
     with pytest.raises(UserError, match="gives loss"):
-        main.main(flags(folder_data, tmp_path, "--dry_run"))
+        trained(folder_data, tmp_path, "--dry_run")
     assert not (tmp_path / "runs").exists()
 
 
-# -------------------------------------------------------------------------------------------------------------------
-# changes
+# ---------- changes
 def test_a_run_goes_on_at_the_rates_of_now_also_with_another_optimiser(begun, capsys):
     """Those of a cosine over so many epochs, with the flags of now from the start."""
     for epoch, (change, message) in enumerate(
         (
-            (["--lr", "0.002", "--fc_lr", "0.001", "--decay", "0.01"], ""),
-            (["--optim", "adamw"], ""),
-            (["--optim", "rmsprop", "--momentum", "0"], "begin anew"),
-            (["--momentum", "0.9"], "begin anew"),
-            (["--optim", "sgd"], "begin anew"),
-            ([], ""),
-            (["--layer_decay", ".5"], "optimiser's groups have changed"),
+            ("--lr 0.002 --fc_lr 0.001 --decay 0.01", ""),
+            ("--optim adamw", ""),
+            ("--optim rmsprop --momentum 0", "begin anew"),
+            ("--momentum 0.9", "begin anew"),
+            ("--optim sgd", "begin anew"),
+            ("", ""),
+            ("--layer_decay .5", "optimiser's groups have changed"),
         ),
         start=2,
     ):
-        resumed(begun, "--n_epochs", str(epoch), *change)
+        resumed(begun, "--n_epochs", epoch, *change.split())
         output = capsys.readouterr().out
         assert message in output and ("begin anew" in output) == bool(message), change
         note = f"note  --n_epochs {epoch} (before: {epoch - 1}): --scheduler cosine spans all epochs"
@@ -329,9 +263,8 @@ def test_a_run_goes_on_at_the_rates_of_now_also_with_another_optimiser(begun, ca
         optimizer = checkpoint.read(begun / checkpoint.LAST)["optimizer"]
         assert all(group["weight_decay"] == 0.01 for group in optimizer["param_groups"])
         if epoch == 3:
-            assert {float(state["step"]) for state in optimizer["state"].values()} == {6.0}, (
-                "adam and adamw share their state"
-            )
+            # adam and adamw share their state
+            assert {float(state["step"]) for state in optimizer["state"].values()} == {6.0}
 
 
 def test_more_patience_goes_on(folder_data, tmp_path, monkeypatch):
@@ -342,58 +275,46 @@ def test_more_patience_goes_on(folder_data, tmp_path, monkeypatch):
         return [(run.selection.split, run.selection.metric)] if epoch == 1 else []
 
     monkeypatch.setattr("runs.run.Run._update_best", first_epoch_is_best)
-    run = main.main(
-        flags(folder_data, tmp_path, "--use_tv_split", "--tv_split_perc", "0.5", "--n_epochs", "9", "--patience", "1")
-    )
+    run = trained(folder_data, tmp_path, "--use_tv_split --tv_split_perc 0.5 --n_epochs 9 --patience 1")
     assert run.epoch == 2 and run.state["stopped"]
-    assert resumed(run.folder, "--n_epochs", "10").epoch == 2, "no more patience, no more epochs"
-    assert resumed(run.folder, "--patience", "3").epoch == 4
+    assert resumed(run.folder, "--n_epochs 10").epoch == 2, "no more patience, no more epochs"
+    assert resumed(run.folder, "--patience 3").epoch == 4
 
 
-def test_what_a_continuation_may_change(begun, capsys):
+def test_what_a_continuation_may_change(begun):
     saved = (begun / "parameters.yaml").read_bytes()
-    go_on = ["--resume_from", str(begun)]
-    allowed = ["--n_epochs", "2", "--resume_allow_changes"]
-    for change, parts in (
-        (["--embed_dim", "32"], "--embed_dim 32 (saved: 8); --resume_allow_changes"),
-        (["--evaluate", "--lr", "5"], "--evaluate: flags differ; --lr 5"),
-        *(
-            ([*change, *allowed], f"{change[0]}; Start a new run")
-            for change in (
-                ["--use_tv_split"],
-                ["--tv_split_perc", "0.3"],
-                ["--split_scheme", "class_disjoint"],
-                ["--storage_metrics", "e_recall@1", "map_r"],
-                ["--dataset", "glyphs"],
-            )
-        ),
+    with refused("--embed_dim 32 .saved: 8.", "--resume_allow_changes"):
+        resolve("--resume_from", begun, "--embed_dim 32")
+    with refused("--evaluate: flags differ", "--lr 5"):
+        resolve("--resume_from", begun, "--evaluate --lr 5")
+    for change in (
+        "--use_tv_split",
+        "--tv_split_perc 0.3",
+        "--split_scheme class_disjoint",
+        "--storage_metrics e_recall@1 map_r",
+        "--dataset glyphs",
     ):
-        with pytest.raises(SystemExit):
-            parameters.read([*go_on, *change])
-        message = capsys.readouterr().err
-        assert message.count("\n") == 1 and all(part in message for part in parts.split("; ")), message
+        with refused(change.split()[0], "Start a new run"):
+            resolve("--resume_from", begun, change, "--n_epochs 2 --resume_allow_changes")
     with pytest.raises(UserError, match="does not fit .*for example because a changed flag needs another model"):
-        resumed(begun, "--n_epochs", "3", "--embed_dim", "5")
+        resumed(begun, "--n_epochs 3 --embed_dim 5")
     assert (begun / "parameters.yaml").read_bytes() == saved
-    opt = parameters.read([*go_on, "--kernels", "1", "--evaluate"])
-    assert (opt.embed_dim, opt.loss, opt.kernels, opt.dump_embeddings) == (8, "triplet", 1, False)
-    assert resumed(begun, "--n_epochs", "2", "--storage_metrics", "map_r", "e_recall@1").epoch == 2, "the first stays"
+    opt = read("--resume_from", begun, "--kernels 1 --evaluate")
+    assert_flags(opt, embed_dim=8, loss="triplet", kernels=1, dump_embeddings=False)
+    assert resumed(begun, "--n_epochs 2 --storage_metrics map_r e_recall@1").epoch == 2, "the first stays"
 
 
 def test_resume_best_goes_back_and_cuts_what_came_after(folder_data, tmp_path, monkeypatch):
     recalls = iter([0.9, 0.5, 0.4, 0.3, 0.2])
     monkeypatch.setattr(main.evaluation, "evaluate", lambda *args, **kwargs: ({"test": {"map_r": next(recalls)}}, {}))
     monkeypatch.setattr(main.outputs, "of_best_epoch", lambda *args: None)
-    folder = main.main(flags(folder_data, tmp_path, "--n_epochs", "3", "--evaluation_metrics", "map_r")).folder
+    folder = trained(folder_data, tmp_path, "--n_epochs 3 --evaluation_metrics map_r").folder
     assert set(recorded_values(folder).index.get_level_values("epoch")) == {1, 2, 3}
     names = {path.name for path in folder.glob("checkpoint_*")}
     with monkeypatch.context() as patch, pytest.raises(UserError, match="no space left"):
         patch.setattr("runs.run.link", raising(UserError("no space left on device")))
-        resumed(folder, "--resume", "best")
+        resumed(folder, "--resume best")
     assert {path.name for path in folder.glob("checkpoint_*")} == names, "a failure leaves the last checkpoint"
-    resumed(folder, "--resume", "best")
-    assert recorded_values(folder).xs(("test", "map_r"), level=("split", "metric")).to_dict() == {
-        1: 0.9,
-        2: 0.3,
-        3: 0.2,
-    }
+    resumed(folder, "--resume best")
+    of_test = recorded_values(folder).xs(("test", "map_r"), level=("split", "metric"))
+    assert of_test.to_dict() == {1: 0.9, 2: 0.3, 3: 0.2}

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-import main
 import parameters
 import Result_Evaluations
 from launch import __main__ as launcher
 from search import __main__ as searcher
 from tests.kit.data_sets import make_cars196, make_cub200, make_online_products
-from tests.kit.runs import SMALL_IMAGES, pass_dry_run
+from tests.kit.runs import SMALL_IMAGES, content_of, pass_dry_run, read, run_main
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
@@ -26,13 +25,10 @@ FOLDS = 2  # of the page's four, where a line does not name them
 
 def commands(program):
     """The words behind `python <program>` of every such line, in the page's order."""
-    lines = [line for info, content in BLOCKS if info == "sh" for line in content.replace("\\\n", " ").splitlines()]
-    return [shlex.split(line)[1 + len(program.split()) :] for line in lines if line.startswith(f"python {program} ")]
-
-
-def train(words):
-    """Do what a line of main.py says. Returns what its main does."""
-    return main.main(parameters.read(words))
+    blocks = [content.replace("\\\n", " ") for info, content in BLOCKS if info == "sh"]
+    lines = "".join(blocks).splitlines()
+    start = f"python {program} "
+    return [shlex.split(line.removeprefix(start)) for line in lines if line.startswith(start)]
 
 
 def name_of(words):
@@ -46,43 +42,34 @@ REPEAT = [words for words in MAIN if any(word.endswith("/parameters.yaml") for w
 NEW = [words for words in MAIN if words not in WORK_ON_A_RUN + REPEAT]
 
 
-# ---------------------------------------------------------------------------------------------------------------- the
-# page
+# ---------- the page
 def test_every_old_command_has_one_here():
     """After a block of old commands there is, before the next one, a block with at least as many here."""
-    told = []
-    counted = 0
+    counts = []
     for info, content in BLOCKS:
-        old = re.findall(r"^python run(?:_bayesian_optimization)?\.py", content, flags=re.MULTILINE)
-        if old:
-            told.append([len(old), 0])
-            counted += len(old)
-        elif info == "sh" and told:
-            told[-1][1] += len(re.findall(r"^python (?:main\.py|-m search)", content, flags=re.MULTILINE))
-    assert counted >= 32 and all(here >= old for old, here in told), told
-    assert len(MAIN) >= counted - len(SEARCHES)
+        old_commands = re.findall(r"^python run(?:_bayesian_optimization)?\.py", content, flags=re.MULTILINE)
+        if old_commands:
+            counts.append([len(old_commands), 0])
+        elif info == "sh" and counts:
+            counts[-1][1] += len(re.findall(r"^python (?:main\.py|-m search)", content, flags=re.MULTILINE))
+    n_old = sum(old for old, _ in counts)
+    assert n_old >= 32 and all(new >= old for old, new in counts), counts
+    assert len(MAIN) >= n_old - len(SEARCHES)
 
 
 def test_the_flags_of_the_tables_exist_and_their_values_are_accepted():
     """What stands in one pair of backticks with a value is a command that parses."""
-    known = {
-        option
-        for parser in (parameters, searcher)
-        for action in parser.get_parser()._actions
-        for option in action.option_strings
-    }
+    options = set()
+    for program in (parameters, searcher):
+        options |= program.get_parser()._option_string_actions.keys()
     rows = [line.strip("|").split("|")[-1] for line in TEXT.splitlines() if line.startswith("| ")]
-    flags = {flag for here in rows for flag in re.findall(r"--[a-z_]+", here)}
-    assert len(rows) > 60 and len(flags) > 80 and flags <= known, flags - known
-    given = {found for here in rows for found in re.findall(r"`(--[^`]*\s[^`]*)`", here)}
-    given = {
-        found
-        for found in given
-        if not found.endswith(("_path", "_file", "--decay")) and not found.startswith("--resume")
-    }
-    assert len(given) > 25
-    for text in given:
-        opt = parameters.read(text.split())
+    column = "\n".join(rows)
+    flags = set(re.findall(r"--[a-z_]+", column))
+    assert len(rows) > 60 and len(flags) > 80 and flags <= options, flags - options
+    with_values = set(re.findall(r"`(--(?!resume)[^`\n]*\s[^`\n]*)(?<!_path)(?<!_file)(?<!--decay)`", column))
+    assert len(with_values) > 25
+    for text in with_values:
+        opt = read(text)
         assert all(hasattr(opt, flag.removeprefix("--")) for flag in re.findall(r"--[a-z_]+", text))
 
 
@@ -90,19 +77,20 @@ def test_lines_for_other_programs_are_read():
     """The Reality Check's lines are those of its script, and the other scripts read theirs."""
     script = (ROOT / "experiments/MLRC_Runs.sh").read_text(encoding="utf-8").splitlines()
     of_script = [shlex.split(line)[2:] for line in script if "_Contrastive " in line and line.startswith("python")]
-    apart = {"savename", "group", "project", "seed", "source_path", "flags"}
-    ours, theirs = (
-        [{name: value for name, value in vars(parameters.read(words)).items() if name not in apart} for words in lines]
-        for lines in ([words for words in NEW if "contrastive" in words], of_script)
-    )
-    assert ours == theirs and len(ours) == 4
-    (tables,), (script,) = commands("Result_Evaluations.py"), commands("-m launch")
+
+    def protocol(words):
+        names_of_runs = ("savename", "group", "project", "seed", "source_path", "flags")
+        return {name: value for name, value in vars(read(*words)).items() if name not in names_of_runs}
+
+    of_page = [words for words in NEW if "contrastive" in words]
+    assert list(map(protocol, of_page)) == list(map(protocol, of_script)) and len(of_page) == 4
+    (tables,) = commands("Result_Evaluations.py")
+    (script,) = commands("-m launch")
     assert Result_Evaluations.read(tables).compare_to == ["mlrc"]
     assert launcher.read_options(script).seeds == list(range(10))
 
 
-# ------------------------------------------------------------------------------------------------------------ the
-# commands
+# ---------- the commands
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder to work in, with the files that the page shows."""
@@ -122,32 +110,30 @@ def images(place):
 
 
 @pytest.fixture(autouse=True)
-def here(place, monkeypatch):
-    """Commands run there."""
+def in_place(place, monkeypatch):
+    """Commands run in this folder."""
     monkeypatch.chdir(place)
 
 
 @pytest.fixture(scope="module")
 def started(images):
-    """Starts the run of a name, once, by the first line of the page that does: an epoch of one batch in each of few
-    folds.
-    """
-    there = {}
+    """Starts the run of a name, once, by the page's first line that does: an epoch of one batch in few folds."""
+    runs = {}
 
     def start(name):
-        if name not in there:
+        if name not in runs:
             words = next(words for words in NEW if name_of(words) == name)
-            folds = [] if "--folds" in words else ["--split_sets", str(FOLDS)]
-            there[name] = train([*words, *SMALL, *folds, "--n_epochs", "1", "--iterations_per_epoch", "1"])
-        return there[name].folder
+            folds = [] if "--folds" in words else ["--split_sets", FOLDS]
+            runs[name] = run_main(*words, *SMALL, *folds, "--n_epochs 1 --iterations_per_epoch 1")
+        return runs[name].folder
 
     return start
 
 
 def run_of(words):
     """The name of the run that a line works on."""
-    found = re.search(r"Training_Results/cub200/(\w+)", " ".join(words))
-    return found[1] if found else name_of(words)
+    folder = re.search(r"Training_Results/cub200/(\w+)", " ".join(words))
+    return folder[1] if folder else name_of(words)
 
 
 def tried(cases, do):
@@ -163,34 +149,30 @@ def tried(cases, do):
 
 def try_new(words, capsys):
     if "--print_config" in words:
-        printed = yaml.safe_load(parameters.answer(parameters.read(words)))
+        printed = yaml.safe_load(parameters.answer(read(*words)))
         # of both files and the first
-        assert (printed["loss"], printed["n_epochs"], printed["bs"]) == (
-            "arcface",
-            100,
-            128,
-        )
+        assert (printed["loss"], printed["n_epochs"], printed["bs"]) == ("arcface", 100, 128)
     else:
         pass_dry_run([*words, "--arch", "conv4_normalize"], capsys)
 
 
 def try_search(words, capsys):
     assert searcher.search([*words, *SMALL, "--dry_run"]) is None
-    said = capsys.readouterr().out
-    assert "dry run: one batch of 128 images" in said and "for map_r on validation" in said
-    assert said.count("BAYESIAN~: [") == (4 if "ms_miner" in words[-1] else 1)
+    output = capsys.readouterr().out
+    assert "dry run: one batch of 128 images" in output and "for map_r on validation" in output
+    assert output.count("BAYESIAN~: [") == (4 if "ms_miner" in words[-1] else 1)
 
 
 def test_new_runs_and_searches_are_read_and_the_flags_of_a_run_again(place, monkeypatch):
     tried(NEW, parameters.read)
     tried(SEARCHES, lambda words: searcher.plan([*words, *SMALL]))
-    (again,) = REPEAT
-    flags = parameters.read(next(words for words in NEW if name_of(words) == run_of(again))).saved()
-    file = place / "read" / again[again.index("--config") + 1]
+    (repeated,) = REPEAT
+    flags = read(*next(words for words in NEW if name_of(words) == run_of(repeated))).saved()
+    file = place / "read" / repeated[repeated.index("--config") + 1]
     file.parent.mkdir(parents=True)
     file.write_text(yaml.safe_dump(flags))
     monkeypatch.chdir(place / "read")
-    assert parameters.read(again).saved() == flags | {"savename": name_of(again)}
+    assert read(*repeated).saved() == flags | {"savename": name_of(repeated)}
 
 
 @pytest.mark.long
@@ -212,10 +194,10 @@ def work_on(words, started):
     folder = started(run_of(words))
     before = set(Path("Training_Results").glob("*/*"))
     if "--n_epochs" in words:  # more than before, but not so many
-        trained = yaml.safe_load((folder / "parameters.yaml").read_text())["n_epochs"]
+        trained = content_of(folder / "parameters.yaml")["n_epochs"]
         assert int(words[words.index("--n_epochs") + 1]) > trained
         words = [*words, "--n_epochs", str(trained + 1)]
-    train(words)
+    run_main(*words)
     new = {path.name for path in set(Path("Training_Results").glob("*/*")) - before}
     assert new == ({name_of(words)} if "--reproduce_results" in words else set())
 

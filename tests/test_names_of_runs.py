@@ -11,56 +11,46 @@ import parameters
 from runs import checkpoint, start_up
 from search import __main__ as searcher
 from tests.kit.refusals import refused
-from tests.kit.runs import run_words
+from tests.kit.runs import resolve, run_words
 from tests.search.test_search import RANGES, command
 
 
 def test_resume_refuses_a_run_that_does_not_exist(trained_once, folder_data, tmp_path):
     words = ["--dataset", "folder", "--save_path", str(trained_once.parent.parent), "--resume", "--savename"]
-    assert parameters.resolve([*words, trained_once.name]).resume == "latest"
+    assert resolve(*words, trained_once.name).resume == "latest"
     misspelt = trained_once.name[:-1]
     with refused("there is no run", misspelt, f"Did you mean {trained_once.name!r}?", "--resume_or_start"):
-        parameters.resolve([*words, misspelt])
-    words = run_words(folder_data, tmp_path, "--savename", "Killed")
-    assert parameters.resolve([*words, "--resume_or_start"]).resume == "latest"
+        resolve(*words, misspelt)
+    words = run_words(folder_data, tmp_path, "--savename Killed")
+    assert resolve(*words, "--resume_or_start").resume == "latest"
     with refused("there is no run"):
-        parameters.resolve([*words, "--resume", "best"])
+        resolve(*words, "--resume best")
     (tmp_path / "folder" / "Killed").mkdir(parents=True)
-    assert parameters.resolve([*words, "--resume"]).resume == "latest", "it was killed before it wrote anything"
+    assert resolve(*words, "--resume").resume == "latest", "it was killed before it wrote anything"
 
 
 def test_a_reproduction_that_does_not_exist_is_refused_too(resumed_once, tmp_path):
-    words = ["--reproduce_results", str(resumed_once), "--savename", "Again", "--save_path", str(tmp_path)]
+    words = f"--reproduce_results {resumed_once} --savename Again --save_path {tmp_path}"
     with refused("there is no run", "Again", "--resume_or_start"):
-        parameters.resolve([*words, "--resume"])
-    started = parameters.resolve([*words, "--resume_or_start"])
-    assert started.resume == "latest" and len(started.later) == len(parameters.resolve(words).later) == 1
+        resolve(words, "--resume")
+    started = resolve(words, "--resume_or_start")
+    assert started.resume == "latest" and len(started.later) == len(resolve(words).later) == 1
 
 
-def test_a_file_cannot_ask_for_it(tmp_path):
-    (tmp_path / "a.yaml").write_text("resume_or_start: true\n")
-    with refused("command line alone"):
-        parameters.resolve(["--config", str(tmp_path / "a.yaml")])
+ONE_MINER = [name for name, loss in criteria.REGISTRY.modules().items() if len(loss.ALLOWED_MINING_OPS or []) == 1]
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        name
-        for name in criteria.REGISTRY.names()
-        if len(getattr(criteria.REGISTRY.module(name), "ALLOWED_MINING_OPS", None) or []) == 1
-    ],
-)
+@pytest.mark.parametrize("loss", ONE_MINER)
 def test_the_only_miner_of_a_loss_is_taken(loss, folder_data, tmp_path, capsys):
     (miner,) = criteria.REGISTRY.module(loss).ALLOWED_MINING_OPS
     words = run_words(folder_data, tmp_path, "--loss", loss)
-    opt = parameters.resolve(words)
+    opt = resolve(*words)
     assert opt.batch_mining == miner and "batch_mining" in parameters.answer(opt.but(explain=True))
     (tmp_path / "asked.yaml").write_text("batch_mining: distance\n")
-    for miner_flags in (["--batch_mining", "distance"], ["--config", str(tmp_path / "asked.yaml")]):
+    for miner_flags in ("--batch_mining distance", f"--config {tmp_path}/asked.yaml"):
         with refused("--batch_mining distance does not go with", miner):
-            parameters.resolve([*words, *miner_flags])
-    main.main(parameters.resolve([*words, "--dry_run"]))
+            resolve(*words, miner_flags)
+    main.main(resolve(*words, "--dry_run"))
     assert f"--batch_mining {miner}, the only miner that --loss {loss} takes" in capsys.readouterr().out
 
 
@@ -80,10 +70,7 @@ def test_an_interrupted_search_names_its_own_command(folder_data, tmp_path, monk
     with pytest.raises(KeyboardInterrupt):
         searcher.search(words[:-2])  # before it
     for output in (in_a_trial, capsys.readouterr().out):
-        assert (
-            "continue with: python -m search --dataset folder" in output
-            and "--resume_from" not in output
-            and "KEY" not in output
-        )
+        assert "continue with: python -m search --dataset folder" in output and "--resume_from" not in output
+        assert "KEY" not in output
     printed = searcher.shown_command(words)
     assert "'***'" in printed and "PASSWORD" not in printed and f"sqlite:///{tmp_path}/study.db" in printed

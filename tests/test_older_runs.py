@@ -5,8 +5,8 @@ import shutil
 import pytest
 import yaml
 
-import parameters
 from tests.kit.refusals import refused
+from tests.kit.runs import resolve
 
 CASCADED = {"trainer": "cascaded", "loss": "multisimilarity", "mine_pairs": True, "classifier_dropout": 0.0}
 CASCADED |= {"cascade_sizes": [8, 8], "cascade_percents": [1.0, 0.5]}
@@ -43,16 +43,16 @@ def ways(folder):
 def test_a_run_that_is_older_than_a_flag_keeps_what_it_did(older, saved, flag, value):
     folder = older(saved)
     for words in ways(str(folder)):
-        assert getattr(parameters.resolve(words), flag) == value, words
+        assert getattr(resolve(*words), flag) == value, words
     if "trainer" not in saved:
-        assert getattr(parameters.resolve(["--config", str(folder / "parameters.yaml")]), flag) == value
+        assert getattr(resolve("--config", folder / "parameters.yaml"), flag) == value
 
 
 def test_a_saved_flag_without_effect_is_refused_in_a_new_run_alone(older, tmp_path):
     folder = older({"classifier_dropout": 0.5})
     for words in ways(str(folder)):
-        assert parameters.resolve(words).classifier_dropout == 0.5
+        assert resolve(*words).classifier_dropout == 0.5
     new = ["--dataset", "glyphs", "--save_path", str(tmp_path), "--classifier_dropout", "0.5"]
     for words in (new, [*new, "--resume_or_start"]):
         with refused("--classifier_dropout 0.5 has no effect"):
-            parameters.resolve(words)
+            resolve(*words)

@@ -3,11 +3,9 @@ in a foreign program.
 """
 
 import contextlib
-import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -15,41 +13,30 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-import main
 import parameters
+from tests.kit.runs import on_folder, program, read, run_main
 from utilities.registry import Registry
 
 ROOT = Path(__file__).resolve().parent.parent
 LOSS = "Add a loss in three steps"
+MEMORY = "--loss mine --memory_size 16 --memory_start 0 --loss_learn margin"
+MEMORY = "--loss mine --memory_size 16 --memory_start 0 --loss_learn margin"
+METHOD = "Add a training method in three steps"
 RECIPES = {  # what is added -> folder, heading, which of its Python blocks, flags that train with it
-    "the README's": ("criteria", "Add a loss", 0, ["--loss", "mine", "--batch_mining", "distance"]),
-    "a formula": ("criteria", LOSS, 2, ["--loss", "mine", "--batch_mining", "distance"]),
-    "a formula on pairs": ("criteria", LOSS, 1, ["--loss", "mine", "--batch_mining", "none"]),
-    "a formula with a memory": (
-        "criteria",
-        LOSS,
-        1,
-        ["--loss", "mine", "--memory_size", "16", "--memory_start", "0", "--loss_learn", "margin"],
-    ),
-    "a fusion": ("criteria", LOSS, 0, ["--loss", "mine", "--batch_mining", "distance", "--loss_softmax_lr", "0.25"]),
-    "a training method": (
-        "trainers",
-        "Add a training method in three steps",
-        0,
-        ["--trainer", "mine", "--loss", "multisimilarity", "--n_epochs", "2"],
-    ),
+    "the README's": ("criteria", "Add a loss", 0, "--loss mine --batch_mining distance"),
+    "a formula": ("criteria", LOSS, 2, "--loss mine --batch_mining distance"),
+    "a formula on pairs": ("criteria", LOSS, 1, "--loss mine --batch_mining none"),
+    "a formula with a memory": ("criteria", LOSS, 1, MEMORY),
+    "a fusion": ("criteria", LOSS, 0, "--loss mine --batch_mining distance --loss_softmax_lr 0.25"),
+    "a training method": ("trainers", METHOD, 0, "--trainer mine --loss multisimilarity --n_epochs 2"),
 }
+METRICS = "--evaluation_metrics e_recall@1 first_rank c_first_rank_macro"
 TOGETHER = {  # plug-ins that one run uses together
-    "a miner": ("batch_mining", "Add a miner in three steps", 0, ["--batch_mining", "mine"]),
-    "a sampler": ("datasampler", "Add a sampler in three steps", 0, ["--data_sampler", "mine"]),
-    "a data set": ("datasets", "Add a data set in three steps", 0, ["--dataset", "mine"]),
-    "a metric": (
-        "metrics",
-        "Add a metric in three steps",
-        0,
-        ["--evaluation_metrics", "e_recall@1", "first_rank", "c_first_rank_macro"],
-    ),
-    "an architecture": ("architectures", "Add an architecture in three steps", 0, ["--arch", "mine_frozen_normalize"]),
+    "a miner": ("batch_mining", "Add a miner in three steps", 0, "--batch_mining mine"),
+    "a sampler": ("datasampler", "Add a sampler in three steps", 0, "--data_sampler mine"),
+    "a data set": ("datasets", "Add a data set in three steps", 0, "--dataset mine"),
+    "a metric": ("metrics", "Add a metric in three steps", 0, METRICS),
+    "an architecture": ("architectures", "Add an architecture in three steps", 0, "--arch mine_frozen_normalize"),
 }
 ALL = RECIPES | TOGETHER
 QUICK = "a formula on pairs"  # which trains where the recipes are listed
@@ -96,13 +83,6 @@ def house(tmp_path_factory):
     return shutil.copytree(ROOT, copy, ignore=skip, dirs_exist_ok=True)
 
 
-def run(house, *words):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "main.py", *map(str, words)], cwd=house, capture_output=True, text=True, env=environment
-    )
-
-
 def plug_in(house, recipe):
     """The recipe's file, written where it belongs."""
     folder, title, number, _ = ALL[recipe]
@@ -111,23 +91,10 @@ def plug_in(house, recipe):
     return file
 
 
-def training(folder_data, tmp_path, words):
+def training(folder_data, tmp_path, *words):
     """The words of a short training."""
-    common = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        folder_data,
-        *"--arch conv4_normalize --n_epochs 1 --bs 8".split(),
-    ]
-    return [
-        *common,
-        *"--kernels 0 --evaluation_metrics e_recall@1 --save_path".split(),
-        tmp_path,
-        "--decay",
-        "0",
-        *words,
-    ]
+    short = "--arch conv4_normalize --n_epochs 1 --bs 8 --kernels 0 --evaluation_metrics e_recall@1 --decay 0"
+    return on_folder(folder_data, tmp_path, short, *words)
 
 
 @pytest.mark.long
@@ -135,9 +102,11 @@ def training(folder_data, tmp_path, words):
 def test_a_recipe_trains(house, recipe, folder_data, tmp_path):
     words = RECIPES[recipe][-1]
     recorded = recipe in ("a formula", "a fusion")
+    if not recorded:
+        words += " --no_records"
     file = plug_in(house, recipe)
     try:
-        process = run(house, *training(folder_data, tmp_path, words if recorded else [*words, "--no_records"]))
+        process = program("main.py", *training(folder_data, tmp_path, words), cwd=house)
         assert process.returncode == 0, process.stderr
         assert "rate 0.25" in process.stdout or recipe != "a fusion", "the inner loss keeps its own learning rate"
         if recorded:
@@ -151,17 +120,15 @@ def test_the_other_recipes_train_together_with_a_plain_module_as_the_loss(house,
     """The loss mines its triplets by the recipe's miner, which returns a list."""
     source = shutil.copytree(folder_data, tmp_path / "mine")
     images = sorted(path.relative_to(source) for path in source.rglob("*.jpg"))
-    lines = [
-        f"{image.as_posix()} {image.parts[0]} {'train' if image.parts[0] in ('class_1', 'class_6') else 'test'}\n"
-        for image in images
-    ]
+    parts = {"class_1": "train", "class_6": "train"}
+    lines = [f"{image.as_posix()} {image.parts[0]} {parts.get(image.parts[0], 'test')}\n" for image in images]
     (source / "images.txt").write_text("".join(lines))
     files = [*(plug_in(house, recipe) for recipe in TOGETHER), house / "criteria" / "mine.py"]
     files[-1].write_text(PLAIN, encoding="utf-8")
-    words = [word for *_, flags in TOGETHER.values() for word in flags]
-    small = "--loss mine --n_epochs 1 --bs 8 --resize_size 36 --crop_size 32 --kernels 0 --no_records".split()
+    words = [flags for *_, flags in TOGETHER.values()]
+    small = "--loss mine --n_epochs 1 --bs 8 --resize_size 36 --crop_size 32 --kernels 0 --no_records"
     try:
-        done = run(house, *words, *small, "--source", tmp_path, "--save_path", tmp_path)
+        done = program("main.py", *words, small, "--source", tmp_path, "--save_path", tmp_path, cwd=house)
         assert done.returncode == 0, done.stderr
         assert "training: 12 images of 2 classes" in done.stdout and "testing: 36 images of 6 classes" in done.stdout
         assert done.stdout.count("c_first_rank_macro ") == 2, "of train and test"
@@ -178,17 +145,21 @@ def test_recipes_are_listed_with_their_flags_and_one_trains(folder_data, tmp_pat
     for recipe in [*LISTED, QUICK]:
         (tmp_path / ALL[recipe][0]).mkdir(exist_ok=True)
         folders[ALL[recipe][0]] = plug_in(tmp_path, recipe).parent
-    monkeypatch.setattr(Registry, "names", lambda self: sorted([*names(self), *["mine"] * (self.package in folders)]))
-    monkeypatch.setattr(
-        Registry,
-        "caption",
-        lambda self, name: caption(SimpleNamespace(folder=folders[self.package]) if name == "mine" else self, name),
-    )
+
+    def names_with_recipe(self):
+        return sorted([*names(self), "mine"]) if self.package in folders else names(self)
+
+    def caption_with_recipe(self, name):
+        registry = SimpleNamespace(folder=folders[self.package]) if name == "mine" else self
+        return caption(registry, name)
+
+    monkeypatch.setattr(Registry, "names", names_with_recipe)
+    monkeypatch.setattr(Registry, "caption", caption_with_recipe)
     for package, folder in folders.items():
         monkeypatch.setattr(sys.modules[package], "__path__", [*sys.modules[package].__path__, str(folder)])
-    listed = [parameters.answer(parameters.read(["--list", kind])) for kind in LISTED.values()]
+    listed = [parameters.answer(read("--list", kind)) for kind in LISTED.values()]
     words = training(folder_data, tmp_path, RECIPES["a formula with a memory"][-1])
-    main.main(parameters.read([*map(str, words), "--no_records"]))
+    run_main(*words, "--no_records")
     assert "--loss_mine_scale" in parameters.get_parser().format_help()
     assert all("\nmine " in rows for rows in listed) and "epoch 1/1" in capsys.readouterr().out
 
@@ -200,14 +171,11 @@ def test_the_example_on_triplets_computes_its_formula(monkeypatch):
     criterion = module.Criterion(SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [(0, 1, 2), (3, 2, 0)])
     batch = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     distance = [[(a - b).norm() for b in batch] for a in batch]
-    expected = (
-        sum(torch.log(1 + torch.exp(4 * (distance[a][p] - distance[a][n]))) / 4 for a, p, n in [(0, 1, 2), (3, 2, 0)])
-        / 2
-    )
+    violations = [distance[a][p] - distance[a][n] for a, p, n in [(0, 1, 2), (3, 2, 0)]]
+    expected = sum(torch.log(1 + torch.exp(4 * violation)) / 4 for violation in violations) / 2
     torch.testing.assert_close(criterion(batch, torch.tensor([0, 0, 1, 1])), expected)
-    value = module.Criterion(SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [])(
-        batch.requires_grad_(), torch.arange(4)
-    )
+    without_triplets = module.Criterion(SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [])
+    value = without_triplets(batch.requires_grad_(), torch.arange(4))
     value.backward()
     assert value == 0 and (batch.grad == 0).all()
 
@@ -247,10 +215,7 @@ print("served")
 
 @contextlib.contextmanager
 def without_modules(packages):
-    """The program's modules are imported anew inside.
-
-    All others stay: some, such as torch's, cannot be imported twice.
-    """
+    """The program's modules are imported anew inside; others, such as torch's, cannot be imported twice."""
 
     def take_modules():
         names = [name for name in sys.modules if name.partition(".")[0] in packages]

@@ -2,52 +2,33 @@
 epochs.
 """
 
-import csv
-import json
 import shutil
 
 import pytest
 import torch
-import yaml
 
 import main
-import parameters
 from runs import RunFolder, checkpoint
 from runs import changes as recorded
-from tests.kit.runs import SHORT_RUN
+from tests.kit.data_sets import write_split_file
+from tests.kit.refusals import refused
+from tests.kit.runs import content_of, read, resolve, rows_of, run_main, run_words
 from utilities.errors import UserError
 
 DIFFS = "resume_training_config_diffs"
 
 
-def flags(data, tmp_path, *flags):
-    return parameters.read(
-        [
-            "--dataset",
-            "folder",
-            "--dataset_folder_path",
-            str(data),
-            "--save_path",
-            str(tmp_path / "runs"),
-            *SHORT_RUN,
-            "--loss",
-            "margin",
-            "--batch_mining",
-            "distance",
-            "--n_epochs",
-            "3",
-            "--group",
-            "First",
-            "--scheduler",
-            "cosine",
-            "--no_train_metrics",
-            *flags,
-        ]
-    )
+def train(data, tmp_path, *words):
+    first = "--loss margin --batch_mining distance --n_epochs 3 --group First --scheduler cosine --no_train_metrics"
+    return run_main(*run_words(data, tmp_path / "runs", first, *words))
+
+
+def reproduce(folder, *words):
+    return run_main("--reproduce_results", folder, *words)
 
 
 def go_on(folder, *flags):
-    return main.main(parameters.read(["--resume_from", str(folder), "--resume_allow_changes", *flags]))
+    return run_main("--resume_from", folder, "--resume_allow_changes", *flags)
 
 
 def stop_after(monkeypatch, calls: int):
@@ -67,20 +48,14 @@ def stop_after(monkeypatch, calls: int):
 
 def rows(folder):
     """What was recorded while it trained: of the final tests there is one for each time that a fold was at its end."""
-    opt = RunFolder(folder).flags
-    with open(folder / "CSV_Logs" / "metrics.csv", newline="") as file:
-        return [
-            row
-            for row in csv.DictReader(file)
-            if "second" not in row["metric"] and row["split"] in ("train", *opt["splits_to_eval"])
-        ]
+    splits = ("train", *RunFolder(folder).flags["splits_to_eval"])
+    recorded = rows_of(folder / "CSV_Logs" / "metrics.csv")
+    return [row for row in recorded if "second" not in row["metric"] and row["split"] in splits]
 
 
 def changes(folder):
-    return {
-        path.parent.name.removeprefix(f"{DIFFS}_"): yaml.safe_load(path.read_text())
-        for path in (folder / "configs").glob(f"{DIFFS}_*/parameters.yaml")
-    }
+    files = (folder / "configs").glob(f"{DIFFS}_*/parameters.yaml")
+    return {path.parent.name.removeprefix(f"{DIFFS}_"): content_of(path) for path in files}
 
 
 def assert_same(first, second):
@@ -93,17 +68,15 @@ def assert_same(first, second):
 
 @pytest.fixture(scope="module")
 def changed(data, tmp_path_factory):
-    """A run of 3 epochs that was interrupted after 1 and went on with other rates, and later with more epochs and
-    another loss margin.
-    """
+    """3 epochs, interrupted after 1, then other rates, later more epochs and another loss margin."""
     tmp_path = tmp_path_factory.mktemp("changed")
     with pytest.MonkeyPatch.context() as patch:
         stop_after(patch, 1)
         with pytest.raises(SystemExit):
-            main.main(flags(data, tmp_path, "--check_untrained_accuracy"))
+            train(data, tmp_path, "--check_untrained_accuracy")
     folder = tmp_path / "runs" / "folder" / "First_s1"
-    go_on(folder, "--lr", "0.01", "--decay", "0.1", "--plot_every", "7")
-    go_on(folder, "--n_epochs", "5", "--loss_margin_margin", "0.4")
+    go_on(folder, "--lr 0.01 --decay 0.1 --plot_every 7")
+    go_on(folder, "--n_epochs 5 --loss_margin_margin 0.4")
     return folder
 
 
@@ -112,175 +85,138 @@ def test_changes_are_recorded_with_their_epochs(changed, data):
         "1": {"lr": 0.01, "fc_lr": 0.01, "classifier_lr": 0.01, "decay": 0.1, "fc_decay": 0.1},
         "3": {"n_epochs": 5, "loss_margin_margin": 0.4},
     }
-    began, present = (
-        yaml.safe_load(path.read_text())
-        for path in (changed / "configs" / "parameters.yaml", changed / "parameters.yaml")
-    )
+    began = content_of(changed / "configs" / "parameters.yaml")
+    present = content_of(changed / "parameters.yaml")
     assert (began["lr"], began["n_epochs"]) == (0.001, 3) and (present["lr"], present["n_epochs"]) == (0.01, 5)
-    assert (
-        parameters.read(["--config", str(changed / "configs" / f"{DIFFS}_3" / "parameters.yaml")]).loss_margin_margin
-        == 0.4
-    )
+    assert read("--config", changed / "configs" / f"{DIFFS}_3" / "parameters.yaml").loss_margin_margin == 0.4
 
 
 def test_a_reproduction_equals_the_changed_run_and_overwrites_nothing(changed):
     before = (changed / "CSV_Logs" / "metrics.csv").read_bytes()
-    reproduced = main.main(parameters.read(["--reproduce_results", str(changed)]))
-    assert (
-        reproduced.folder == changed.with_name("First_s1_1")
-        and (changed / "CSV_Logs" / "metrics.csv").read_bytes() == before
-    )
+    reproduced = reproduce(changed)
+    assert reproduced.folder == changed.with_name("First_s1_1")
+    assert (changed / "CSV_Logs" / "metrics.csv").read_bytes() == before
     assert_same(reproduced.folder, changed)
     assert changes(reproduced.folder) == changes(changed)
     assert "reproduce_results" not in RunFolder(reproduced.folder).flags
 
 
 def test_the_command_line_wins_in_every_stage(changed, capsys):
-    opt = parameters.read(["--reproduce_results", str(changed), "--lr", "0.002", "--seed", "7"])
+    opt = read("--reproduce_results", changed, "--lr 0.002 --seed 7")
     stages = [opt, *opt.later]
     assert [(stage.lr, stage.seed) for stage in stages] == [(0.002, 7)] * 3 and opt.savename == "First_s7"
     assert [stage.decay for stage in stages[1:]] == [0.1, 0.1] and [stage.n_epochs for stage in stages] == [3, 3, 5]
-    main.main(parameters.read(["--reproduce_results", str(changed), "--group", "Dry", "--dry_run"]))
+    reproduce(changed, "--group Dry --dry_run")
     assert "dry run" in capsys.readouterr().out and not changed.with_name("Dry_s1").exists()
 
 
 @pytest.mark.parametrize("stops", [(1, 4), pytest.param((2,), marks=pytest.mark.long)])
 def test_an_interrupted_reproduction_goes_on(changed, tmp_path, monkeypatch, capsys, stops):
     """Interrupted after so many epochs, between two stages and within one."""
-    words = ["--reproduce_results", str(changed), "--save_path", str(tmp_path)]
+    words = f"--reproduce_results {changed} --save_path {tmp_path}"
     folder = tmp_path / "folder" / "First_s1"
-    resume = ["--resume_from", str(folder)]
-    commands = [
-        [*words, "--resume"],
-        ["--group", "First", "--dataset", "folder", "--save_path", str(tmp_path), "--resume"],
-        resume,
-    ]
+    resume = f"--resume_from {folder}"
+    commands = [f"{words} --resume", f"--group First --dataset folder --save_path {tmp_path} --resume", resume]
     before = 0
     for way, epochs in enumerate(stops):
         stop_after(monkeypatch, epochs - before)
+        command = commands[way - 1] if before else words
         with pytest.raises(SystemExit):
-            command = commands[way - 1] if before else words
-            main.main(parameters.read(command))
-        assert f"continue with: python main.py --resume_from {folder}\n" in capsys.readouterr().out
-        for wrong in (
-            [*words, "--resume", "--loss", "contrastive"],
-            [*resume, "--resume_allow_changes", "--gamma", "0.7"],
-        ):
-            if epochs < 3 or "--loss" in wrong:
-                with pytest.raises(SystemExit):
-                    parameters.read(wrong)
+            run_main(command)
+        assert f"continue with: python main.py {resume}\n" in capsys.readouterr().out
+        with pytest.raises(SystemExit):
+            read(words, "--resume --loss contrastive")
+        if epochs < 3:
+            with pytest.raises(SystemExit):
+                read(resume, "--resume_allow_changes --gamma 0.7")
         before = epochs
-    finished = main.main(parameters.read(commands[-len(stops)]))
+    finished = run_main(commands[-len(stops)])
     assert_same(finished.folder, changed)
     assert changes(finished.folder) == changes(changed)
     if before == 4:
-        go_on(folder, "--n_epochs", "6", "--gamma", "0.7")
+        go_on(folder, "--n_epochs 6 --gamma 0.7")
         assert changes(folder)["5"] == {"n_epochs": 6, "gamma": 0.7}, "after its end a run like any other"
 
 
-def test_what_cannot_be_reproduced_is_one_line(changed, tmp_path, capsys):
-    elsewhere = ["--split_scheme", "class_disjoint", "--savename", "Folds", "--splits_to_eval", "val"]
-    for source, extra_flags, message in (
-        (changed, ["--resume"], "is what is to be reproduced"),
-        (changed, elsewhere, "leave the flags of the split as they were"),
-        (changed, ["--evaluate"], "makes a new run"),
-        (changed, ["--resume_from", str(changed)], "makes a new run"),
-        (changed, ["--config", "demo_glyphs"], "leave out --config"),
-        (tmp_path / "nowhere", [], "no run in"),
+def test_what_cannot_be_reproduced_is_one_line(changed, tmp_path):
+    elsewhere = "--split_scheme class_disjoint --savename Folds --splits_to_eval val"
+    for words, message in (
+        (f"{changed} --resume", "is what is to be reproduced"),
+        (f"{changed} {elsewhere}", "leave the flags of the split as they were"),
+        (f"{changed} --evaluate", "makes a new run"),
+        (f"{changed} --resume_from {changed}", "makes a new run"),
+        (f"{changed} --config demo_glyphs", "leave out --config"),
+        (f"{tmp_path}/nowhere", "no run in"),
     ):
-        with pytest.raises(SystemExit):
-            parameters.read(["--reproduce_results", str(source), *extra_flags])
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1 and message in error, error
+        with refused(message):
+            resolve(f"--reproduce_results {words}")
     with pytest.raises(UserError):
         recorded.history(tmp_path)
 
 
 def test_a_change_that_was_overtaken_leaves_no_trace(changed, tmp_path):
-    folder = tmp_path / "copy"
-    shutil.copytree(changed, folder)
-    opt = parameters.read(["--resume_from", str(folder), "--resume_allow_changes", "--gamma", "0.9"])
+    folder = shutil.copytree(changed, tmp_path / "copy")
+    opt = read("--resume_from", folder, "--resume_allow_changes --gamma 0.9")
     recorded.record_changes(folder, [3], opt)
-    assert changes(folder)["3"] == {"n_epochs": 5, "loss_margin_margin": 0.4, "gamma": 0.9}, (
-        "made at the same epoch: one change"
-    )
+    # made at the same epoch: one change
+    assert changes(folder)["3"] == {"n_epochs": 5, "loss_margin_margin": 0.4, "gamma": 0.9}
     recorded.record_changes(folder, [2], opt)  # --resume best went back to epoch 2
-    assert set(changes(folder)) == {"1", "2"} and set(changes(folder)["2"]) == {
-        "n_epochs",
-        "loss_margin_margin",
-        "gamma",
-    }
-    recorded.record_changes(folder, [0], parameters.read(["--config", str(folder / "configs" / "parameters.yaml")]))
+    assert set(changes(folder)) == {"1", "2"}
+    assert set(changes(folder)["2"]) == {"n_epochs", "loss_margin_margin", "gamma"}
+    recorded.record_changes(folder, [0], read("--config", folder / "configs" / "parameters.yaml"))
     assert changes(folder) == {}, "the flags are again those that it began with"
 
 
 def test_a_run_without_changes_has_no_record_of_any(trained_run, tmp_path):
-    main.main(parameters.read(["--resume_from", str(trained_run), "--kernels", "1"]))
+    run_main("--resume_from", trained_run, "--kernels 1")
     assert not (trained_run / "configs").exists()
-    reproduced = main.main(
-        parameters.read(["--reproduce_results", str(trained_run), "--savename", "Again", "--save_path", str(tmp_path)])
-    )
+    reproduced = reproduce(trained_run, "--savename Again --save_path", tmp_path)
     assert reproduced.folder.name == "Again"
     assert_same(reproduced.folder, trained_run)
 
 
 @pytest.mark.long
-def test_a_changed_cross_validation_is_reproduced_fold_by_fold_with_the_test_asked_for_later(
-    data, tmp_path, monkeypatch
-):
-    scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3", "--n_epochs", "2"]
+def test_a_changed_cross_validation_is_reproduced_by_folds_with_the_test_of_later(data, tmp_path, monkeypatch):
+    scheme = "--split_scheme class_disjoint --split_partitions 3 --split_sets 3 --n_epochs 2"
     stop_after(monkeypatch, 3)  # in the second epoch of fold 1
     with pytest.raises(SystemExit):
-        main.main(flags(data, tmp_path, *scheme, "--check_untrained_accuracy"))
+        train(data, tmp_path, scheme, "--check_untrained_accuracy")
     folder = tmp_path / "runs" / "folder" / "First_s1"
-    whole_run = go_on(folder, "--lr", "0.02", "--n_epochs", "3", "--final_test")
+    whole_run = go_on(folder, "--lr 0.02 --n_epochs 3 --final_test")
     assert changes(folder) == {"2_1_0": {"lr": 0.02, "fc_lr": 0.02, "classifier_lr": 0.02, "n_epochs": 3}}
-    reproduced = main.main(parameters.read(["--reproduce_results", str(folder)]))
-    assert (
-        reproduced.folder.name == "First_s1_1"
-        and yaml.safe_load((reproduced.folder / "parameters.yaml").read_text())["final_test"]
-    )
+    reproduced = reproduce(folder)
+    assert reproduced.folder.name == "First_s1_1" and content_of(reproduced.folder / "parameters.yaml")["final_test"]
     for fold in range(3):
         assert_same(reproduced.folder / f"fold_{fold}", folder / f"fold_{fold}")
-    values = [
-        {kind: content["values"] for kind, content in results.items()}
-        for results in (reproduced.results, whole_run.results)
-    ]
-    assert values[0] == values[1]
-    reproduced_fold = main.main(parameters.read(["--reproduce_results", str(folder / "fold_1")]))
+    assert reproduced.results.keys() == whole_run.results.keys()
+    for kind, results in reproduced.results.items():
+        assert results["values"] == whole_run.results[kind]["values"]
+    reproduced_fold = reproduce(folder / "fold_1")
     assert [path.name for path in reproduced_fold.folder.glob("fold_*")] == ["fold_1"]
     assert_same(reproduced_fold.folder / "fold_1", folder / "fold_1")
 
 
 def test_a_reproduction_takes_the_split_of_its_source(data, tmp_path, capsys):
-    file = tmp_path / "splits.json"
-    names = [f"class_{c}" for c in range(12)]
-    file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
-    run = main.main(flags(data, tmp_path, "--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1"))
-    main.main(
-        parameters.read(
-            ["--resume_from", str(run.folder), "--n_epochs", "2", "--split_file", str(run.folder / "split_file.json")]
-        )
-    )
+    file = write_split_file(tmp_path / "splits.json", train=range(5), val=range(5, 8), test=range(8, 12))
+    run = train(data, tmp_path, "--split_scheme predefined --split_file", file, "--n_epochs 1")
+    run_main("--resume_from", run.folder, "--n_epochs 2 --split_file", run.folder / "split_file.json")
     assert changes(run.folder) == {"1": {"n_epochs": 2}}, "where the file lies is no change"
-    file.write_text(json.dumps({"train": names[5:], "val": names[2:5], "test": names[:2]}))
-    words = ["--reproduce_results", str(run.folder), "--group", "Again"]
-    reproduced = main.main(parameters.read(words))
+    write_split_file(file, train=range(5, 12), val=range(2, 5), test=range(2))
+    reproduced = reproduce(run.folder, "--group Again")
     assert (reproduced.folder / "split_file.json").read_bytes() == (run.folder / "split_file.json").read_bytes()
     assert_same(reproduced.folder / "fold_0", run.folder / "fold_0")
     file.unlink()
-    main.main(parameters.read([*words, "--dry_run"]))
+    reproduce(run.folder, "--group Again --dry_run")
     assert "training: 25 images of 5 classes" in capsys.readouterr().out
 
 
 def test_flags_that_no_fold_takes_leave_a_cross_validation_as_it_was(cross_validated):
-    go_on(cross_validated, "--n_epochs", "2", "--gamma", "0.7")
+    go_on(cross_validated, "--n_epochs 2 --gamma 0.7")
     before = {path: path.read_bytes() for path in cross_validated.rglob("*.yaml")}
     with pytest.raises(UserError, match="does not fit"):
-        go_on(cross_validated, "--n_epochs", "3", "--embed_dim", "5")
+        go_on(cross_validated, "--n_epochs 3 --embed_dim 5")
     assert {path: path.read_bytes() for path in cross_validated.rglob("*.yaml")} == before
-    go_on(cross_validated, "--resume", "best", "--decay", "0.01")
+    go_on(cross_validated, "--resume best --decay 0.01")
     epochs = [recorded.history(cross_validated / f"fold_{fold}")[1][-1][0][0] for fold in range(2)]
-    assert changes(cross_validated)["_".join(map(str, epochs))]["decay"] == 0.01, (
-        "at the epochs to which the folds went back"
-    )
+    # at the epochs to which the folds went back
+    assert changes(cross_validated)["_".join(map(str, epochs))]["decay"] == 0.01

@@ -13,13 +13,13 @@ import torch
 import yaml
 
 import main
-import parameters
 from launch import __main__ as launcher
 from runs import checkpoint
 from runs.folder import run_folder
 from search import __main__ as searcher
 from tests.kit import refusals
 from tests.kit.launches import search_task, small, standing
+from tests.kit.runs import content_of, program, run_main
 from utilities.errors import UserError
 from utilities.locks import Lock
 
@@ -30,33 +30,31 @@ def test_two_lines_for_one_folder_are_refused_and_bad_flags_do_not_stop_the_othe
     line = ["--group", "A", "--save_path", str(tmp_path), "--dataset", "glyphs"]
     with pytest.raises(UserError, match="lines 4 and 9 both write to"):
         launcher.make_tasks([launcher.Line(4, line), launcher.Line(9, [*line, "--lr", "1"])])
-    bad = [["--loss", "tripplet"], ["--lr", "much"], ["--bs", "1"]]
-    good, refused = launcher.make_tasks([launcher.Line(number, argv) for number, argv in enumerate([line, *bad], 1)])
+    messages = {"--loss tripplet": "Did you mean 'triplet'", "--lr much": "float value: 'much'", "--bs 1": "--bs 1"}
+    lines = [line, *map(str.split, messages)]
+    good, refused = launcher.make_tasks([launcher.Line(number, argv) for number, argv in enumerate(lines, 1)])
     assert len(good) == 1 and [line.number for line, _ in refused] == [2, 3, 4]
-    messages = ["Did you mean 'triplet'", "invalid float value: 'much'", "--bs 1"]
-    for message, (_, reason) in zip(messages, refused, strict=True):
+    for message, (_, reason) in zip(messages.values(), refused, strict=True):
         assert message in reason and "\n" not in reason
 
 
-# ---------------------------------------------------------------------------------------------- progress of a run
+# ---------- progress of a run
 def test_how_a_run_stands(folder_data, tmp_path):
-    split = ["--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val"]
-
     def task(*words):
-        return small(folder_data, tmp_path, *split, *words)
+        return small(folder_data, tmp_path, "--use_tv_split --tv_split_perc 0.5 --splits_to_eval val", *words)
 
     assert task().standing() == launcher.NEW
-    run = main.main(task("--n_epochs", "1").opt)
+    run = main.main(task("--n_epochs 1").opt)
     assert run.folder == task().folder and task().name == "folder/Tiny_s0"
-    assert standing(task("--n_epochs", "1")) == (launcher.FINISHED, "1 epoch")
-    longer = task("--n_epochs", "2")
-    tested = task("--n_epochs", "1", "--final_test")
+    assert standing(task("--n_epochs 1")) == (launcher.FINISHED, "1 epoch")
+    longer = task("--n_epochs 2")
+    tested = task("--n_epochs 1 --final_test")
     assert standing(longer) == (launcher.INTERRUPTED, "after epoch 1")
     assert standing(tested) == (launcher.INTERRUPTED, "1 epoch"), "trained, but killed before its test"
-    main.main(parameters.read(["--resume_from", str(run.folder), "--final_test"]))
+    run_main("--resume_from", run.folder, "--final_test")
     assert standing(tested) == (launcher.FINISHED, "1 epoch")
     with pytest.raises(UserError, match=r"--lr 0.5 \(saved"):
-        task("--n_epochs", "1", "--lr", "0.5").standing()
+        task("--n_epochs 1 --lr 0.5").standing()
     content = checkpoint.read(run.folder / checkpoint.LAST)
     content["run"]["stopped"] = True  # as --patience leaves it
     torch.save(content, run.folder / checkpoint.LAST)
@@ -74,25 +72,24 @@ def test_how_a_run_stands(folder_data, tmp_path):
         longer.standing()
 
 
-FOLDS = "--split_scheme class_disjoint --split_partitions 2 --split_sets 2 --final_test --n_epochs 1".split()
+FOLDS = "--split_scheme class_disjoint --split_partitions 2 --split_sets 2 --final_test --n_epochs 1"
 
 
 def test_how_a_cross_validation_stands(folder_data, tmp_path):
     def task(*words):
-        return small(folder_data, tmp_path, *FOLDS, *words)
+        return small(folder_data, tmp_path, FOLDS, *words)
 
     assert task().standing() == launcher.NEW
-    main.main(task("--folds", "0").opt)
+    main.main(task("--folds 0").opt)
     assert standing(task()) == (launcher.INTERRUPTED, "after 1 of 2 folds")
-    assert standing(task("--folds", "0")) == (launcher.FINISHED, "1 fold"), "the other fold is somebody else's"
-    assert standing(task("--folds", "1")) == (launcher.INTERRUPTED, "after 0 of 1 folds"), (
-        "its folder is there: it is joined by --resume"
-    )
-    cross = main.main(parameters.read([*task("--folds", "1").line.argv, "--resume"]))
+    assert standing(task("--folds 0")) == (launcher.FINISHED, "1 fold"), "the other fold is somebody else's"
+    # its folder is there: it is joined by --resume
+    assert standing(task("--folds 1")) == (launcher.INTERRUPTED, "after 0 of 1 folds")
+    cross = run_main(*task("--folds 1").line.argv, "--resume")
     assert cross.folder == task().folder and standing(task()) == (launcher.FINISHED, "2 folds")
-    assert standing(task("--n_epochs", "2")) == (launcher.INTERRUPTED, "after 0 of 2 folds")
+    assert standing(task("--n_epochs 2")) == (launcher.INTERRUPTED, "after 0 of 2 folds")
     with pytest.raises(UserError, match=r"--lr 0.5 \(saved"):
-        task("--lr", "0.5").standing()
+        task("--lr 0.5").standing()
 
     def replacing(old, new):
         return lambda path: path.write_text(path.read_text().replace(old, new))
@@ -121,14 +118,14 @@ def test_how_a_cross_validation_stands(folder_data, tmp_path):
 
 def test_lines_may_share_a_cross_validation_by_its_folds(folder_data, tmp_path):
     def line(number, *words):
-        return launcher.Line(number, small(folder_data, tmp_path, *FOLDS, *words).line.argv)
+        return launcher.Line(number, small(folder_data, tmp_path, FOLDS, *words).line.argv)
 
-    first, second = launcher.make_tasks([line(1, "--folds", "1"), line(2, "--folds", "0")])[0]
+    first, second = launcher.make_tasks([line(1, "--folds 1"), line(2, "--folds 0")])[0]
     assert first.folder == second.folder and first.lock.path != second.lock.path and first.log != second.log
     assert first.name == "folder/Tiny_s0.folds_1"
-    for folds in (["--folds", "0", "1"], []):
+    for third in (line(3, "--folds 0 1"), line(3)):
         with pytest.raises(UserError, match="lines 1 and 3 both write to"):
-            launcher.make_tasks([line(1, "--folds", "1"), line(3, *folds)])
+            launcher.make_tasks([line(1, "--folds 1"), third])
 
 
 @pytest.mark.long
@@ -159,13 +156,13 @@ def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
     searcher.search(task(6, 2).line.argv)
     assert standing(task(6, 2)) == (launcher.FINISHED, "6 trials and 2 of 2 reproductions")
     assert task(6, 2).outcome() == ("finished", "in this call")
-    reproductions = yaml.safe_load((folder / "reproductions.yaml").read_text())
+    reproductions = content_of(folder / "reproductions.yaml")
     (folder / "reproductions.yaml").write_text(yaml.safe_dump({**reproductions, "trial": "trial_77"}))
     assert task(6, 2).standing() == launcher.INTERRUPTED, "reproductions of what is no longer the best"
     (folder / "best_parameters.yaml").unlink()
     assert task(6, 0).standing() == launcher.INTERRUPTED
     with pytest.raises(UserError, match="--bs 8 .before: 4."):
-        task(6, 0, "--bs", "8").standing()
+        task(6, 0, "--bs 8").standing()
 
 
 def test_lines_of_searches_and_options_that_cannot_be(folder_data, tmp_path):
@@ -190,7 +187,7 @@ def test_lines_of_searches_and_options_that_cannot_be(folder_data, tmp_path):
         launcher.make_tasks([launcher.SearchLine(1, [*argv, "--seed", seed]) for seed in ("1", "2")])
 
 
-# ----------------------------------------------------------------------------------------------- the real program
+# ---------- the real program
 def runs_file(folder_data, tmp_path, epochs=1):
     line = (
         f"python main.py --dataset folder --dataset_folder_path $datapath --save_path {tmp_path / 'out'} "
@@ -205,13 +202,13 @@ def runs_file(folder_data, tmp_path, epochs=1):
 
 
 def run_script(*argv):
-    return subprocess.run([sys.executable, "-m", "launch", *map(str, argv)], cwd=ROOT, capture_output=True, text=True)
+    return program("-m", "launch", *argv)
 
 
 @pytest.mark.long
 def test_the_whole_way(folder_data, tmp_path, capsys):
     script = runs_file(folder_data, tmp_path)
-    process = run_script(script, "--jobs", "2")
+    process = run_script(script, "--jobs 2")
     assert process.returncode == 1, process.stderr
     assert all(words in process.stdout for words in ("1 finished", "1 failed", "/absent: no such folder", "Bad_s0.log"))
     assert launcher.main([str(script), "--filter", "Good"]) == 0
@@ -226,9 +223,9 @@ def test_the_whole_way(folder_data, tmp_path, capsys):
 
 @pytest.mark.long
 def test_an_interrupted_cross_validation_and_a_search_are_finished_and_then_left_alone(folder_data, tmp_path):
-    task = small(folder_data, tmp_path, *FOLDS)
+    task = small(folder_data, tmp_path, FOLDS)
     search = search_task(folder_data, tmp_path, 2, 1)
-    main.main(parameters.read([*task.line.argv, "--folds", "0"]))
+    run_main(*task.line.argv, "--folds 0")
     script = tmp_path / "runs.sh"
     script.write_text(f"{task.line.command}\n{search.line.command}\n")
     process = run_script(script)

@@ -2,7 +2,6 @@
 commands.
 """
 
-import csv
 import functools
 import math
 import shlex
@@ -10,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import main
 import parameters
 from launch import __main__ as launcher
+from tests.kit import runs as kit
 from tests.kit.data_sets import make_cars196, make_cub200, make_online_products
-from tests.kit.runs import pass_dry_run
+from tests.kit.runs import assert_flags, pass_dry_run, read, run_main
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "docs" / "published"
@@ -30,8 +29,7 @@ MLRC_DATASETS = {
 
 @functools.cache
 def rows_of(name):
-    with open(PUBLISHED / name, newline="") as file:
-        return list(csv.DictReader(file))
+    return kit.rows_of(PUBLISHED / name)
 
 
 def runs_of(name, datapath="DATA"):
@@ -57,14 +55,11 @@ def printed_name(method, parameter):
 
 
 def best_values(method, setting):
-    """Published parameter -> its best value: in full where it was searched, else as printed, None where there is
-    none.
-    """
-    value = {
-        row["parameter"]: float(row[setting]) if row[setting] else None
-        for row in rows_of("mlrc_hyperparameters.csv")
-        if row["method"] == method
-    }
+    """Published parameter -> its best value: in full if it was searched, else as printed, or None if missing."""
+    value = {}
+    for row in rows_of("mlrc_hyperparameters.csv"):
+        if row["method"] == method:
+            value[row["parameter"]] = float(row[setting]) if row[setting] else None
     for row in rows_of("mlrc_search.csv"):
         if (row["method"], row["setting"]) == (method, setting):
             assert printed_name(method, row["parameter"]) in value
@@ -104,27 +99,13 @@ def test_every_line_of_the_icml_runs_means_its_row(defaults):
         for seed in range(1, 5):
             place = argv.index("--seed") + 1
             assert argv[place] == "0" and next(runs)[1] == [*argv[:place], str(seed), *argv[place + 1 :]]
-        opt = parameters.read(argv)
-        expected = {
-            "source_path": "DATA",
-            "project": "RevisitDML",
-            "group": row["group"],
-            "seed": 0,
-            "loss": row["loss"],
-            "bs": 112,
-        }
-        expected |= {
-            "dataset": row["dataset"],
-            "arch": row["arch"],
-            "n_epochs": int(row["n_epochs"]),
-            "lr": 1e-5,
-            "embed_dim": 128,
-        }
-        expected |= {"samples_per_class": 2, "data_sampler": "class_random"}
-        expected |= {"batch_mining": row["batch_mining"]} if row["batch_mining"] else {}
+        opt = read(*argv)
+        expected = {name: row[name] for name in ("group", "loss", "dataset", "arch", "batch_mining") if row[name]}
+        expected |= {"source_path": "DATA", "project": "RevisitDML", "seed": 0, "n_epochs": int(row["n_epochs"])}
+        expected |= {"bs": 112, "lr": 1e-5, "embed_dim": 128, "samples_per_class": 2, "data_sampler": "class_random"}
         words = row["flags"].split()
         expected |= {flag.removeprefix("--"): float(value) for flag, value in zip(words[::2], words[1::2], strict=True)}
-        assert {name: getattr(opt, name) for name in expected} == expected
+        assert_flags(opt, **expected)
         assert set(differing(opt, defaults)) <= set(expected), "a flag that the table does not name"
         assert opt.savename == f"{row['group']}_s0"
     assert next(runs, None) is None
@@ -202,18 +183,13 @@ def expected_method(method, value):
 
 def test_every_line_of_the_reality_check_means_its_column(defaults):
     methods = list(dict.fromkeys(row["method"] for row in rows_of("mlrc_hyperparameters.csv")))
-    protocols = {config: set(differing(parameters.read(["--config", config]), defaults)) for config in MLRC_DATASETS}
+    protocols = {config: set(differing(read("--config", config), defaults)) for config in MLRC_DATASETS}
     results = {(row["group"], row["metric"]): row for row in rows_of("ledger.csv")}
     seen = {}
     for comments, argv in MLRC:
-        opt = parameters.read(argv)
-        assert (
-            opt.config == [argv[1]]
-            and argv[0] == "--config"
-            and opt.source_path == "DATA"
-            and opt.project == "MLRC"
-            and opt.seed == 0
-        )
+        opt = read(*argv)
+        assert argv[0] == "--config"
+        assert_flags(opt, config=[argv[1]], source_path="DATA", project="MLRC", seed=0)
         setting = MLRC_DATASETS[argv[1]]
         method = comments[-1].removeprefix("# ").partition(":")[0]
         assert results[opt.group, "val/map_r"]["method"] == method
@@ -222,28 +198,20 @@ def test_every_line_of_the_reality_check_means_its_column(defaults):
             assert f"on test about {float(results[opt.group, 'map_r']['value']) / 100:.4f}" in comments[-1]
         expected = expected_method(method, best_values(method, setting))
         for name, value in expected.items():
-            actual = getattr(opt, name)
-            assert actual == value if isinstance(value, str) else math.isclose(actual, value, rel_tol=1e-9), (
-                method,
-                setting,
-                name,
-            )
+            expected_value = value if isinstance(value, str) else pytest.approx(value, rel=1e-9)
+            assert getattr(opt, name) == expected_value, (method, setting, name)
         classification = method in ("ProxyNCA", "Normalized Softmax", "CosFace", "ArcFace", "SoftTriple")
-        assert opt.bs == (256 if setting == "cub200_bs256" else 32) and opt.samples_per_class == (
-            1 if classification else 4
-        )
+        assert opt.bs == (256 if setting == "cub200_bs256" else 32)
+        assert opt.samples_per_class == (1 if classification else 4)
         by_chance = setting == "cub200_bs256" and classification
         assert opt.data_sampler == ("class_random" if by_chance else "class_balanced")
-        named = (
-            protocols[argv[1]]
-            | set(expected)
-            | {"config", "source_path", "project", "group", "seed", "samples_per_class", "data_sampler"}
-        )
+        named = set("config source_path project group seed samples_per_class data_sampler".split())
+        named |= protocols[argv[1]] | set(expected)
         assert set(differing(opt, defaults)) <= named, "a flag that neither the protocol nor the table names"
         seen[method, setting] = opt.group
     assert len(MLRC) == len(seen) == 56 and {method for method, _ in seen} == set(methods) and len(methods) == 14
     assert len(set(seen.values())) == 56
-    temperature = parameters.read(words_of_group(MLRC, "MLRC_SOP_NTXent")).loss_ntxent_temperature
+    temperature = read(*words_of_group(MLRC, "MLRC_SOP_NTXent")).loss_ntxent_temperature
     assert temperature == 0.000240119, "the table prints 0.0002, a fifth less"
 
 
@@ -251,35 +219,21 @@ def test_every_line_of_the_reality_check_means_its_column(defaults):
     ("config", "schedule"), [("cub200", (2, 9)), ("cars196", (5, 14)), ("sop", (20, 39)), ("cub200_bs256", (2, 9))]
 )
 def test_the_protocol(config, schedule):
-    opt = parameters.read(["--config", f"mlrc_{config}"])
+    opt = read("--config", f"mlrc_{config}")
     assert (opt.save_interval, opt.patience) == schedule
-    assert (opt.arch, opt.embed_dim, opt.augmentation) == ("bninception_frozen_normalize", 128, "mlrc")
-    assert (opt.optim, opt.lr, opt.fc_lr, opt.momentum) == ("rmsprop", 1e-6, 1e-6, 0.9)
-    assert (opt.decay, opt.fc_decay, opt.loss_decay) == (1e-4,) * 3
-    assert (opt.iterations_per_epoch, opt.n_epochs, opt.scheduler) == (100, 1000, "none")
-    assert opt.storage_metrics == ["map_r"] and opt.check_untrained_accuracy
-    assert opt.loss_vectors_start == "pml", "the published rates belong to vectors of that length"
+    assert_flags(opt, arch="bninception_frozen_normalize", embed_dim=128, optim="rmsprop", momentum=0.9)
+    assert_flags(opt, lr=1e-6, fc_lr=1e-6, decay=1e-4, fc_decay=1e-4, loss_decay=1e-4, precision="float32")
+    assert_flags(opt, scheduler="none", iterations_per_epoch=100, n_epochs=1000, clip_grad_norm=None, mine_pairs=False)
+    # the published rates belong to vectors of that length; 8 classes x 4 images
+    assert_flags(opt, loss_vectors_start="pml", data_sampler="class_balanced", samples_per_class=4)
     assert opt.bs == (256 if config.endswith("bs256") else 32)
-    assert opt.evaluation_metrics == ["precision@1", "r_precision", "map_r"] and opt.evaltypes == ["discriminative"]
-    assert (opt.data_sampler, opt.samples_per_class) == ("class_balanced", 4), "8 classes x 4 images"
-    assert (opt.split_scheme, opt.split_partitions, opt.split_sets, opt.split_test_size, opt.split_test_start) == (
-        "mlrc",
-        4,
-        4,
-        0.5,
-        0.5,
-    )
-    assert opt.final_test and opt.splits_to_eval == ["val"], "test is looked at once, with the selected epochs"
-    assert (opt.eval_reference_set, opt.tester, opt.eval_pca, opt.eval_no_normalize) == (
-        "compared_to_self",
-        "global",
-        None,
-        False,
-    )
-    assert opt.clip_grad_norm is None and not opt.mine_pairs and opt.precision == "float32"
-    assert (opt.resize_size, opt.crop_size, opt.crop_scale, opt.crop_ratio) == (None,) * 4, (
-        "as the augmentation mlrc has them"
-    )
+    assert_flags(opt, split_scheme="mlrc", split_partitions=4, split_sets=4, split_test_size=0.5, split_test_start=0.5)
+    # test is looked at once, with the selected epochs
+    assert_flags(opt, final_test=True, splits_to_eval=["val"], check_untrained_accuracy=True, storage_metrics=["map_r"])
+    assert_flags(opt, evaluation_metrics=["precision@1", "r_precision", "map_r"], evaltypes=["discriminative"])
+    assert_flags(opt, eval_reference_set="compared_to_self", tester="global", eval_pca=None, eval_no_normalize=False)
+    # as the augmentation mlrc has them
+    assert_flags(opt, augmentation="mlrc", resize_size=None, crop_size=None, crop_scale=None, crop_ratio=None)
 
 
 def test_published_tables_agree_with_each_other():
@@ -293,21 +247,15 @@ def test_published_tables_agree_with_each_other():
         digits = text.partition("e")[0].partition(".")[2]
         step = 10.0 ** -len(digits) * 10.0 ** int(text.partition("e")[2] or 0)
         assert float(row["low"]) <= best <= float(row["high"])
-        assert abs(best) - abs(float(text)) > -1e-6 * abs(best) and abs(best) - abs(float(text)) < step * 1.001, (
-            row,
-            text,
-        )
+        assert -1e-6 * abs(best) < abs(best) - abs(float(text)) < step * 1.001, (row, text)
         compared += 1
     assert compared == 140
 
 
-# -------------------------------------------------------------------------------------------------------------- dry
-# runs
+# ---------- dry runs
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """All three data sets, with the classes and CUB images that batches of 64 classes and 256 images need once
-    validation is cut off.
-    """
+    """All three data sets, with what batches of 64 classes and 256 images need once validation is cut off."""
     path = tmp_path_factory.mktemp("tiny")
     make_cub200(path, n_classes=172, n_images=5)
     make_cars196(path, n_classes=172, n_images=2)
@@ -316,19 +264,9 @@ def tiny(tmp_path_factory):
 
 
 def kind(argv):
-    opt = parameters.read(argv)
-    return (
-        opt.dataset,
-        opt.loss,
-        opt.batch_mining,
-        opt.arch,
-        opt.bs,
-        opt.loss == "multisimilarity" and opt.loss_multisimilarity_margin,
-    )
-
-
-def dry_run(argv, tiny, capsys, *words):
-    pass_dry_run([*(str(tiny) if word == "DATA" else word for word in argv), *words], capsys)
+    opt = read(*argv)
+    margin = opt.loss == "multisimilarity" and opt.loss_multisimilarity_margin
+    return opt.dataset, opt.loss, opt.batch_mining, opt.arch, opt.bs, margin
 
 
 def words_of_group(runs, group):
@@ -336,11 +274,9 @@ def words_of_group(runs, group):
 
 
 @pytest.mark.long
-def test_one_line_of_each_script_passes_a_dry_run(tiny, capsys):
-    dry_run(words_of_group(REVISIT, "CARreg_SNR_Distance"), tiny, capsys, "--bs", "16")
-    dry_run(words_of_group(MLRC, "MLRC_SOP_MS"), tiny, capsys)
+def test_a_line_of_the_rho_sweep_passes_a_dry_run(capsys):
     line = next(line for line in launcher.read_lines(RHO_SWEEP, {}) if "Glyphsreg_SNR" in line.argv)
-    main.main(parameters.read([*line.argv, "--dry_run", "--kernels", "0"]))
+    run_main(*line.argv, "--dry_run --kernels 0")
     output = capsys.readouterr().out
     assert "dry run: one batch of 112 images" in output and "loss nan" not in output
 
@@ -352,16 +288,15 @@ def test_every_kind_of_line_passes_a_dry_run(tiny, capsys):
         kinds.setdefault(kind(argv), argv)
     assert len(kinds) > 90
     for argv in kinds.values():
-        dry_run(argv, tiny, capsys)
+        pass_dry_run([word.replace("DATA", str(tiny)) for word in argv], capsys)
 
 
-# ------------------------------------------------------------------------- the ICML pipeline's own command lines, word
-# for word
-BASIC = """--loss margin --batch_mining distance --log_online
-              --project DML_Project --group Margin_with_Distance --seed 0
-              --gpu 0 --bs 112 --data_sampler class_random --samples_per_class 2
-              --arch resnet50_frozen_normalize --source $datapath --n_epochs 150
-              --lr 0.00001 --embed_dim 128 --evaluate_on_gpu"""
+# ---------- the ICML pipeline's own command lines, word for word
+BASIC = (
+    "--loss margin --batch_mining distance --log_online --project DML_Project --group Margin_with_Distance --seed 0 "
+    "--gpu 0 --bs 112 --data_sampler class_random --samples_per_class 2 --arch resnet50_frozen_normalize "
+    "--source $datapath --n_epochs 150 --lr 0.00001 --embed_dim 128 --evaluate_on_gpu"
+)
 ADVANCED = (
     "--loss margin --batch_mining distance --loss_margin_beta 0.6 --miner_distance_lower_cutoff 0.5 --source $datapath"
 )
@@ -373,15 +308,12 @@ SPECTRAL = (
 
 def test_published_commands_are_read_and_one_passes_a_dry_run(tmp_path, capsys):
     make_cub200(tmp_path, layout="icml", n_classes=20, n_images=14)
-    basic, advanced, spectral = (
-        line.replace("$datapath", str(tmp_path)).split() for line in (BASIC, ADVANCED, SPECTRAL)
-    )
-    assert parameters.read(basic).evaluate_on_gpu and parameters.read(advanced).miner_distance_lower_cutoff == 0.5
-    assert "dry run: one batch of 112 images" in pass_dry_run([*spectral, "--arch", "conv4_normalize"], capsys)
+    basic, advanced, spectral = (line.replace("$datapath", str(tmp_path)) for line in (BASIC, ADVANCED, SPECTRAL))
+    assert read(basic).evaluate_on_gpu and read(advanced).miner_distance_lower_cutoff == 0.5
+    assert "dry run: one batch of 112 images" in pass_dry_run([spectral, "--arch conv4_normalize"], capsys)
 
 
-# ----------------------------------------------------------------------------------------------------------------
-# Rho_Sweep.sh
+# ---------- Rho_Sweep.sh
 def flags_apart(a, b):
     return {name for name in a if a[name] != b[name]}
 
@@ -389,7 +321,7 @@ def flags_apart(a, b):
 def test_the_rho_sweep_is_one_protocol_and_pairs_differ_in_the_miner_alone():
     runs = {}
     for line in launcher.read_lines(RHO_SWEEP, {}):
-        opt = parameters.read(line.argv)
+        opt = read(*line.argv)
         name, _, method = opt.group.partition("_")
         runs.setdefault((method, name), []).append(opt.saved())
     methods = {method for method, _ in runs}
@@ -399,26 +331,18 @@ def test_the_rho_sweep_is_one_protocol_and_pairs_differ_in_the_miner_alone():
         assert [flags["seed"] for flags in of_seeds] == [0, 1, 2], method
         assert all(flags_apart(of_seeds[0], flags) <= {"seed", "savename"} for flags in of_seeds)
         assert of_seeds[0]["batch_mining"] == miners[name] and of_seeds[0]["miner_rho_distance_cp"] == 0.2
-        assert flags_apart(runs[method, "Glyphs"][0], runs[method, "Glyphsreg"][0]) == {
-            "batch_mining",
-            "group",
-            "savename",
-        }
+        pair = (runs[method, name][0] for name in miners)
+        assert flags_apart(*pair) == {"batch_mining", "group", "savename"}
     cutoffs = runs["Triplet", "Glyphsreg"][0]
-    assert all(
-        cutoffs[f"miner_rho_distance_{end}_cutoff"] == cutoffs[f"miner_distance_{end}_cutoff"]
-        for end in ("lower", "upper")
-    )
+    for end in ("lower", "upper"):
+        assert cutoffs[f"miner_rho_distance_{end}_cutoff"] == cutoffs[f"miner_distance_{end}_cutoff"]
     assert runs["SNR", "Glyphs"][0]["loss_snr_reg_lambda"] == 0, "the distance miner alone would take it as 0"
     first = [of_seeds[0] for (_, name), of_seeds in runs.items() if name == "Glyphs"]
     for number, flags in enumerate(first):
         for earlier in first[:number]:
             changed = flags_apart(flags, earlier) - {"group", "savename"}
             assert changed and all(name == "loss" or name.startswith("loss_") for name in changed), changed
-    assert (
-        first[0]["dataset"] == "glyphs"
-        and not first[0]["no_train_metrics"]
-        and first[0]["splits_to_eval"] == ["train", "test"]
-    )
-    spaces = {"dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@1", "rho_spectrum@2"}
-    assert {"e_recall@1", "map_r", "nmi", *spaces} == set(first[0]["evaluation_metrics"])
+    assert first[0]["dataset"] == "glyphs" and not first[0]["no_train_metrics"]
+    assert first[0]["splits_to_eval"] == ["train", "test"]
+    names = "e_recall@1 map_r nmi dists@intra dists@inter dists@intra_over_inter rho_spectrum@1 rho_spectrum@2"
+    assert set(first[0]["evaluation_metrics"]) == set(names.split())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.test_ranges import as_list
 from utilities.numbers import LARGEST, MOST_64, Range
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,7 +35,7 @@ class Parsing(Exception):
 @pytest.fixture(scope="module")
 def parsers():
     """Script -> its parser, taken from it as it runs; of a program of tools/ what its `parser` returns."""
-    found = {f"tools/{name}.py": importlib.import_module(f"tools.{name}").parser() for name in TOOLS}
+    parsers_by_script = {f"tools/{name}.py": importlib.import_module(f"tools.{name}").parser() for name in TOOLS}
     threads = torch.get_num_threads()
     handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
 
@@ -49,29 +50,27 @@ def parsers():
         for script in SCRIPTS:
             with pytest.raises(Parsing) as parsing:
                 runpy.run_path(str(ROOT / script), run_name="__main__")
-            found[script] = parsing.value.args[0]
+            parsers_by_script[script] = parsing.value.args[0]
     torch.set_num_threads(threads)
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    return found
+    return parsers_by_script
 
 
 def parsed(parser, capsys, *words):
     """The flags of a command line, or None where the script ends with status 2 and one line."""
+    flag = words[0].partition("=")[0]
     needed = ["x" for action in parser._positionals._group_actions if action.nargs in (None, "+")]
     for action in parser._optionals._group_actions:
-        needed += (
-            [action.option_strings[-1], "x"]
-            if action.required and action.option_strings[-1] != words[0].partition("=")[0]
-            else []
-        )
+        if action.required and action.option_strings[-1] != flag:
+            needed += [action.option_strings[-1], "x"]
     parser.exits = True
     try:
         return parser.parse_args([*needed, *words])
     except SystemExit as stop:
-        told = capsys.readouterr().err
-        assert stop.code == 2 and told.count("\n") == 1 and words[0].partition("=")[0] in told, (words, told)
-        told.encode()
+        message = capsys.readouterr().err
+        assert stop.code == 2 and message.count("\n") == 1 and flag in message, (words, message)
+        message.encode()
         return None
 
 
@@ -93,9 +92,8 @@ def test_numbers_and_texts_of_every_script_are_taken_or_refused_in_one_line(pars
             for text in BAD:
                 options = parsed(parser, capsys, f"{flag}={text}")
                 refused += options is None
-                value = None if options is None else getattr(options, action.dest)
-                for item in value if isinstance(value, list) else [value]:
+                for item in as_list(vars(options or argparse.Namespace()).get(action.dest)):
                     assert item is None or (math.isfinite(item) and abs(item) <= bound), (script, flag, text, item)
             assert refused >= 6, (script, flag)  # all but -1, 0 and for a number without a bound 1e308
-            for value in action.default if isinstance(action.default, list) else [action.default]:
+            for value in as_list(action.default):
                 assert value is None or action.type.check(value) is None

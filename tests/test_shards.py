@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import re
 from unittest import mock
 
 import pytest
@@ -10,8 +9,6 @@ import scipy.stats
 import torch
 
 import criteria
-import main
-import parameters
 from criteria import _shards
 from engine.assembly import build_trainer
 from engine.optimisers import build_optimizer
@@ -23,7 +20,8 @@ from tests import test_torchrun
 from tests.criteria import test_registry_wide
 from tests.engine import test_chunks
 from tests.kit.processes import LoneRank, one_process, spawned, whole_run
-from tests.kit.runs import assert_same_run, last_checkpoint
+from tests.kit.runs import assert_same_run, last_checkpoint, resolve, run_main
+from tests.test_torchrun import succeed
 from trainers import average_of
 from utilities import shards
 from utilities.errors import UserError
@@ -47,7 +45,8 @@ def points(dtype=torch.float64):
 
 def run(criterion, batch=None, labels=LABELS):
     """Loss, gradient of the embeddings, of the class vectors, of the learned hyperparameters."""
-    batch = (points() if batch is None else batch).clone().requires_grad_()
+    rows = points() if batch is None else batch
+    batch = rows.clone().requires_grad_()
     loss = criterion(batch, labels)
     loss.backward()
     hyperparameters = [p.grad for p in criterion.parameters() if p is not criterion.proxies]
@@ -58,19 +57,19 @@ def near(actual, expected, tolerance=1e-12):
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-# ---------------------------------------------------------------------------------------------------------------- steps
-STEPS = ["--warmup_steps", "3", "--clip_grad_norm", ".05", "--ema_decay", ".9", "--loss_decay", ".01"]
+# ---------- steps
+STEPS = "--warmup_steps 3 --clip_grad_norm .05 --ema_decay .9 --loss_decay .01"
 OPTIMISERS = [
-    ["--optim", "sgd", "--momentum", ".9"],
-    ["--optim", "adam", "--momentum", ".9"],  # the default, which it does not use
-    ["--optim", "adamw", "--momentum", ".9"],
-    ["--optim", "rmsprop", "--lr", ".002"],
+    "--optim sgd --momentum .9",
+    "--optim adam --momentum .9",  # the default, which it does not use
+    "--optim adamw --momentum .9",
+    "--optim rmsprop --lr .002",
 ]
 
 
 def trained(*flags, steps=5, dtype=torch.float64):
     """A step of the program itself after some batches, its optimiser, its results."""
-    opt = test_chunks.read("--crop_size", "4", "--iterations_per_epoch", "5", *flags).but(n_classes=C)
+    opt = test_chunks.read("--crop_size 4 --iterations_per_epoch 5", *flags).but(n_classes=C)
     torch.manual_seed(0)
     runtime = Runtime(opt)
     network = test_chunks.Network()
@@ -84,22 +83,12 @@ def trained(*flags, steps=5, dtype=torch.float64):
 
 def flat_state(step):
     """Every tensor of what a checkpoint holds of a step."""
-    parts = {
-        name: part.state_dict()
-        for name, part in step.parts.items()
-        if name in ("model", "trained", "criterion", "optimizer")
-    }
-    tensors = {
-        f"{part} {name}": value
-        for part in ("model", "trained", "criterion")
-        for name, value in parts.get(part, {}).items()
-    }
-    return tensors | {
-        f"state {n} {name}": value
-        for n, state in parts["optimizer"]["state"].items()
-        for name, value in state.items()
-        if torch.is_tensor(value)
-    }
+    tensors = {}
+    for name in step.parts.keys() & {"model", "trained", "criterion"}:
+        tensors |= {f"{name} {key}": value for key, value in step.parts[name].state_dict().items()}
+    for number, state in step.parts["optimizer"].state_dict()["state"].items():
+        tensors |= {f"state {number} {key}": value for key, value in state.items() if torch.is_tensor(value)}
+    return tensors
 
 
 def same_steps(rank, block, cases):
@@ -107,13 +96,13 @@ def same_steps(rank, block, cases):
     wrong = []
     for words in cases:
         with one_process():
-            alone_step, expected = trained(*words)
+            alone_step, expected = trained(words)
         with mock.patch.object(_shards, "ENTRIES", block):
-            shared_step, results = trained(*words, "--shard_classes")
+            shared_step, results = trained(words, "--shard_classes")
         state = flat_state(shared_step)
         expected_state = flat_state(alone_step)
         criterion = shared_step.trainer.criterion
-        assert any(map(shards.divided, criterion.parameters())) and list(state) == list(expected_state)
+        assert any(map(shards.divided, criterion.parameters())) and state.keys() == expected_state.keys()
         try:
             for a, b in zip(expected, results, strict=True):
                 near((b.loss, b.gradient_norm), (a.loss, a.gradient_norm))
@@ -133,41 +122,28 @@ def same_steps(rank, block, cases):
 
 
 def of_every_criterion():
-    learned = [
-        ("arcface", "angular_margin"),
-        ("arcface", "feature_scale"),
-        ("cosface", "margin"),
-        ("softmax", "temperature"),
-    ]
-    cases = [[loss] for loss in ABLE] + [
-        [loss, "--loss_learn", name, "--loss_learn_per_class"] for loss, name in learned
-    ]
-    for number, words in enumerate(cases):
-        yield ["--loss", *words, *STEPS, *OPTIMISERS[number % 4], *(["--chunk_size", "4"] if number % 2 else [])]
+    learned = ["arcface angular_margin", "arcface feature_scale", "cosface margin", "softmax temperature"]
+    words = [*ABLE, *(f"{name.replace(' ', ' --loss_learn ')} --loss_learn_per_class" for name in learned)]
+    for number, flags in enumerate(words):
+        chunks = " --chunk_size 4" if number % 2 else ""
+        yield f"--loss {flags} {STEPS} {OPTIMISERS[number % 4]}{chunks}"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("n,block", [(2, 1 << 22), (3, 10), (4, 1 << 22)])
 def test_five_steps_of_every_criterion_and_optimiser_are_those_of_one_process(n, block):
-    """Four processes do not divide the seven classes. Also limits of each gradient and of its entries, and trainers
-    with further criteria.
-    """
-    cases = [*of_every_criterion(), *(["--loss", "cosface", *how] for how in OPTIMISERS)]
-    cases += [["--loss", "softmax", "--clip_grad_each", ".01"], ["--loss", "softmax", "--clip_grad_value", ".001"]]
-    cases += [
-        ["--loss", "softmax", "--trainer", "s2sd", "--s2sd_dims", "5"],
-        ["--loss", "proxyanchor", "--subset_mining", "maximum_loss", "--subset_size", "6"],
-    ]
+    """Four processes do not divide the seven classes. Also clipped gradients, and trainers with further criteria."""
+    cases = [*of_every_criterion(), *(f"--loss cosface {how}" for how in OPTIMISERS)]
+    cases += ["--loss softmax --clip_grad_each .01", "--loss softmax --clip_grad_value .001"]
+    cases += ["--loss softmax --trainer s2sd --s2sd_dims 5"]
+    cases += ["--loss proxyanchor --subset_mining maximum_loss --subset_size 6"]
     spawned(n, same_steps, block, cases)
 
 
-# ----------------------------------------------------------------------------------------------------------------
-# blocks
+# ---------- blocks
 @pytest.mark.parametrize("loss", ABLE)
 def test_blocks_of_classes_give_the_plain_loss_on_every_batch(loss):
-    """Several classes, one class, one sample; zero, equal, opposite and very long embeddings: cosines of 1 and -1. All
-    coordinates drawn: in blocks.
-    """
+    """Zero, equal, opposite and very long embeddings: cosines of 1 and -1. All coordinates drawn: in blocks."""
     plain = build(loss)
     in_blocks = build(loss, loss_dims=D)
     batches = [test_registry_wide.LABELS[kind] for kind in ("repeated", "one class", "one sample")]
@@ -183,17 +159,14 @@ def test_blocks_of_classes_give_the_plain_loss_on_every_batch(loss):
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10 * max(1, float(theirs.abs().max())))
 
 
-# ---------------------------------------------------------------------------------------------------------------
-# drawing
+# ---------- drawing
 def rows_of(classes, per_class):
     return [c * per_class + k for c in classes for k in range(per_class)]
 
 
 @pytest.mark.parametrize("loss", ABLE)
 def test_a_drawn_loss_is_the_plain_one_of_the_drawn_classes(loss):
-    """Classes 0 to 4 and 6 are in the batch: of 7 classes and a share of .86 these alone are drawn, whatever the
-    seed.
-    """
+    """The batch has six of 7 classes: of a share of .86 these alone are drawn, whatever the seed."""
     classes = [0, 1, 2, 3, 4, 6]
     # the plain form is compared with loops in test_table.py
     criterion = build(loss, sample_classes=0.86)
@@ -226,14 +199,10 @@ def test_the_drawn_classes_hold_the_batchs_and_are_uniform_beside_them():
         counts[classes] += 1
     absent = [c for c in range(n_classes) if c not in labels]
     assert (counts[labels] == draws).all()
-    expected = draws * (n - 4) / len(absent)
+    share = (n - 4) / len(absent)
     # without replacement: the counts of a class vary less than with it, by the share of the others that is not drawn
-    statistic = (
-        ((counts[absent] - expected) ** 2 / expected).sum().item()
-        / (1 - (n - 4) / len(absent))
-        * (len(absent) - 1)
-        / len(absent)
-    )
+    statistic = ((counts[absent] - draws * share) ** 2 / (draws * share)).sum().item() / (1 - share)
+    statistic *= (len(absent) - 1) / len(absent)
     assert 0.01 < scipy.stats.chi2.sf(statistic, len(absent) - 1) < 0.99
 
 
@@ -254,33 +223,22 @@ def test_more_classes_in_a_batch_than_are_drawn_are_used_alone_and_said_once(cap
     for _ in range(2):
         classes, positions = shard.draw(torch.tensor([7, 1, 7, 4]))
         assert classes.tolist() == [1, 4, 7] and positions.tolist() == [2, 0, 2, 1]
-    assert (
-        capsys.readouterr().out.count(
-            "--sample_classes 0.2: 2 of 10 classes are fewer than the 3 of a batch: these alone are used"
-        )
-        == 1
-    )
+    message = "--sample_classes 0.2: 2 of 10 classes are fewer than the 3 of a batch: these alone are used"
+    assert capsys.readouterr().out.count(message) == 1
     assert shard.draw(torch.tensor([7, 7, 7]))[0].shape == (2,), "classes count, not samples"
     with torch.no_grad():
         shard.draw(torch.tensor([1]))
     assert len(shard.drawn) == 3, "what is only looked at is not trained"
 
 
-# --------------------------------------------------------------------------------------------------------------- at
-# rest
-@pytest.mark.parametrize("words", OPTIMISERS, ids=lambda words: words[1])
+# ---------- at rest
+@pytest.mark.parametrize("words", OPTIMISERS, ids=lambda words: words.split()[1])
 def test_vectors_that_are_not_drawn_rest_in_every_optimiser(words):
-    """Against torch's step on all rows, after which those that were not drawn, and their state, get what they were; two
-    draws in one step count together.
-    """
-    opt = test_chunks.read(
-        *words[:2],
-        *"--momentum .9 --lr .02 --loss subcenter_arcface --loss_decay .01 --sample_classes .5".split(),
-    )
+    """As torch's step on all rows, after which the undrawn get back what they were; two draws in one step count."""
+    flags = "--momentum .9 --lr .02 --loss subcenter_arcface --loss_decay .01 --sample_classes .5"
+    opt = test_chunks.read(words, flags).but(n_classes=40, embed_dim=D, loss_subcenter_arcface_lr=0.02)
     torch.manual_seed(0)
-    criterion = criteria.select(
-        "subcenter_arcface", opt.but(n_classes=40, embed_dim=D, loss_subcenter_arcface_lr=0.02)
-    ).double()
+    criterion = criteria.select("subcenter_arcface", opt).double()
     network = torch.nn.Linear(D, D).double()
     runtime = Runtime(opt)
     moved = set()
@@ -289,13 +247,12 @@ def test_vectors_that_are_not_drawn_rest_in_every_optimiser(words):
     (twin,) = (p for group in plain.param_groups for p in group["params"] if p.shape == criterion.proxies.shape)
 
     def rows_with_state(parameter, optimizer):
-        return {
-            "vectors": parameter.detach(),
-            **{name: value for name, value in optimizer.state[parameter].items() if value.ndim == 2},
-        }
+        state = {name: value for name, value in optimizer.state[parameter].items() if value.ndim == 2}
+        return {"vectors": parameter.detach(), **state}
 
     for t in range(1, 7):
-        loss = sum(criterion(network(points()), LABELS) for _ in range(2 if t == 3 else 1))
+        draws = 2 if t == 3 else 1
+        loss = sum(criterion(network(points()), LABELS) for _ in range(draws))
         rows = torch.cat(criterion.shard.drawn).unique()
         runtime.step(loss, optimizer)
         twin.grad = criterion.proxies.grad.clone()
@@ -311,9 +268,7 @@ def test_vectors_that_are_not_drawn_rest_in_every_optimiser(words):
 
 
 def test_a_step_that_a_scaler_skips_moves_nothing_and_forgets_its_draw():
-    opt = test_chunks.read("--loss", "softmax", "--precision", "float16").but(
-        n_classes=40, embed_dim=D, sample_classes=0.5
-    )
+    opt = test_chunks.read("--loss softmax --precision float16").but(n_classes=40, embed_dim=D, sample_classes=0.5)
     criterion = criteria.select("softmax", opt)
     network = torch.nn.Linear(D, D)
     optimizer = build_optimizer(network, criterion, opt)
@@ -327,15 +282,15 @@ def test_a_step_that_a_scaler_skips_moves_nothing_and_forgets_its_draw():
 
 def overflow(rank):
     """A gradient of one process alone that is not finite skips the step of all."""
-    step, _ = trained("--loss", "softmax", "--shard_classes", "--precision", "float16", steps=1, dtype=torch.float32)
+    step, _ = trained("--loss softmax --shard_classes --precision float16", steps=1, dtype=torch.float32)
     vectors = step.trainer.criterion.proxies
-    vectors.grad = torch.full_like(vectors, float("inf") if rank else 1.0)
+    value = float("inf") if rank else 1.0
+    vectors.grad = torch.full_like(vectors, value)
     shards.share_overflow([vectors])
     assert not vectors.grad.isfinite().any()
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# pins
+# ---------- pins
 X = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8]], dtype=torch.float64)
 VECTORS = torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]], dtype=torch.float64)
 
@@ -368,8 +323,7 @@ def test_the_margins_backward_is_true():
     assert gradient[1, 0].item() == pytest.approx(-0.2888, abs=5e-5)
 
 
-# ----------------------------------------------------------------------------------------------------------------
-# coordinates
+# ---------- coordinates
 def test_a_loss_in_some_coordinates_is_that_of_cut_embeddings_and_vectors():
     """Drawn anew in each step, unit length after the cut; a coordinate that is not drawn gets no gradient."""
     seen = set()
@@ -415,82 +369,57 @@ def test_two_processes_are_one():
     spawned(2, all_of_it)
 
 
-# --------------------------------------------------------------------------------------------------------- runs on the
-# disk
-MANY = ["--loss", "arcface", "--optim", "adam", "--shard_classes", "--seed", "2"]
+# ---------- runs on the disk
+MANY = "--loss arcface --optim adam --shard_classes --seed 2"
 
 
 def vectors_and_moments(folder):
     content = last_checkpoint(folder)
-    return content["criterion"]["proxies"], [
-        value for state in content["optimizer"]["state"].values() for value in state.values()
-    ]
+    states = content["optimizer"]["state"].values()
+    return content["criterion"]["proxies"], [value for state in states for value in state.values()]
 
 
 def test_a_checkpoint_has_all_vectors_and_goes_on_with_another_number_of_processes(data, tmp_path):
     """Two processes, then one, then three: the run of one process, to rounding; where the numbers stay, to the bit."""
-    single = main.main(
-        parameters.read(test_torchrun.words(data, tmp_path, "--savename", "One", *MANY, "--n_epochs", "2"))
-    ).folder
-    spawned(2, whole_run, test_torchrun.words(data, tmp_path, "--savename", "Parted", *MANY, "--n_epochs", "1"))
+    single = run_main(*test_torchrun.words(data, tmp_path, MANY, "--savename One --n_epochs 2")).folder
+    spawned(2, whole_run, test_torchrun.words(data, tmp_path, MANY, "--savename Parted --n_epochs 1"))
     parted = single.with_name("Parted")
     vectors, moments = vectors_and_moments(parted)
-    assert (
-        vectors.shape == vectors_and_moments(single)[0].shape
-        and sum(value.shape == vectors.shape for value in moments) == 2
-    )
-    main.main(parameters.read(["--resume_from", str(parted), "--n_epochs", "2", "--resume_allow_changes"]))
+    assert vectors.shape == vectors_and_moments(single)[0].shape
+    assert sum(value.shape == vectors.shape for value in moments) == 2
+    run_main("--resume_from", parted, "--n_epochs 2 --resume_allow_changes")
     test_torchrun.assert_near_runs(single, parted)
     torch.testing.assert_close(vectors_and_moments(parted), vectors_and_moments(single), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.long
 def test_what_was_killed_goes_on_to_the_bit(data, tmp_path):
-    """kill -9 of both processes in the second epoch; the same with --resume best, whose checkpoint holds everything
-    too.
-    """
-    flags = [
-        *MANY,
-        *"--sample_classes .5 --loss_dims 4 --decode_once --image_cache_side 18 --image_cache".split(),
-        str(tmp_path / "cache"),
-    ]
-    uninterrupted, killed = (
-        test_torchrun.words(data, tmp_path, "--savename", name, *flags, "--n_epochs", "3")
-        for name in ("Whole", "Killed")
-    )
-    for argv in (uninterrupted, killed):
-        del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
-    status, _, err = test_torchrun.torchrun(2, uninterrupted)
-    assert status == 0, err
-    status, *_ = test_torchrun.torchrun(2, killed, fail="*:4:kill")
-    folders = [tmp_path / "folder" / name for name in ("Whole", "Killed")]
-    assert status and RunFolder(folders[1]).progress.epochs == 1
-    status, _, err = test_torchrun.torchrun(2, ["--resume_from", str(folders[1])])
-    assert status == 0, err
-    assert_same_run(*folders)
-    status, _, err = test_torchrun.torchrun(
-        2, ["--resume_from", str(folders[1]), "--resume", "best", "--n_epochs", "4", "--resume_allow_changes"]
-    )
-    assert status == 0 and RunFolder(folders[1]).progress.epochs == 4, err
+    """kill -9 of both processes in the second epoch; then --resume best, whose checkpoint holds everything too."""
+    cached = f"--decode_once --image_cache_side 18 --image_cache {tmp_path}/cache"
+    words = test_torchrun.words(data, tmp_path, MANY, cached, "--sample_classes .5 --loss_dims 4 --n_epochs 3")
+    del words[words.index("--resize_size") : words.index("--resize_size") + 2]
+    succeed(2, *words, "--savename Whole")
+    done = test_torchrun.torchrun(2, *words, "--savename Killed", fail="*:4:kill")
+    whole_folder, folder = (tmp_path / "folder" / name for name in ("Whole", "Killed"))
+    assert done.returncode and RunFolder(folder).progress.epochs == 1
+    succeed(2, "--resume_from", folder)
+    assert_same_run(whole_folder, folder)
+    succeed(2, "--resume_from", folder, "--resume best --n_epochs 4 --resume_allow_changes")
+    assert RunFolder(folder).progress.epochs == 4
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# refused
+# ---------- refused
 def test_what_cannot_be_is_refused():
+    able = f"margin cannot use a part of its class vectors; these can: {', '.join(ABLE)}"
+    regular_face = "--loss softmax --sample_classes .1 --weight_regularizer regular_face"
     for words, message in (
-        (
-            ["--loss", "margin", "--shard_classes"],
-            f"margin cannot use a part of its class vectors; these can: {', '.join(ABLE)}",
-        ),
-        (["--loss", "proxynca", "--sample_classes", ".1"], "--sample_classes 0.1: --loss proxynca cannot"),
-        (["--loss", "hier", "--loss_dims", "8"], "--loss_dims 8: --loss hier cannot"),
-        (
-            ["--loss", "softmax", "--sample_classes", ".1", "--weight_regularizer", "regular_face"],
-            "regular_face needs all class vectors",
-        ),
+        ("--loss margin --shard_classes", able),
+        ("--loss proxynca --sample_classes .1", "--sample_classes 0.1: --loss proxynca cannot"),
+        ("--loss hier --loss_dims 8", "--loss_dims 8: --loss hier cannot"),
+        (regular_face, "regular_face needs all class vectors"),
     ):
-        with pytest.raises(UserError, match=re.escape(message)):
-            parameters.resolve(["--dataset", "glyphs", *words])
+        with pytest.raises(UserError, match=message):
+            resolve("--dataset glyphs", words)
     with pytest.raises(UserError, match="--loss_dims 9 is more than the 5 dimensions"):
         build("softmax", loss_dims=9)
     with pytest.raises(UserError, match="2 classes are fewer than the 3 processes"):

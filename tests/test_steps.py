@@ -11,52 +11,31 @@ import torch
 import architectures
 import main
 import metrics
-import parameters
 from criteria._pairs import few_at_a_time
 from engine import compiling
 from engine.runtime import Runtime
 from engine.step import Step
-from tests.kit.runs import assert_same_run, equal_states, last_checkpoint, run_words
+from tests.kit.runs import assert_same_run, equal_states, last_checkpoint, read, resolve, run_main, run_words
 from utilities import load_run
 from utilities.errors import UserError
 from utilities.tensors import Products, multiply_at
 
 RESUMED = {
-    "in chunks": ["--precision", "bfloat16", "--ema_decay", ".8", "--chunk_size", "3"],
-    "all": [
-        "--warmup_epochs",
-        "2",
-        "--warmup_head_epochs",
-        "2",
-        "--scheduler",
-        "cosine",
-        "--layer_decay",
-        ".5",
-        "--no_decay_on_bias_and_norm",
-        "--grad_checkpointing",
-        "--channels_last",
-        "--tf32",
-        "--ema_decay",
-        ".5",
-        "--optim",
-        "adamw",
-        "--clip_grad_norm",
-        "1",
-    ],
-    "float16": ["--precision", "float16"],
-    "compiled": ["--compile"],
+    "in chunks": "--precision bfloat16 --ema_decay .8 --chunk_size 3",
+    "all": "--warmup_epochs 2 --warmup_head_epochs 2 --scheduler cosine --layer_decay .5 --no_decay_on_bias_and_norm "
+    "--grad_checkpointing --channels_last --tf32 --ema_decay .5 --optim adamw --clip_grad_norm 1",
+    "float16": "--precision float16",
+    "compiled": "--compile",
 }
 LONG = {"compiled", "float16"}
 
 
 def run(data, tmp_path, *flags):
-    return main.main(
-        parameters.read(run_words(data, tmp_path, "--loss", "margin", "--no_train_metrics", *flags))
-    ).folder
+    return run_main(*run_words(data, tmp_path, "--loss margin --no_train_metrics", *flags)).folder
 
 
 def resume(folder, *flags):
-    main.main(parameters.read(["--resume_from", str(folder), *flags]))
+    run_main("--resume_from", folder, *flags)
 
 
 def resumed_param(name):
@@ -65,18 +44,17 @@ def resumed_param(name):
     return pytest.param(name, marks=marks)
 
 
-@pytest.mark.parametrize("name", map(resumed_param, RESUMED))
+@pytest.mark.parametrize("name", [resumed_param(name) for name in RESUMED])
 def test_a_run_resumes_to_the_bit(name, data, tmp_path, monkeypatch):
     monkeypatch.setattr(compiling, "BACKEND", "aot_eager")
-    whole_run = run(data, tmp_path, *RESUMED[name], "--n_epochs", "2", "--savename", "Whole")
-    resumed = run(data, tmp_path, *RESUMED[name], "--n_epochs", "1", "--savename", "Resumed")
-    resume(resumed, "--n_epochs", "2")
+    whole_run = run(data, tmp_path, RESUMED[name], "--n_epochs 2 --savename Whole")
+    resumed = run(data, tmp_path, RESUMED[name], "--n_epochs 1 --savename Resumed")
+    resume(resumed, "--n_epochs 2")
     assert_same_run(whole_run, resumed)
     assert last_checkpoint(whole_run)["scaler"].get("_growth_tracker", 0) == (4 if name == "float16" else 0)
 
 
-# -------------------------------------------------------------------------------------------------------------------
-# averages
+# ---------- averages
 def test_the_average_is_evaluated_and_kept_beside_the_trained_network(data, tmp_path, monkeypatch):
     trained = []
     seen = []
@@ -93,13 +71,12 @@ def test_the_average_is_evaluated_and_kept_beside_the_trained_network(data, tmp_
 
     monkeypatch.setattr(Step, "__call__", step)
     monkeypatch.setattr(main.evaluation, "evaluate", evaluate)
-    folder = run(data, tmp_path, "--ema_decay", ".7", "--n_epochs", "2")
+    folder = run(data, tmp_path, "--ema_decay .7 --n_epochs 2")
     content = last_checkpoint(folder)
-    average = {name: value.double() if value.is_floating_point() else value for name, value in trained[0].items()}
+    average = trained[0]
     for state in [*trained[1:], content["trained"]]:
-        average = {
-            n: 0.7 * v + 0.3 * state[n].double() if v.is_floating_point() else state[n] for n, v in average.items()
-        }
+        for name, value in state.items():
+            average[name] = 0.7 * average[name].double() + 0.3 * value if value.is_floating_point() else value
     weights = dict(content["state_dict"])
     for name, value in average.items():
         torch.testing.assert_close(weights[name], value.to(weights[name]), rtol=1e-5, atol=1e-6)
@@ -109,9 +86,9 @@ def test_the_average_is_evaluated_and_kept_beside_the_trained_network(data, tmp_
 
 
 def test_an_average_may_begin_on_resume_and_changes_nothing_in_training(trained_once, folder_data, tmp_path):
-    folder = run(folder_data, tmp_path, "--n_epochs", "1")
+    folder = run(folder_data, tmp_path, "--n_epochs 1")
     before = last_checkpoint(folder)["state_dict"]
-    resume(folder, "--n_epochs", "2", "--ema_decay", ".999999", "--resume_allow_changes")
+    resume(folder, "--n_epochs 2 --ema_decay .999999 --resume_allow_changes")
     content = last_checkpoint(folder)
     for name, value in before.items():
         if value.is_floating_point():
@@ -119,15 +96,12 @@ def test_an_average_may_begin_on_resume_and_changes_nothing_in_training(trained_
     assert equal_states(dict(content["trained"]), dict(last_checkpoint(trained_once)["state_dict"]))
 
 
-# -------------------------------------------------------------------------------------------------------------------
-# resting
+# ---------- resting
 @pytest.mark.parametrize(
-    "flags", [["--freeze_backbone_steps", "6"], ["--warmup_head_epochs", "1"]], ids=lambda flags: flags[0]
+    ("flags", "resting"), [("--freeze_backbone_steps 6", 6), ("--warmup_head_epochs 1", 4)], ids=str
 )
-def test_the_backbone_rests_and_wakes(flags, data, tmp_path, monkeypatch):
-    """For some of the four steps of an epoch, running statistics too, in spite of weight decay; a resumed run does the
-    same.
-    """
+def test_the_backbone_rests_and_wakes(flags, resting, data, tmp_path, monkeypatch):
+    """For some of the four steps of an epoch, running statistics too, in spite of weight decay; resumed alike."""
     moved = []
     real = Step.__call__
 
@@ -140,46 +114,43 @@ def test_the_backbone_rests_and_wakes(flags, data, tmp_path, monkeypatch):
         return done
 
     monkeypatch.setattr(Step, "__call__", step)
-    flags = [*flags, "--iterations_per_epoch", "4", "--optim", "adamw", "--decay", ".1"]
-    whole_run = run(data, tmp_path, *flags, "--n_epochs", "2", "--savename", "Whole")
-    resting = 6 if "6" in flags else 4
+    flags += " --iterations_per_epoch 4 --optim adamw --decay .1"
+    whole_run = run(data, tmp_path, flags, "--n_epochs 2 --savename Whole")
     assert moved == [(False, False, True)] * resting + [(True, True, True)] * (8 - resting)
-    parts = run(data, tmp_path, *flags, "--n_epochs", "1", "--savename", "Parts")
+    parts = run(data, tmp_path, flags, "--n_epochs 1 --savename Parts")
     groups = {group["name"]: group["params"] for group in last_checkpoint(parts)["optimizer"]["param_groups"]}
-    assert not set(groups["backbone"]) & set(last_checkpoint(parts)["optimizer"]["state"]), (
-        "no gradient, no step, no decay"
-    )
-    resume(parts, "--n_epochs", "2")
+    # no gradient, no step, no decay
+    assert not set(groups["backbone"]) & set(last_checkpoint(parts)["optimizer"]["state"])
+    resume(parts, "--n_epochs 2")
     assert_same_run(whole_run, parts)
 
 
 def chosen(*flags):
-    opt = parameters.read(["--dataset", "glyphs", "--not_pretrained", "--embed_dim", "8", *flags])
+    opt = read("--dataset glyphs --not_pretrained --embed_dim 8", *flags)
     return opt, architectures.select(opt.arch, opt)
 
 
 def test_what_a_network_lacks_is_refused(data, tmp_path):
     with pytest.raises(UserError, match="--warmup_head_epochs 1: --embed_dim 0 leaves no layers"):
-        run(data, tmp_path, "--warmup_head_epochs", "1", "--embed_dim", "0", "--dry_run")
-    for flags in (["--layer_decay", ".5"], ["--grad_checkpointing"]):
-        with torch.device("meta"), pytest.raises(UserError, match=f"{flags[0]}.*alexnet has no blocks"):
-            opt, network = chosen("--arch", "alexnet", *flags)
+        run(data, tmp_path, "--warmup_head_epochs 1 --embed_dim 0 --dry_run")
+    for flags in ("--layer_decay .5", "--grad_checkpointing"):
+        with torch.device("meta"), pytest.raises(UserError, match=f"{flags.split()[0]}.*alexnet has no blocks"):
+            opt, network = chosen("--arch alexnet", flags)
             network.param_groups(opt)
     with pytest.raises(UserError, match="--compile --grad_checkpointing: "):
-        parameters.resolve(["--dataset", "glyphs", "--compile", "--grad_checkpointing"])
+        resolve("--dataset glyphs --compile --grad_checkpointing")
 
 
-# ------------------------------------------------------------------------------------------------- activations computed
-# again
+# ---------- activations computed again
 @pytest.mark.parametrize("arch", ["resnet18", "convnext_tiny"])
 def test_recomputed_activations_give_the_same_gradients_and_statistics_in_less_memory(arch):
     images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
     recorded = []
     networks = []
     memory_sizes = []
-    for flags in ([], ["--grad_checkpointing"]):
+    for flags in (f"--arch {arch}", f"--arch {arch} --grad_checkpointing"):
         torch.manual_seed(0)
-        network = chosen("--arch", arch, *flags)[1].train()
+        network = chosen(flags)[1].train()
         sizes = []
         torch.manual_seed(1)  # convnext drops paths
         with torch.autograd.graph.saved_tensors_hooks(lambda x, sizes=sizes: sizes.append(x.numel()) or x, lambda x: x):
@@ -188,25 +159,20 @@ def test_recomputed_activations_give_the_same_gradients_and_statistics_in_less_m
         embeddings.square().sum().backward()
         recorded.append([p.grad for p in network.parameters()] + [b.clone() for b in network.buffers()])
         networks.append(network)
-    assert (
-        equal_states(*recorded)
-        and list(networks[0].state_dict()) == list(networks[1].state_dict())
-        and memory_sizes[1] < memory_sizes[0] / 2
-    )
+    assert equal_states(*recorded) and list(networks[0].state_dict()) == list(networks[1].state_dict())
+    assert memory_sizes[1] < memory_sizes[0] / 2
     twin = copy.deepcopy(networks[1])
     with torch.no_grad():
         twin.last_linear.weight.zero_()
         for parameter in twin.backbone.parameters():
             parameter.zero_()
-    assert networks[1](images)[0].abs().sum() > 0 and twin(images)[1]["pooled"].abs().sum() == 0, (
-        "a copy runs its own blocks"
-    )
+    # a copy runs its own blocks
+    assert networks[1](images)[0].abs().sum() > 0 and twin(images)[1]["pooled"].abs().sum() == 0
 
 
-# -------------------------------------------------------------------------------------------------------------- the
-# machine
+# ---------- the machine
 def test_channels_last_orders_network_and_images():
-    opt, plain = chosen("--channels_last", "--arch", "resnet18")
+    opt, plain = chosen("--channels_last --arch resnet18")
     runtime = Runtime(opt)
     network = runtime.place(copy.deepcopy(plain))
     weight = network.backbone.conv1.weight
@@ -217,36 +183,27 @@ def test_channels_last_orders_network_and_images():
     assert runtime.to_device(torch.arange(3)).tolist() == [0, 1, 2]
 
 
+SLOW_TO_COMPILE = [("inductor", ""), ("aot_eager", "")]
+SLOW_TO_COMPILE += [("aot_eager", "--chunk_size 3"), ("aot_eager", "--ema_decay .5 --precision bfloat16")]
+
+
 @pytest.mark.parametrize(
     ("backend", "step_flags"),
-    [
-        ("eager", []),
-        *(
-            pytest.param(backend, flags, marks=pytest.mark.long)
-            for backend, flags in (
-                ("inductor", []),
-                ("aot_eager", []),
-                ("aot_eager", ["--chunk_size", "3"]),
-                ("aot_eager", ["--ema_decay", ".5", "--precision", "bfloat16"]),
-            )
-        ),
-    ],
-    ids=str,
+    [("eager", ""), *(pytest.param(*case, marks=pytest.mark.long) for case in SLOW_TO_COMPILE)],
 )
 def test_a_compiled_network_trains_and_keeps_its_names(backend, step_flags, data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(compiling, "BACKEND", backend)
-    flags = "--optim sgd --n_epochs 2 --eval_bs 7".split(" ")
+    flags = "--optim sgd --n_epochs 2 --eval_bs 7"
     if step_flags:
-        flags += ["--arch", "conv4_frozen_normalize", *step_flags]
+        flags += f" --arch conv4_frozen_normalize {step_flags}"
     try:
-        folder = run(data, tmp_path, "--compile", *flags, "--savename", "Compiled")
+        folder = run(data, tmp_path, "--compile", flags, "--savename Compiled")
     except UserError as error:
         pytest.skip(str(error)) if "C++ compiler" in str(error) else pytest.fail(str(error))
     output = capsys.readouterr().out
     assert "--compile: " in output and " graphs\n" in output and "recompiled" not in output
-    content, plain = (
-        last_checkpoint(path)["state_dict"] for path in (folder, run(data, tmp_path, *flags, "--savename", "Plain"))
-    )
+    content = last_checkpoint(folder)["state_dict"]
+    plain = last_checkpoint(run(data, tmp_path, flags, "--savename Plain"))["state_dict"]
     assert list(content) == list(plain) == list(load_run(folder)[0].state_dict())
     tolerance = 1e-2 if "bfloat16" in step_flags else 1e-3
     for name in plain:
@@ -270,7 +227,7 @@ def test_recompilations_are_said(monkeypatch, capsys):
 
 
 def test_tf32_leaves_losses_and_metrics_exact():
-    opt = parameters.read(["--dataset", "glyphs", "--tf32"])
+    opt = read("--dataset glyphs --tf32")
     runtime = Runtime(opt)
     assert runtime.tf32 == (runtime.device.type == "cuda")
     before = torch.get_float32_matmul_precision()
@@ -280,29 +237,27 @@ def test_tf32_leaves_losses_and_metrics_exact():
         with runtime.exact_products():
             assert torch.get_float32_matmul_precision() == "highest"
         seen = []
+
+        def noted_square(x):
+            seen.append(torch.get_float32_matmul_precision())
+            return x.square().sum()
+
         x = torch.ones(2, requires_grad=True)
         with runtime.exact_products():
-            (sums,) = few_at_a_time(
-                lambda x: seen.append(torch.get_float32_matmul_precision()) or x.square().sum(), [(x,)]
-            )
+            (sums,) = few_at_a_time(noted_square, [(x,)])
         sums.backward()
-        assert seen == ["highest"] * 2 and torch.backends.cuda.matmul.allow_tf32, (
-            "what is computed again is as exact as before"
-        )
+        # what is computed again is as exact as before
+        assert seen == ["highest"] * 2 and torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = False  # beside "high": torch does not say any more what holds
         with pytest.raises(RuntimeError):
             torch.get_float32_matmul_precision()
         with Products("highest"):
             assert torch.get_float32_matmul_precision() == "highest"
         runtime.device = torch.device("cuda")
-        for runtime.tf32, precision in (
-            (True, "high"),
-            (False, "highest"),
-        ):  # a run with --tf32 and, in the same process, one without it
+        # a run with --tf32 and, in the same process, one without it
+        for runtime.tf32, precision in ((True, "high"), (False, "highest")):
             runtime.begin()
-            assert (
-                metrics.compute(["e_recall@1"], np.eye(4), [0, 0, 1, 1])
-                and torch.get_float32_matmul_precision() == precision
-            )
+            assert metrics.compute(["e_recall@1"], np.eye(4), [0, 0, 1, 1])
+            assert torch.get_float32_matmul_precision() == precision
     finally:
         torch.set_float32_matmul_precision(before)

@@ -2,104 +2,61 @@
 run in `make test-long`.
 """
 
-import csv
 import json
 
 import numpy as np
 import pytest
-import yaml
 from torch.utils._pytree import tree_flatten
 
 from tests import test_torchrun
 from tests.kit import processes
 from tests.kit.processes import spawned
-from tests.kit.runs import last_checkpoint, recorded_values
+from tests.kit.runs import content_of, last_checkpoint, recorded_values, rows_of
 from tests.test_torchrun import assert_near_runs, one_thread  # noqa: F401  a fixture
 
-FOLDS = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3"]
-TESTED = [*FOLDS, "--savename", "Folds", "--final_test", "--dump_embeddings"]
-APART = [*FOLDS, "--savename", "Apart"]
-AT_WORK = [
-    "--chunk_size",
-    "3",
-    "--ema_decay",
-    ".5",
-    "--loss",
-    "contrastive",
-    "--memory_size",
-    "40",
-    "--memory_start",
-    "1",
-    "--memory_ema",
-    ".5",
-]
-RESTS = ["--freeze_backbone", "--feature_cache", "--augmentation", "none", "--arch", "conv4_normalize"]
-SEARCH = [
-    "--use_tv_split",
-    "--tv_split_perc",
-    "0.5",
-    "--group",
-    "Found",
-    "--lr~CHOICE~",
-    "[1e6,1e-3]",
-    "--loss_margin_margin~BAYESIAN~",
-    "[0,1]",
-    "--bayesian_optimization_n_iter",
-    "6",
-    "--reproductions",
-    "1",
-]
+FOLDS = "--split_scheme class_disjoint --split_partitions 3 --split_sets 3"
+APART = f"{FOLDS} --savename Apart"
+AT_WORK = "--chunk_size 3 --ema_decay .5 --loss contrastive --memory_size 40 --memory_start 1 --memory_ema .5"
+SEARCH = (
+    "--use_tv_split --tv_split_perc 0.5 --group Found --lr~CHOICE~ [1e6,1e-3] --loss_margin_margin~BAYESIAN~ [0,1] "
+    "--bayesian_optimization_n_iter 6 --reproductions 1"
+)
 FURTHER_RUNS = {
-    "Rests": RESTS,
-    "Triplets": ["--loss", "triplet", "--batch_mining", "packaged", "--data_sampler", "fixed_triplets", "--bs", "15"],
-    "Subsets": ["--subset_mining", "maximum_loss", "--subset_size", "6", "--batch_mining", "random"],
-    "Chosen": ["--data_sampler", "greedy_coreset", "--data_batchmatch_bigbs", "28"],
-    "Adversarial": ["--trainer", "adversarial", "--chunk_size", "4"],
+    "Rests": "--freeze_backbone --feature_cache --augmentation none --arch conv4_normalize",
+    "Triplets": "--loss triplet --batch_mining packaged --data_sampler fixed_triplets --bs 15",
+    "Subsets": "--subset_mining maximum_loss --subset_size 6 --batch_mining random",
+    "Chosen": "--data_sampler greedy_coreset --data_batchmatch_bigbs 28",
+    "Adversarial": "--trainer adversarial --chunk_size 4",
 }
 
 
 def common(data, folder, *flags):
-    return test_torchrun.words(data, folder, "--n_epochs", "1", "--seed", "3", *flags)
+    return test_torchrun.words(data, folder, "--n_epochs 1 --seed 3", *flags)
 
 
-def runs(data, folder, named):
-    cache = ["--image_cache", str(folder / "cache")]
-    return [("main.py", common(data, folder, *flags, "--savename", name, *cache)) for name, flags in named.items()]
+def runs(data, folder, flags_by_name):
+    cache = f"--image_cache {folder}/cache --savename"
+    return [("main.py", common(data, folder, flags, cache, name)) for name, flags in flags_by_name.items()]
 
 
 def searched(data, folder):
-    words = common(data, folder, *SEARCH)
+    words = common(data, folder, SEARCH)
     del words[words.index("--lr") : words.index("--lr") + 2]
     return ("search", words)
 
 
 def further_commands(data, folder):
     """Program and words of what is run, under `folder`."""
-    resume_words = [
-        "--evaluate",
-        "--resume_from",
-        str(folder / "folder" / "Folds"),
-        "--splits_to_eval",
-        "val",
-        "--eval_kernels",
-        "0",
-    ]
     jobs = [
-        common(data, folder, *words)
-        for words in (
-            TESTED,
-            [*APART, "--folds", "2", "0"],
-            [*APART, "--n_epochs", "2", "--resume", "--resume_allow_changes", "--check_untrained_accuracy"],
-        )
+        common(data, folder, FOLDS, "--savename Folds --final_test --dump_embeddings"),
+        common(data, folder, APART, "--folds 2 0"),
+        common(data, folder, APART, "--n_epochs 2 --resume --resume_allow_changes --check_untrained_accuracy"),
+        f"--evaluate --resume_from {folder}/folder/Folds --splits_to_eval val --eval_kernels 0".split(),
+        f"--reproduce_results {folder}/folder/Apart --savename Again".split(),
+        f"--evaluate_ensemble --resume_from {folder}/folder/Again".split(),
     ]
-    jobs += [resume_words, ["--reproduce_results", str(folder / "folder" / "Apart"), "--savename", "Again"]]
-    jobs += [["--evaluate_ensemble", "--resume_from", str(folder / "folder" / "Again")]]
-    half = {"Half": [*AT_WORK, "--precision", "bfloat16"]}
-    return [
-        *(("main.py", words) for words in jobs),
-        *runs(data, folder, {**FURTHER_RUNS, **half}),
-        searched(data, folder),
-    ]
+    named_runs = runs(data, folder, FURTHER_RUNS | {"Half": f"{AT_WORK} --precision bfloat16"})
+    return [*(("main.py", words) for words in jobs), *named_runs, searched(data, folder)]
 
 
 def run_both(data, factory, jobs):
@@ -115,19 +72,16 @@ def run_pair(data, tmp_path_factory):
     return run_both(data, tmp_path_factory, further_commands)
 
 
-def read(path):
-    return json.loads(path.read_text())
-
-
 def assert_near(result, expected):
     """Two pieces of JSON but for paths in them, numbers to rounding."""
     leaves, spec = tree_flatten(result)
     expected_leaves, expected_spec = tree_flatten(expected)
     assert spec == expected_spec
     for first, second in zip(leaves, expected_leaves, strict=True):
-        assert "/" in str(second) or first == (
-            pytest.approx(second, rel=1e-4, abs=1e-5) if isinstance(second, float) else second
-        )
+        if isinstance(second, float):
+            assert first == pytest.approx(second, rel=1e-4, abs=1e-5)
+        else:
+            assert first == second or "/" in str(second)
 
 
 def names(folder):
@@ -139,7 +93,7 @@ def assert_same_folds(first, second):
         assert_near_runs(first / f"fold_{fold}", second / f"fold_{fold}")
         assert "processes: 2" in (second / f"fold_{fold}" / "environment.yaml").read_text()
     for file in (path.relative_to(first) for path in (first / "meta").glob("*.json")):
-        assert_near(read(second / file), read(first / file))
+        assert_near(content_of(second / file), content_of(first / file))
 
 
 def test_a_run_is_that_of_one_process(data, tmp_path_factory):
@@ -162,7 +116,7 @@ def test_folds_are_those_of_one_process(run_pair):
     features = [np.load(folder / "Folds" / "meta" / "embeddings_test.npz")["features"] for folder in run_pair]
     assert features[0].shape == features[1].shape and np.abs(features[0] - features[1]).max() < 1e-5
     for name in ("Folds", "Again"):
-        assert read(run_pair[1] / name / "meta" / "concatenated.json")["folds"] == [0, 1, 2]
+        assert content_of(run_pair[1] / name / "meta" / "concatenated.json")["folds"] == [0, 1, 2]
 
 
 @pytest.mark.long
@@ -179,10 +133,7 @@ def test_further_runs_are_those_of_one_process(run_pair):
 def test_a_search_is_that_of_one_process_with_its_reproduction(run_pair):
     """Trials that give no finite loss have failed in all processes alike, and the search went on."""
     folders = [folder / "Found_search" for folder in run_pair]
-    tables = []
-    for folder in folders:
-        with open(folder / "trials.csv", newline="") as file:
-            tables.append(list(csv.DictReader(file)))
+    tables = [rows_of(folder / "trials.csv") for folder in folders]
     assert [row["trial"] for row in tables[1]] == [f"trial_{i}" for i in range(6)]
     assert {row["state"] for row in tables[1]} == {"complete", "fail"}
     for a, b in zip(*tables, strict=True):
@@ -190,4 +141,4 @@ def test_a_search_is_that_of_one_process_with_its_reproduction(run_pair):
         assert not a["value"] or float(a["value"]) == pytest.approx(float(b["value"]), abs=1e-5)
         if a["value"]:
             assert_near_runs(*(folder / a["trial"] for folder in folders))
-    assert_near(*(yaml.safe_load((folder / "reproductions.yaml").read_text())["results"] for folder in folders))
+    assert_near(*(content_of(folder / "reproductions.yaml")["results"] for folder in folders))

@@ -11,7 +11,6 @@ import torch
 
 import batch_mining
 import criteria
-import parameters
 import trainers
 from engine.ranks import Ranks
 from tests.engine.test_chunks import (
@@ -27,10 +26,11 @@ from tests.engine.test_chunks import (
 )
 from tests.kit import processes
 from tests.kit.processes import one_process, spawned
+from tests.kit.runs import resolve
 from utilities.criterion import takes_reference
 from utilities.errors import UserError
 
-MEMORY = ["--memory_size", "30", "--memory_start", "1"]
+MEMORY = "--memory_size 30 --memory_start 1".split()
 OF_MEMORY = ["--loss", "contrastive", *MEMORY]
 SLOWLY = ["--lr", ".002"]  # for float32: long steps of steep losses enlarge its rounding
 NEEDS_TRIPLETS = [
@@ -41,7 +41,7 @@ NEEDS_TRIPLETS = [
 def allowed(flags):
     """Whether the command line takes the flags."""
     try:
-        parameters.resolve(["--dataset", "glyphs", *flags])
+        resolve("--dataset glyphs", *flags)
     except UserError:
         return False
     return True
@@ -75,14 +75,14 @@ def everything(folder, n, full):
     cases += [(0, of_loss(loss), {"steps": 2}) for loss in ("dynamic_softmargin", "softtriplet")]
     cases += [
         (0, [*OF_MEMORY, "--memory_ema", ".5"], {"stand_in": False}),
-        (4, ["--loss", "margin", "--clip_grad_norm", ".05"], {}),
+        (4, "--loss margin --clip_grad_norm .05".split(), {}),
     ]
-    cases += [(0, ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "6"], {"steps": 2})]
+    cases += [(0, "--loss margin --subset_mining maximum_loss --subset_size 6".split(), {"steps": 2})]
     cases += [
         (5, ["--loss", "proxyanchor", *PREFIXES], {"steps": 1}),
         (0, [*language, "multisimilarity"], {"steps": 1}),
     ]
-    cases += [(0, ["--loss", "multisimilarity", "--metrix", ".4", "--metrix_level", "feature"], {"steps": 1})]
+    cases += [(0, "--loss multisimilarity --metrix .4 --metrix_level feature".split(), {"steps": 1})]
     if not full:
         return cases
     losses = [of_loss(loss) for loss in criteria.REGISTRY.names()]
@@ -91,20 +91,11 @@ def everything(folder, n, full):
         *losses,
         *miners(),
         ["--loss", "softmax", *PREFIXES, "--matryoshka_heads", "own"],
-        ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "4", "--batch_mining", "random"],
+        "--loss margin --subset_mining maximum_loss --subset_size 4 --batch_mining random".split(),
         *(["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "radam", "rmsprop")),
-        [
-            "--loss",
-            "proxyanchor",
-            "--arch",
-            "resnet50_frozen",
-            "--embed_regularizer",
-            "lp",
-            "--weight_regularizer",
-            "regular_face",
-        ],
-        ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"],
-        ["--loss", "contrastive", "--metrix", ".4"],
+        "--loss proxyanchor --arch resnet50_frozen --embed_regularizer lp --weight_regularizer regular_face".split(),
+        "--loss proxyanchor --metrix .4 --weight_regularizer anticollapse".split(),
+        "--loss contrastive --metrix .4".split(),
     ]
     against = [loss for loss, module in criteria.REGISTRY.modules().items() if takes_reference(module.Criterion)]
     cases += [(0, [*of_loss(loss), *MEMORY], {"stand_in": False}) for loss in against] + [
@@ -147,9 +138,8 @@ def travelling(rank):
             single = trained(0, "--loss", "contrastive", **how)
         with mock.patch.object(Ranks, "gather", counted):
             joint = trained(chunk_size, "--loss", "contrastive", **how)
-        assert sent == [[WIDTH], *features], (
-            "embeddings, compared and evaluated, in one message; features where they are read"
-        )
+        # embeddings, compared and evaluated, in one message; features where they are read
+        assert sent == [[WIDTH], *features]
         sent.clear()
         assert_same_steps(single, joint, *TOLERANCES[torch.float64])
 

@@ -1,19 +1,16 @@
 """A file of code is executed only because the command line names it, and its content is recorded."""
 
 import hashlib
-import json
 from types import SimpleNamespace
 
 import pytest
-import yaml
 
 import main
-import parameters
 from evaluation import relevance
 from runs import reports
 from search import report
 from tests.kit.refusals import refused
-from tests.kit.runs import run_words
+from tests.kit.runs import content_of, resolve, run_main, run_words
 
 CODE = """
 from pathlib import Path
@@ -35,7 +32,7 @@ def code(tmp_path):
 
 def test_a_proposed_command_names_the_file_of_code(code, tmp_path, capsys):
     file, _ = code
-    opt = parameters.resolve(["--dataset", "glyphs", "--eval_relevance", str(file)])
+    opt = resolve("--dataset glyphs --eval_relevance", file)
     reports.propose_next(opt, SimpleNamespace(complete=False, folder=tmp_path))
     assert capsys.readouterr().out.endswith(f"main.py --resume_from {tmp_path} --eval_relevance {file}\n")
     run = SimpleNamespace(opt=opt, folder=tmp_path, close=lambda: None)
@@ -57,50 +54,41 @@ def test_the_command_of_the_best_trial_names_the_file_of_code(tmp_path, capsys):
 
 def test_the_command_line_alone_executes_code(code, folder_data, tmp_path, capsys):
     file, marker = code
-    words = run_words(folder_data, tmp_path, "--savename", "Own", "--iterations_per_epoch", "1")
-    run = main.main(parameters.resolve([*words, "--n_epochs", "1", "--eval_relevance", str(file)]))
+    words = run_words(folder_data, tmp_path, "--savename Own --iterations_per_epoch 1")
+    run = main.main(resolve(*words, "--n_epochs 1 --eval_relevance", file))
     assert marker.exists()
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-    assert yaml.safe_load((run.folder / "environment.yaml").read_text())["code_files"] == {"eval_relevance": sha256}
+    assert content_of(run.folder / "environment.yaml")["code_files"] == {"eval_relevance": sha256}
 
     marker.unlink()
-    resume = ["--resume_from", str(run.folder)]
-    saved = run.folder / "parameters.yaml"
+    resume = f"--resume_from {run.folder}"
     (tmp_path / "asks.yaml").write_text(f"eval_relevance: {file}\n")
-    askers = (
-        resume,
-        ["--evaluate", *resume],
-        ["--config", str(saved)],
-        ["--reproduce_results", str(run.folder)],
-        ["--config", str(tmp_path / "asks.yaml")],
-    )
-    for asking in askers:
+    configs = [f"--config {run.folder}/parameters.yaml", f"--config {tmp_path}/asks.yaml"]
+    for asking in (resume, f"--evaluate {resume}", f"--reproduce_results {run.folder}", *configs):
         with refused("is code", f"--eval_relevance {file}", "--eval_relevance none"):
-            parameters.resolve(asking)
-        assert parameters.resolve([*asking, "--eval_relevance", str(file)]).eval_relevance == str(file)
+            resolve(asking)
+        assert resolve(asking, "--eval_relevance", file).eval_relevance == str(file)
     relevance._lists.cache_clear()
-    main.main(parameters.resolve(["--evaluate", *resume, "--eval_relevance", "none"]))
+    run_main("--evaluate", resume, "--eval_relevance none")
     assert not marker.exists(), "by the classes"
-    main.main(parameters.resolve(["--evaluate", *resume, "--eval_relevance", str(file)]))
+    run_main("--evaluate", resume, "--eval_relevance", file)
     assert marker.exists()
-    flags = [json.loads(path.read_text())["flags"] for path in sorted(run.folder.glob("evaluation_*.json"))]
+    flags = [content_of(path)["flags"] for path in sorted(run.folder.glob("evaluation_*.json"))]
     assert [recorded.get("eval_relevance_sha256") for recorded in flags] == [None, sha256]
 
-    words = [*resume, "--n_epochs", "2", "--eval_relevance"]
+    words = f"{resume} --n_epochs 2 --eval_relevance"
     with refused("flags differ", "--eval_relevance None"):
-        parameters.resolve([*words, "none"])
+        resolve(words, "none")
     moved = tmp_path / "moved.py"
     file.rename(moved)
     moved.write_text(moved.read_text() + "# another content\n")
     with refused("is not the file", str(moved), "--resume_allow_changes"):
-        main.main(parameters.resolve([*words, str(moved)]))
+        main.main(resolve(words, moved))
     moved.write_text(moved.read_text().removesuffix("# another content\n"))
-    assert main.main(parameters.resolve([*words, str(moved)])).epoch == 2, "the same content at another place"
+    assert run_main(words, moved).epoch == 2, "the same content at another place"
     moved.write_text(moved.read_text() + "# another content\n")
     capsys.readouterr()
-    main.main(
-        parameters.resolve([*resume, "--n_epochs", "3", "--eval_relevance", str(moved), "--resume_allow_changes"])
-    )
+    run_main(resume, "--n_epochs 3 --eval_relevance", moved, "--resume_allow_changes")
     assert "other code_files" in capsys.readouterr().out
 
 

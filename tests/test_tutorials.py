@@ -1,10 +1,8 @@
 """docs/tutorials/ does what it says: the commands and programs of its pages run, in their order, on small data."""
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -14,13 +12,13 @@ import pytest
 import torch
 import yaml
 
-import main
-import parameters
 import Result_Evaluations
 import retrieval.__main__
 from runs import RunFolder
 from search import __main__ as searcher
+from tests.kit import runs as kit
 from tests.kit.data_sets import make_folder
+from tests.kit.runs import run_main
 
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -41,8 +39,8 @@ TINY = {
     "tv_split_perc": 0.5,
 }
 OF_PHOTOGRAPHS = (
-    "--arch conv4_normalize --bs 8 --iterations_per_epoch 1 --embed_dim 8 --n_epochs 1 --resize_size "
-    "18 --crop_size 16 --kernels 0"
+    "--arch conv4_normalize --bs 8 --iterations_per_epoch 1 --embed_dim 8 --n_epochs 1 --resize_size 18 --crop_size 16 "
+    "--kernels 0"
 ).split()
 
 
@@ -53,18 +51,13 @@ def blocks(page):
 
 def commands(page):
     """The command lines of a page's `sh` blocks, of those without a file name."""
-    return [
-        shlex.split(line)
-        for kind, name, content in blocks(page)
-        if kind == "sh" and not name
-        for line in content.replace("\\\n", " ").splitlines()
-        if line.strip()
-    ]
+    scripts = [content.replace("\\\n", " ") for kind, name, content in blocks(page) if kind == "sh" and not name]
+    return [shlex.split(line) for script in scripts for line in script.splitlines() if line.strip()]
 
 
-def program(page, name=""):
-    """The Python block of a page that has this name behind its language."""
-    (content,) = [content for kind, named, content in blocks(page) if (kind, named) == ("python", name)]
+def program(page, name="", kind="python"):
+    """The block of a page that has this name behind its language."""
+    (content,) = [content for *info, content in blocks(page) if info == [kind, name]]
     return content
 
 
@@ -80,28 +73,27 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
+def of_folder(words):
+    """The words, for runs that lie under `folder`."""
+    return [word.replace("Training_Results/glyphs", "Training_Results/folder") for word in words]
+
+
 def smaller(words, place):
-    """A command on the small data: the demo's configuration is ours, its runs lie under `folder`; ResNets and many
-    epochs are not trained.
-    """
-    words = [word.replace("Training_Results/glyphs", "Training_Results/folder") for word in words]
+    """A command on the small data: the demo's configuration is ours; ResNets and many epochs are not trained."""
+    words = of_folder(words)
     words = [str(place / "configs" / "demo_glyphs.yaml") if word == "demo_glyphs" else word for word in words]
     return [*words, *OF_PHOTOGRAPHS] if "--dataset_folder_path" in words and "--evaluate" not in words else words
 
 
 def follow(page, place):
     """Run a page's commands of main.py. Returns the result of each."""
-    return [
-        main.main(parameters.read(smaller(words[2:], place)))
-        for words in commands(page)
-        if words[:2] == ["python", "main.py"] and "--list" not in words
-    ]
+    lines = [words[2:] for words in commands(page) if words[:2] == ["python", "main.py"] and "--list" not in words]
+    return [run_main(*smaller(words, place)) for words in lines]
 
 
 def test_every_tutorial_is_tried_here():
-    tried = set(
-        re.findall(r'(?:follow|commands|program|clone_of)\("(\w+)"', Path(__file__).read_text(encoding="utf-8"))
-    )
+    source = Path(__file__).read_text(encoding="utf-8")
+    tried = set(re.findall(r'(?:follow|commands|program|clone_of)\("(\w+)"', source))
     assert {page.stem for page in TUTORIALS.glob("*.md")} == tried
 
 
@@ -124,10 +116,9 @@ def test_own_photographs(place, capsys):
 
 
 def test_the_searches_of_a_comparison_have_one_budget(place):
-    searches = [
-        smaller(words[3:], place) for words in commands("compare_two_methods") if words[1:3] == ["-m", "search"]
-    ]
-    assert len(searches) == 2 and all(searcher.plan(words) for words in searches)
+    lines = [words[3:] for words in commands("compare_two_methods") if words[1:3] == ["-m", "search"]]
+    searches = [smaller(words, place) for words in lines]
+    assert len(searches) == 2 and all(map(searcher.plan, searches))
     assert len({words[words.index("--bayesian_optimization_n_iter") + 1] for words in searches}) == 1
 
 
@@ -146,8 +137,7 @@ def test_run_to_search(place, capsys):
     assert (place / "exported" / "README.md").is_file()
 
 
-# ------------------------------------------------------------------------------------------------- in a copy of the
-# program
+# ---------- in a copy of the program
 def clone_of(page, place):
     """A copy of the program in which the files of a page are written."""
     ignored = shutil.ignore_patterns(
@@ -162,19 +152,10 @@ def clone_of(page, place):
     return clone
 
 
-def shell(words, clone, **options):
+def shell(words, clone):
     """Run a command of a page as a reader would, with this Python."""
-    of_python = {"python": [sys.executable], "torchrun": [sys.executable, "-m", "torch.distributed.run"]}
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        [*of_python[words[0]], *words[1:]],
-        cwd=clone,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        **options,
-    )
+    interpreter = {"python": [], "torchrun": ["-m", "torch.distributed.run"]}[words[0]]
+    done = kit.program(*interpreter, *words[1:], cwd=clone, MPLBACKEND="Agg", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
     return done.stdout
 
@@ -196,9 +177,7 @@ def test_the_loss_of_the_tutorial_is_its_formula(monkeypatch):
 @pytest.mark.long
 def test_add_a_loss(place):
     clone = clone_of("add_a_loss", place)
-    outputs = []
-    for words in commands("add_a_loss"):
-        outputs.append(shell(words, clone))
+    outputs = [shell(words, clone) for words in commands("add_a_loss")]
     assert "mine " in outputs[0] and "Soft margin loss on cosines" in outputs[0]
     assert (clone / "Training_Results" / "folder" / "Mine_s1" / "summary.json").is_file()
     assert re.search(r"\d+ passed", outputs[2]) and "failed" not in outputs[2]
@@ -208,34 +187,25 @@ def test_add_a_loss(place):
 def test_several_gpus(place):
     clone = clone_of("several_gpus", place)
     for words in commands("several_gpus"):
-        shell([word.replace("Training_Results/glyphs", "Training_Results/folder") for word in words], clone)
-    single, double = (RunFolder(clone / "Training_Results" / "folder" / name).metrics for name in ("One_s1", "Two_s1"))
-    assert double.epoch.max() == 3, "the last line went on"
-    single, double = (of[(of.metric == "map_r") & (of.epoch <= 2)].value for of in (single, double))
+        shell(of_folder(words), clone)
+    tables = [RunFolder(clone / "Training_Results" / "folder" / name).metrics for name in ("One_s1", "Two_s1")]
+    assert tables[1].epoch.max() == 3, "the last line went on"
+    single, double = (rows[(rows.metric == "map_r") & (rows.epoch <= 2)].value for rows in tables)
     assert len(single) == len(double) >= 2
     torch.testing.assert_close(torch.tensor(double.to_numpy()), torch.tensor(single.to_numpy()), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.long
 def test_compare_two_methods(place, monkeypatch):
-    (content,) = [
-        content for kind, name, content in blocks("compare_two_methods") if (kind, name) == ("sh", "compare.sh")
-    ]
-    lines = [shlex.split(line) for line in content.splitlines()]
-    differ = {flag for words in lines for flag in words if flag.startswith("--")} - set.intersection(
-        *({*words} for words in lines)
-    )
-    assert differ <= {"--batch_mining"}, "the two lines are one protocol"
+    lines = [set(shlex.split(line)) for line in program("compare_two_methods", "compare.sh", "sh").splitlines()]
+    different = {word for word in set.union(*lines) - set.intersection(*lines) if word.startswith("--")}
+    assert different <= {"--batch_mining"}, "the two lines are one protocol"
     clone = clone_of("compare_two_methods", place)
     (launched,) = [words for words in commands("compare_two_methods") if words[1:3] == ["-m", "launch"]]
-    (tables,) = [
-        smaller(words[2:], place) for words in commands("compare_two_methods") if words[1] == "Result_Evaluations.py"
-    ]
+    (tables,) = [words[2:] for words in commands("compare_two_methods") if words[1] == "Result_Evaluations.py"]
     shell([*launched[: launched.index("--seeds") + 2]], clone)
     monkeypatch.chdir(clone)
-    page = Result_Evaluations.main(Result_Evaluations.read(tables)).read_text(encoding="utf-8")
+    page = Result_Evaluations.main(Result_Evaluations.read(smaller(tables, place))).read_text(encoding="utf-8")
     assert "Triplet" in page and "MultiSimilarity" in page
-    assert {path.parent.name for path in Path("Training_Results/folder").glob("*/summary.json")} == {
-        "Triplet_s0",
-        "MultiSimilarity_s0",
-    }
+    names = {path.parent.name for path in Path("Training_Results/folder").glob("*/summary.json")}
+    assert names == {"Triplet_s0", "MultiSimilarity_s0"}

@@ -9,7 +9,7 @@ from tests.criteria import _table
 from tests.criteria.test_table import build
 from tests.kit.data_sets import make_cub200, make_folder
 from tests.kit.refusals import refused
-from tests.kit.runs import on_folder, start
+from tests.kit.runs import on_folder, run_main
 from utilities import levels
 
 NO_LEVELS = "--loss happier compares levels of classes, and --dataset"
@@ -65,10 +65,10 @@ def test_a_run_trains_and_is_measured_by_levels(tmp_path):
     words = "--loss happier --arch conv4_normalize --kernels 0 --bs 8 --samples_per_class 2 --n_epochs 1".split()
     words += "--resize_size 18 --crop_size 16 --data_sampler hierarchical --storage_metrics h_ap".split()
     metrics = ["e_recall@1", "h_ap", "asi_level0", "map_r_level1", "ndcg"]
-    run = start(*on_folder(root, tmp_path, *words, "--evaluation_metrics", *metrics))
+    run = run_main(*on_folder(root, tmp_path, *words, "--evaluation_metrics", *metrics))
     values = RunFolder(run.folder).selected["values"]["test"]
     assert set(values) == set(metrics) and 0 < values["h_ap"] < 1
     make_cub200(tmp_path, n_classes=4, n_images=2)
     words = "--loss happier --arch conv4_normalize --kernels 0 --bs 8 --dataset cub200 --allow_partial_dataset".split()
     with refused(f"{NO_LEVELS} cub200 has no super-classes"):
-        start(*words, "--source", tmp_path, "--save_path", tmp_path)
+        run_main(*words, "--source", tmp_path, "--save_path", tmp_path)

@@ -17,7 +17,7 @@ from engine.loading import Batch
 from engine.optimisers import build_optimizer
 from engine.runtime import Runtime
 from engine.step import Step, StepSettings
-from tests.kit.runs import equal_states
+from tests.kit.runs import equal_states, words_of
 from tests.kit.tiny import Against
 from utilities.errors import UserError
 
@@ -124,7 +124,7 @@ def batches(views=1, steps=3, side=4):
 
 @functools.cache
 def read(*flags):
-    return parameters.read(["--dataset", "glyphs", "--optim", "sgd", "--lr", ".02", "--momentum", ".5", *flags])
+    return parameters.read(words_of("--dataset glyphs --optim sgd --lr .02 --momentum .5", *flags))
 
 
 def trained(

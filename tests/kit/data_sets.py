@@ -3,6 +3,7 @@
 `make_…(path, layout=…, n_classes=…, n_images=…)` writes below `path` and returns the data set's own folder.
 """
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,8 @@ import numpy as np
 from tests.kit.images import write_image
 
 CUB_NAMES = (
-    "Black_footed_Albatross",
-    "Laysan_Albatross",
-    "Sooty_Albatross",
-    "Groove_billed_Ani",
-    "Crested_Auklet",
-    "Least_Auklet",
-)
-
-
+    "Black_footed_Albatross Laysan_Albatross Sooty_Albatross Groove_billed_Ani Crested_Auklet Least_Auklet"
+).split()
 CAR_NAMES = (
     "AM General Hummer SUV 2000",
     "Acura RL Sedan 2012",
@@ -31,20 +25,7 @@ CAR_NAMES = (
 )
 
 
-PRODUCTS = (
-    "bicycle",
-    "cabinet",
-    "chair",
-    "coffee_maker",
-    "fan",
-    "kettle",
-    "lamp",
-    "mug",
-    "sofa",
-    "stapler",
-    "table",
-    "toaster",
-)
+PRODUCTS = "bicycle cabinet chair coffee_maker fan kettle lamp mug sofa stapler table toaster".split()
 
 
 def make_folder(path, n_classes=6, n_images=4, size=(40, 30), names=None):
@@ -55,10 +36,14 @@ def make_folder(path, n_classes=6, n_images=4, size=(40, 30), names=None):
     return Path(path)
 
 
+def write_split_file(path, **parts):
+    """A --split_file of the classes of `make_folder` with these numbers: `train=range(5)`. Returns its path."""
+    path.write_text(json.dumps({part: [f"class_{c}" for c in classes] for part, classes in parts.items()}))
+    return path
+
+
 def make_cub200(path, layout="official", n_classes=8, n_images=6, size=(40, 30)):
-    """CUB200-2011 with `n_classes` of its classes. Layouts: official (`CUB_200_2011/` with its lists), icml
-    (`cub200/images/`).
-    """
+    """CUB200-2011 in small. Layouts: official (`CUB_200_2011/` with its lists), icml (`cub200/images/`)."""
     root = Path(path) / ("CUB_200_2011" if layout == "official" else "cub200")
     names = [f"{c:03d}.{CUB_NAMES[c - 1] if c <= len(CUB_NAMES) else f'Bird_{c}'}" for c in range(1, n_classes + 1)]
     images = []
@@ -77,9 +62,7 @@ def make_cub200(path, layout="official", n_classes=8, n_images=6, size=(40, 30))
 
 
 def make_cars196(path, layout="icml", n_classes=8, n_images=6, size=(40, 30)):
-    """Cars196 in small. Layouts: official (`car_ims`, `cars_annos.mat`), torchvision (halves, `devkit`), icml (folder a
-    class), kaggle (halves).
-    """
+    """Cars196 in small. Layouts: official (`car_ims`), torchvision (halves), icml (classes), kaggle (halves)."""
     root = Path(path) / ("stanford_cars" if layout == "torchvision" else "cars196")
     names = [CAR_NAMES[c] if c < len(CAR_NAMES) else f"Zebra {c:03d} Coupe 2012" for c in range(n_classes)]
     rows = {"train": [], "test": []}
@@ -122,9 +105,7 @@ def _annotate_cars(path, field="", rows=(), names=()):
 
 
 def make_online_products(path, layout="official", n_train=6, n_test=6, n_images=4, size=(40, 30)):
-    """Stanford Online Products in small. Layouts: official (`Stanford_Online_Products/`), icml
-    (`online_products/images`, `Info_Files`).
-    """
+    """Stanford Online Products in small. Layouts: official, icml (`online_products/images`, `Info_Files`)."""
     official = layout == "official"
     root = Path(path) / ("Stanford_Online_Products" if official else "online_products")
     lists, images = (root, root) if official else (root / "Info_Files", root / "images")

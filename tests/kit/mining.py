@@ -28,9 +28,7 @@ def as_lists(*columns):
 
 
 def assert_drawn_with(probabilities, outcomes_drawn):
-    """Chi-square: do the `drawn` outcomes (hashable) occur with `probabilities` (outcome -> probability), and no other
-    ones?
-    """
+    """Chi-square: outcomes (hashable) occur with `probabilities` (outcome -> probability), and no other ones."""
     outcomes = [outcome for outcome, probability in probabilities.items() if probability > 0]
     counts = {outcome: 0 for outcome in outcomes}
     for outcome in outcomes_drawn:

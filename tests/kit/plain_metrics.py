@@ -13,9 +13,7 @@ DISTS = ["dists@intra", "dists@inter", "dists@intra_over_inter"]
 
 
 def ranked(query, reference, left_out):
-    """The reference's rows, nearest first: squared differences summed one dimension after the other; of equal distances
-    the first row.
-    """
+    """The reference's rows, nearest first; of equal distances the first row."""
     columns = np.asarray(reference, dtype=np.float64).T
     distances = sum((float(a) - column) ** 2 for a, column in zip(query, columns, strict=True))
     return [j for j in np.argsort(distances, kind="stable").tolist() if j != left_out]
@@ -177,9 +175,7 @@ def plain_hierarchical(name, levels, n_levels, counts_query):
 
 
 def random_levels(seed, size, n_levels=3, classes=17):
-    """Integer features, so that many tie, some of them the same, and nested labels `(size, n_levels)`, some classes of
-    a single sample.
-    """
+    """Integer features with many ties and duplicates, and nested labels `(size, n_levels)`, some of one sample."""
     rng = np.random.default_rng(seed)
     features = rng.integers(0, 3, (size, 3)).astype(float)
     features[size // 2] = features[0]

@@ -148,7 +148,7 @@ def own_draws(rank):
             return super().forward(images)
 
     without_draws = (0, ["--loss", "softmax"])
-    with_draws = (4, ["--loss", "triplet", "--batch_mining", "random"])
+    with_draws = (4, "--loss triplet --batch_mining random".split())
     for chunk_size, flags in (without_draws, with_draws):
         masks.clear()
         with contextlib.redirect_stdout(output):
@@ -182,10 +182,7 @@ def programs(rank, commands):
     def draw_nothing(*arguments):
         return []
 
-    with (
-        mock.patch("evaluation.outputs.draw_pictures", draw_nothing),
-        mock.patch("search.report.draw", draw_nothing),
-    ):
+    with mock.patch("evaluation.outputs.draw_pictures", draw_nothing), mock.patch("search.report.draw", draw_nothing):
         for program, words in commands:
             if program == "main.py":
                 whole_run(rank, words)

@@ -12,57 +12,31 @@ import parameters
 import Result_Evaluations
 from results import collect, formats, groups
 from results.roles import FlagRoles
+from tests.kit import runs as kit
 
 METRICS = ("e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c")
 STRUCTURE = (
-    "dists@intra",
-    "dists@inter",
-    "dists@intra_over_inter",
-    "rho_spectrum@-1",
-    "rho_spectrum@1",
-    "rho_spectrum@2",
-    "rho_spectrum@10",
-)
+    "dists@intra dists@inter dists@intra_over_inter rho_spectrum@-1 rho_spectrum@1 rho_spectrum@2 rho_spectrum@10"
+).split()
 TRAINING = ("loss", "gradient_norm", "criterion/active_share", "rate/backbone", "rate/last_linear", "epoch_seconds")
 BOTH = ("train", "test")
-FLAGS = {
-    "dataset": "cub200",
-    "arch": "resnet50_frozen_normalize",
-    "loss": "margin",
-    "batch_mining": "distance",
-    "embed_dim": 128,
-    "bs": 112,
-    "samples_per_class": 2,
-    "data_sampler": "class_random",
-    "augmentation": "base",
-    "optim": "adam",
-    "lr": 1e-05,
-    "fc_lr": 1e-05,
-    "decay": 0.0004,
-    "scheduler": "step",
-    "gamma": 0.3,
-    "tau": [1000],
-    "use_tv_split": False,
-    "evaltypes": ["discriminative"],
-    "storage_metrics": ["e_recall@1"],
-    "patience": None,
-    "loss_margin_beta": 1.2,
-    "save_interval": 1,
-}
-ENVIRONMENT = {
-    "python": "3.11.7",
-    "packages": {"torch": "2.15.0", "torchvision": "0.29.2"},
-    "cuda": "13.2",
-    "gpu": "NVIDIA H200",
-    "git_commit": "0123456789abcdef",
-    "data": {
-        "name": "cub200",
-        "counts": {"training": {"images": 5864, "classes": 100}, "testing": {"images": 5924, "classes": 100}},
-    },
-}
+FLAGS = yaml.safe_load("""
+{dataset: cub200, arch: resnet50_frozen_normalize, loss: margin, batch_mining: distance, embed_dim: 128, bs: 112,
+ samples_per_class: 2, data_sampler: class_random, augmentation: base, optim: adam, lr: 1.0e-05, fc_lr: 1.0e-05,
+ decay: 0.0004, scheduler: step, gamma: 0.3, tau: [1000], use_tv_split: false, evaltypes: [discriminative],
+ storage_metrics: [e_recall@1], patience: null, loss_margin_beta: 1.2, save_interval: 1}
+""")
+ENVIRONMENT = yaml.safe_load("""
+python: 3.11.7
+packages: {torch: 2.15.0, torchvision: 0.29.2}
+cuda: '13.2'
+gpu: NVIDIA H200
+git_commit: 0123456789abcdef
+data: {name: cub200, counts: {training: {images: 5864, classes: 100}, testing: {images: 5924, classes: 100}}}
+""")
 
 
-def rows(quality, epochs, seed, splits=("train", "test"), metrics=METRICS + STRUCTURE, training=TRAINING):
+def rows(quality, epochs, seed, splits=("train", "test"), metrics=(*METRICS, *STRUCTURE), training=TRAINING):
     """(epoch, split, metric, value): curves that rise towards `quality` and fall a little again."""
     rng = np.random.default_rng([int(quality * 1e6), seed])
     steps = np.arange(1, epochs + 1)
@@ -127,9 +101,7 @@ def make_runs(root, groups, seeds=2, **settings):
 
 
 def evaluated(folder, *words, runs="runs", out="out", figures=False):
-    """The folder of what Result_Evaluations.py makes of the runs below `folder`/`runs`; without the figures of groups,
-    which take longest.
-    """
+    """Where Result_Evaluations.py writes of the runs below `folder`/`runs`; by default without the slow figures."""
     with pytest.MonkeyPatch.context() as patch:
         if not figures:
             patch.setattr(Result_Evaluations, "_figures", lambda *args: [])
@@ -157,8 +129,7 @@ def built(root, defaults=None):
 
 def lines(path):
     """The rows of a written table's .csv."""
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
+    return kit.rows_of(path)
 
 
 def rows_of(table):

@@ -21,9 +21,7 @@ def make_data(sizes, seed=0):
 
 
 def make_sampler(name, sizes, embeddings=None, dim=6, dtype=torch.float32, **flags):
-    """The sampler, ready to draw but for `precompute_indices`: two super-classes, and a storage (random unless
-    given).
-    """
+    """The sampler before `precompute_indices`: two super-classes, and a storage (default: random)."""
     image_dict, image_list = make_data(sizes)
     sampler = datasampler.select(name, None, image_dict, image_list, **flags)
     sampler.set_super_labels({label: label % 2 for label in image_dict})

@@ -70,9 +70,7 @@ class Images(torch.utils.data.Dataset):
 
 
 class Network(torch.nn.Module):
-    """Pooled features: an image's first pixels. Embedding: a fixed linear map of them, at unit length where it
-    `normalizes`.
-    """
+    """Pooled features: an image's first pixels. Embedding: a linear map of them, of unit length if it `normalizes`."""
 
     def __init__(self, normalizes=True, heads=()):
         super().__init__()
@@ -100,10 +98,7 @@ class Network(torch.nn.Module):
 
 def options(*flags):
     return parameters.read(
-        [
-            *"--dataset glyphs --kernels 0 --bs 4 --evaluation_metrics e_recall@1 map_r --use_tv_split".split(),
-            *flags,
-        ]
+        [*"--dataset glyphs --kernels 0 --bs 4 --evaluation_metrics e_recall@1 map_r --use_tv_split".split(), *flags]
     )
 
 
@@ -144,9 +139,7 @@ def made_splits(seed=0, shared=False, parents=True):
 
 
 def splits_with_roles(seed=0, sequences=True, everywhere=False, named=False):
-    """Validation and test share classes with training. Test, and with `everywhere` validation, has roles of all four
-    kinds.
-    """
+    """Test, and with `everywhere` validation, has roles of all four kinds; all splits share their classes."""
     generator = np.random.default_rng(seed)
     centres = {letter: generator.integers(60, 196, 3) for letter in "abcdef"}
     parents = {letter: "first" if letter in "ace" else "second" for letter in "abcdef"}
@@ -177,9 +170,7 @@ def points_of(splits, network=None, **how):
 
 
 def sequence_of(splits, split, row):
-    """What two images share that must not find each other; None for none. Numbers are a split's own, names are known in
-    all.
-    """
+    """What two images share that must not find each other, or None. Numbers are a split's own, names are global."""
     dataset = splits[SPLITS[split]]
     if dataset.sequences is None or dataset.sequences[row] < 0:
         return None

@@ -13,7 +13,7 @@ from engine.optimisers import build_optimizer
 from engine.runtime import Runtime
 from engine.step import Step, StepSettings
 from runs import RunFolder
-from tests.kit.runs import equal_states, last_checkpoint, run_words, split, start
+from tests.kit.runs import equal_states, last_checkpoint, run_main, run_words, words_of
 from utilities.words import parse_weights
 
 
@@ -47,13 +47,14 @@ class Network(torch.nn.Module):
 class Against(torch.nn.Module):
     """-sum of products with positives: a criterion that is a plain module and takes a reference."""
 
-    def forward(self, batch, labels, reference=None, reference_labels=None, own=None, **kwargs):
+    def forward(self, batch, labels, reference=None, reference_labels=None, **options):
+        places = options.get("own")
         if reference is None:
             reference = batch
             reference_labels = labels
-            own = torch.arange(len(batch), device=batch.device)
+            places = torch.arange(len(batch), device=batch.device)
         is_positive = labels[:, None] == reference_labels[None]
-        is_positive[(own >= 0).nonzero()[:, 0], own[own >= 0]] = False
+        is_positive[(places >= 0).nonzero()[:, 0], places[places >= 0]] = False
         return -((batch @ reference.T) * is_positive).sum()
 
 
@@ -82,8 +83,8 @@ def batch(labels=(0, 0, 1, 1, 2, 2), views=1, seed=3):
 def trainer(name, *flags, network=None, n_classes=4, make=trainers.select):
     """A trainer of that network in float64, and its flags."""
     torch.manual_seed(0)
-    words = f"--dataset glyphs --trainer {name} --embed_dim 4 --loss multisimilarity --batch_mining none".split()
-    opt = parameters.read([*words, *split(flags)])
+    words = f"--dataset glyphs --trainer {name} --embed_dim 4 --loss multisimilarity --batch_mining none"
+    opt = parameters.read(words_of(words, *flags))
     opt.n_classes = n_classes
     network = Network() if network is None else network
     return make(name, opt, network, criteria.select(opt.loss, opt, None)).double(), opt
@@ -126,7 +127,7 @@ def groups(opt, trainer) -> dict:
     return by_name
 
 
-# --- slow formulas on lists
+# ---------- slow formulas on lists
 def dot(x, y):
     return sum(a * b for a, b in zip(x, y, strict=True))
 
@@ -152,7 +153,7 @@ def rows_of(columns):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-# --- whole runs
+# ---------- whole runs
 def words(data, tmp_path, *flags):
     """The command line of the shortest run on a folder of images."""
     return run_words(data, tmp_path / "runs", "--loss triplet --group Trainer --no_train_metrics", *flags)
@@ -160,7 +161,7 @@ def words(data, tmp_path, *flags):
 
 def resolve(*flags):
     """Flags of a command line, or a UserError."""
-    return parameters.resolve(split(["--dataset glyphs", *flags]))
+    return parameters.resolve(words_of("--dataset glyphs", *flags))
 
 
 def read(data, tmp_path, *flags):
@@ -175,7 +176,7 @@ def run(data, tmp_path, *flags):
 
 def measured(run, *flags):
     """The results of `--evaluate` on a run."""
-    return start("--evaluate --resume_from", run.folder, *flags)
+    return run_main("--evaluate --resume_from", run.folder, *flags)
 
 
 def values_of_training(run):
@@ -203,6 +204,6 @@ def assert_resumes(data, tmp_path, *flags, epochs=2):
     whole_run = run(data, tmp_path, *flags, f"--n_epochs {epochs} --savename Whole")
     parted_run = run(data, tmp_path, *flags, "--n_epochs 1 --savename Parted")
     for epoch in range(2, epochs + 1):
-        start("--resume_from", parted_run.folder, f"--n_epochs {epoch}")
+        run_main("--resume_from", parted_run.folder, f"--n_epochs {epoch}")
     assert_equal_runs(whole_run.folder, parted_run.folder)
     return whole_run

@@ -64,6 +64,10 @@ def test_home(tmp_path, monkeypatch):
     assert lines == [(2, ["/the home/x", "--source=~/y", "~", "/the home/data"])]
 
 
+SHELL = [("; python main.py", ";"), ("&& echo done", "&"), ("| tee log", r"\|"), ("> log", ">"), ("2>&1", ">")]
+SHELL += [("(x)", r"\("), ("`date`", "`"), ('"$(date)"', r"\$")]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -79,19 +83,7 @@ def test_home(tmp_path, monkeypatch):
         ("x=1\ny=${z:-$x}", r"line 2: \$ is not"),
         ("x=${y:-'a b'}", r"line 1: \$ is not"),
         ("export A_=1\nA_=2", "line 2: A_ is exported, and has two values"),
-        *(
-            (f"x=1\npython main.py --seed 1 {words}", f"line 2: {message} is not understood")
-            for words, message in (
-                ("; python main.py", ";"),
-                ("&& echo done", "&"),
-                ("| tee log", r"\|"),
-                ("> log", ">"),
-                ("2>&1", ">"),
-                ("(x)", r"\("),
-                ("`date`", "`"),
-                ('"$(date)"', r"\$"),
-            )
-        ),
+        *((f"x=1\npython main.py --seed 1 {words}", f"line 2: {sign} is not understood") for words, sign in SHELL),
     ],
 )
 def test_what_is_no_run_is_refused_with_its_line(tmp_path, text, message):
@@ -122,15 +114,13 @@ def test_the_shipped_scripts_are_read_as_a_shell_reads_them(name, count):
 
 
 def chosen(*argv):
-    lines = [
-        Line(n, ["--group", group, "--seed", str(seed)])
-        for n, (group, seed) in enumerate([("A", 0), ("A", 1), ("B", 0)], 1)
-    ]
+    words = ["--group A --seed 0", "--group A --seed 1", "--group B --seed 0"]
+    lines = [Line(number, text.split()) for number, text in enumerate(words, 1)]
     return [(line.number, line.argv) for line in select_lines(lines, launcher.read_options(["runs.sh", *argv]))]
 
 
 def test_keys_are_shown_nowhere():
-    line = Line(1, ["--wandb_key", "SECRET", "--comet_api_key=SECRET", "--group", "A"])
+    line = Line(1, "--wandb_key SECRET --comet_api_key=SECRET --group A".split())
     assert line.command == "python main.py --wandb_key '***' '--comet_api_key=***' --group A"
 
 
@@ -139,18 +129,14 @@ def test_choosing_lines():
     assert [number for number, _ in chosen("--filter", "group A")] == [1, 2]
     assert [number for number, _ in chosen("--filter", "A.*seed 1", "B")] == [2, 3]
     assert [number for number, _ in chosen("--lines", "3", "1")] == [1, 3]
-    assert chosen("--seeds", "5", "6", "--filter", "A") == [
-        (1, ["--group", "A", "--seed", "5"]),
-        (1, ["--group", "A", "--seed", "6"]),
-    ]
-    assert chosen("--lines", "3", "--", "--log_online") == [(3, ["--group", "B", "--seed", "0", "--log_online"])]
+    of_seeds = [(1, f"--group A --seed {seed}".split()) for seed in (5, 6)]
+    assert chosen("--seeds", "5", "6", "--filter", "A") == of_seeds
+    assert chosen("--lines", "3", "--", "--log_online") == [(3, "--group B --seed 0 --log_online".split())]
 
 
 def test_headings_of_the_icml_scripts_are_skipped(tmp_path):
     """As in their Revisit_Runs.sh, also over several lines; line numbers stay."""
     script = tmp_path / "runs.sh"
-    script.write_text(
-        '"""============ Baseline Runs --- CUB200-2011 ==="""\npython main.py --seed 0\n"""\na "second" '
-        'one:\n"""\npython main.py --seed 1\n'
-    )
+    headings = ('"""============ Baseline Runs --- CUB200-2011 ==="""', '"""\na "second" one:\n"""')
+    script.write_text("".join(f"{text}\npython main.py --seed {seed}\n" for seed, text in enumerate(headings)))
     assert [(line.number, line.argv) for line in read_lines(script, {})] == [(2, ["--seed", "0"]), (6, ["--seed", "1"])]

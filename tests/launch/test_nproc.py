@@ -74,13 +74,13 @@ def test_gpus_and_jobs_go_by_processes(tmp_path, monkeypatch):
     monkeypatch.setattr(launcher, "Runner", runner)
     script = tmp_path / "runs.sh"
     script.write_text(f"python main.py --dataset glyphs --save_path {tmp_path}\n")
-    for words in (["--gpus", "0", "1", "2", "3"], ["--gpus", "0", "1", "--jobs", "3"], []):
-        launcher.main([str(script), "--nproc", "2", *words])
-    assert [arguments[1:] for arguments in created] == [
-        (2, [0, 1, 2, 3], False, 2),
-        (3, [0, 1], False, 2),
-        (1, [], False, 2),
-    ]
+    for words, expected in (
+        ("--gpus 0 1 2 3", (2, [0, 1, 2, 3], False, 2)),
+        ("--gpus 0 1 --jobs 3", (3, [0, 1], False, 2)),
+        ("", (1, [], False, 2)),
+    ):
+        launcher.main([str(script), "--nproc", "2", *words.split()])
+        assert created[-1][1:] == expected
 
 
 def test_one_process_is_started_without_torchrun():
@@ -146,16 +146,10 @@ def test_a_job_of_slurm_asks_for_its_processes(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "submitit.helpers", submission.helpers)
     script = tmp_path / "runs.sh"
     script.write_text(f"python main.py --dataset glyphs --save_path {tmp_path} --seed 4\n")
-    words = [str(script), "--nproc", "4", "--slurm", "slurm_partition=gpu", "--jobs", "2"]
+    words = [str(script), *"--nproc 4 --slurm slurm_partition=gpu --jobs 2".split()]
     assert launcher.main(words) == 0
-    assert submission.settings == {
-        "name": "runs",
-        "gpus_per_node": 4,
-        "tasks_per_node": 1,
-        "cpus_per_task": 4,
-        "slurm_array_parallelism": 2,
-        "slurm_partition": "gpu",
-    }
+    settings = dict(name="runs", gpus_per_node=4, tasks_per_node=1, cpus_per_task=4)
+    assert submission.settings == settings | dict(slurm_array_parallelism=2, slurm_partition="gpu")
     (command,) = submission.commands
     assert command[command.index("--nproc") + 1] == "4" and command[command.index("--seeds") + 1] == "4"
     assert launcher.main([*words, "cpus_per_task=32", "gpus_per_node=8"][:4] + ["--slurm", "cpus_per_task=32"]) == 0

@@ -14,18 +14,33 @@ import yaml
 
 from launch import __main__ as launcher
 from launch.runner import Job
-from tests.kit.launches import search_task, stand_in  # noqa: F401  `stand_in` is a fixture
+from tests.kit.launches import search_task
+from tests.kit.runs import words_of
 from utilities.errors import UserError
 from utilities.locks import Lock
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+def task_of(path, group, *words, number=1):
+    argv = words_of("--group", group, "--dataset glyphs --save_path", path, *words)
+    return launcher.Task(launcher.Line(number, argv))
+
+
 def tasks(path, *groups):
-    return [
-        launcher.Task(launcher.Line(n, ["--group", group, "--save_path", str(path), "--dataset", "glyphs"]))
-        for n, group in enumerate(groups, 1)
-    ]
+    return [task_of(path, group, number=number) for number, group in enumerate(groups, 1)]
+
+
+def ran(run_tasks, jobs=1, gpus=()):
+    """The runner of these tasks, when it has ended."""
+    runner = launcher.Runner(run_tasks, jobs=jobs, gpus=[*gpus])
+    runner.run()
+    return runner
+
+
+def seen(folder):
+    """The command lines of the runs that came to their end."""
+    return (folder / "seen.txt").read_text()
 
 
 def held(path):
@@ -39,15 +54,14 @@ def held(path):
     return process
 
 
-def test_one_failure_does_not_stop_the_others(stand_in):  # noqa: F811
+def test_one_failure_does_not_stop_the_others(stand_in):
     logs = stand_in / "glyphs" / "run_script"
     logs.mkdir(parents=True)
     (logs / "Dies_s1.log").write_text("RuntimeError: of last week\n")
-    runner = launcher.Runner(tasks(stand_in, "A", "Fails", "Dies", "B"), jobs=2, gpus=[])
-    runner.run()
+    runner = ran(tasks(stand_in, "A", "Fails", "Dies", "B"), jobs=2)
     assert "last week" not in runner.summary(), "the reason is that of the latest attempt"
-    seen = (stand_in / "seen.txt").read_text()
-    assert "--group A " in seen and "--group B " in seen and len(runner.outcomes["finished"]) == 2
+    assert "--group A " in seen(stand_in) and "--group B " in seen(stand_in)
+    assert len(runner.outcomes["finished"]) == 2
     failures = runner.outcomes["failed"]
     assert len(failures) == 2
     failure = next(text for text in failures if "Fails" in text)
@@ -59,67 +73,61 @@ def test_one_failure_does_not_stop_the_others(stand_in):  # noqa: F811
     assert all(task.lock.acquire(wait=False) for task in tasks(stand_in, "A", "Fails", "Dies", "B"))
 
 
-def test_a_key_reaches_the_run_and_no_log(stand_in):  # noqa: F811
-    task = launcher.Task(
-        launcher.Line(1, ["--group", "A", "--save_path", str(stand_in), "--dataset", "glyphs", "--wandb_key", "SECRET"])
-    )
-    launcher.Runner([task], jobs=1, gpus=[]).run()
-    assert "--wandb_key SECRET" in (stand_in / "seen.txt").read_text()
-    assert "--wandb_key" in (log := task.log.read_text()) and "SECRET" not in log
+def test_a_key_reaches_the_run_and_no_log(stand_in):
+    task = task_of(stand_in, "A", "--wandb_key SECRET")
+    ran([task])
+    assert "--wandb_key SECRET" in seen(stand_in)
+    log = task.log.read_text()
+    assert "--wandb_key" in log and "SECRET" not in log
 
 
-def test_lines_that_measure(stand_in):  # noqa: F811
-    words = ["--group", "A", "--save_path", str(stand_in), "--dataset", "glyphs"]
+def test_lines_that_measure(stand_in):
+    trained = task_of(stand_in, "A")
+    measured = task_of(stand_in, "B", "--evaluate_only")
+    for task in (trained, measured):
+        task.folder.mkdir(parents=True)
+        (task.folder / "parameters.yaml").write_text(yaml.safe_dump(task.opt.saved()))
     with pytest.raises(UserError, match="--evaluate measures a run that another line makes"):
-        trained = launcher.Task(launcher.Line(1, words))
-        trained.folder.mkdir(parents=True)
-        (trained.folder / "parameters.yaml").write_text(yaml.safe_dump(trained.opt.saved()))
-        launcher.Task(launcher.Line(1, [*words, "--evaluate"]))
-    measured = launcher.Task(launcher.Line(1, [*words[:1], "B", *words[2:], "--evaluate_only"]))
-    measured.folder.mkdir(parents=True)
-    (measured.folder / "parameters.yaml").write_text(yaml.safe_dump(measured.opt.saved()))
+        task_of(stand_in, "A", "--evaluate")
     (measured.folder / "evaluation.json").write_text("{}")
     assert (measured.standing(), measured.progress) == (launcher.FINISHED, "measured")
     (measured.folder / "evaluation.json").unlink()
     assert measured.standing() == launcher.INTERRUPTED
-    (numbered := measured.folder.with_name(measured.folder.name + "_1")).mkdir()
+    numbered = measured.folder.with_name(measured.folder.name + "_1")
+    numbered.mkdir()
     (numbered / "evaluation.json").write_text("{}")
     assert measured.standing() == launcher.FINISHED
 
 
-def test_jobs_share_the_gpus_in_turn(stand_in):  # noqa: F811
-    runner = launcher.Runner(tasks(stand_in, *"ABCDEF"), jobs=2, gpus=[4, 7])
-    runner.run()
-    flags = [line.split()[-2:] for line in (stand_in / "seen.txt").read_text().splitlines()]
+def test_jobs_share_the_gpus_in_turn(stand_in):
+    ran(tasks(stand_in, *"ABCDEF"), jobs=2, gpus=[4, 7])
+    flags = [line.split()[-2:] for line in seen(stand_in).splitlines()]
     assert sorted(set(map(tuple, flags))) == [("--gpu", "4"), ("--gpu", "7")]
 
 
-def test_what_is_finished_or_worked_on_is_left_alone_and_the_interrupted_resumed(stand_in, monkeypatch):  # noqa: F811
+def test_what_is_finished_or_worked_on_is_left_alone_and_the_interrupted_resumed(stand_in, monkeypatch):
     standings = {"A_s1": launcher.FINISHED, "B_s1": launcher.INTERRUPTED, "C_s1": launcher.NEW, "D_s1": launcher.NEW}
     monkeypatch.setattr(launcher.Task, "standing", lambda task: standings[task.folder.name])
     four_tasks = tasks(stand_in, *"ABCD")
     four_tasks[2].folder.mkdir(parents=True)  # of a run that was killed before its first file
     (four_tasks[2].folder / ".lock").touch()
     with held(four_tasks[3].lock.path) as process:
-        runner = launcher.Runner(four_tasks, jobs=1, gpus=[])
-        runner.run()
+        runner = ran(four_tasks)
         process.kill()
-    seen = (stand_in / "seen.txt").read_text().splitlines()
-    assert [line.split()[1] for line in seen] == ["B", "C"]
-    assert "--resume" in seen[0] and "--resume" not in seen[1] and not four_tasks[2].folder.exists()
-    assert (
-        len(runner.outcomes["running elsewhere"]) == 1 and str(process.pid) in runner.outcomes["running elsewhere"][0]
-    )
+    second, third = seen(stand_in).splitlines()
+    assert (second.split()[1], third.split()[1]) == ("B", "C")
+    assert "--resume" in second and "--resume" not in third and not four_tasks[2].folder.exists()
+    assert len(runner.outcomes["running elsewhere"]) == 1
+    assert str(process.pid) in runner.outcomes["running elsewhere"][0]
 
 
 @pytest.mark.parametrize("name", [".notes", ".parameters.yaml.swp", ".git/config", "notes"])
-def test_hidden_files_of_the_user_are_not_deleted(stand_in, name):  # noqa: F811
+def test_hidden_files_of_the_user_are_not_deleted(stand_in, name):
     (task,) = tasks(stand_in, "A")
     for file in (".lock", ".parameters.yaml.a1b2c3_4.tmp", name):
         (task.folder / file).parent.mkdir(parents=True, exist_ok=True)
         (task.folder / file).touch()
-    runner = launcher.Runner([task], jobs=1, gpus=[])
-    runner.run()
+    runner = ran([task])
     (failure,) = runner.outcomes["failed"]
     first = name.partition("/")[0]
     assert f"{task.folder} holds no run (parameters.yaml is missing), but {first}: move it away" in failure
@@ -131,28 +139,26 @@ def test_hidden_files_of_the_user_are_not_deleted(stand_in, name):  # noqa: F811
 
 
 @pytest.mark.parametrize("fold", ["", "fold_1/"])
-def test_what_runs_without_a_runner_is_left_alone(stand_in, fold):  # noqa: F811
+def test_what_runs_without_a_runner_is_left_alone(stand_in, fold):
     """A run that was started by hand, or that has outlived its runner, holds its own folder."""
     (task,) = tasks(stand_in, "A")
     with held(task.folder / f"{fold}.lock") as process:
-        runner = launcher.Runner([task], jobs=1, gpus=[])
-        runner.run()
+        runner = ran([task])
         assert f"process {process.pid} on" in launcher.listing([task])
         process.kill()
-    assert (
-        len(runner.outcomes["running elsewhere"]) == 1 and str(process.pid) in runner.outcomes["running elsewhere"][0]
-    )
+    assert len(runner.outcomes["running elsewhere"]) == 1
+    assert str(process.pid) in runner.outcomes["running elsewhere"][0]
     assert not (stand_in / "seen.txt").exists()
 
 
-def test_a_dry_run_takes_no_lock_and_skips_nothing(stand_in, monkeypatch):  # noqa: F811
+def test_a_dry_run_takes_no_lock_and_skips_nothing(stand_in, monkeypatch):
     monkeypatch.setattr(launcher.Task, "standing", lambda task: launcher.FINISHED)
     monkeypatch.setattr(Lock, "acquire", lambda lock, wait: pytest.fail("a lock"))
     launcher.Runner(tasks(stand_in, "A"), jobs=1, gpus=[], dry=True).run()
-    assert (stand_in / "seen.txt").read_text().split()[-1] == "--dry_run"
+    assert seen(stand_in).split()[-1] == "--dry_run"
 
 
-def test_ctrl_c_lets_the_runs_close_and_starts_no_more(stand_in):  # noqa: F811
+def test_ctrl_c_lets_the_runs_close_and_starts_no_more(stand_in):
     runner = launcher.Runner(tasks(stand_in, "Slow1", "Slow2", "A"), jobs=2, gpus=[])
 
     def interrupt():
@@ -175,17 +181,16 @@ def test_ctrl_c_lets_the_runs_close_and_starts_no_more(stand_in):  # noqa: F811
     assert not (stand_in / "seen.txt").exists()
 
 
-def test_searches_are_run_by_their_program(stand_in, folder_data, monkeypatch):  # noqa: F811
+def test_searches_are_run_by_their_program(stand_in, folder_data, monkeypatch):
     task = search_task(folder_data, stand_in, 1, 0)
     (stand_in / "main.py").unlink()
     monkeypatch.setattr(launcher.SearchTask, "outcome", lambda task: (launcher.FINISHED, "in this call"))
-    runner = launcher.Runner([task], jobs=1, gpus=[])
-    runner.run()
+    runner = ran([task])
     assert runner.outcomes["finished"] == ["folder/Tiny_search: in this call"]
-    assert "--lr~LOG_BAYESIAN~" in (stand_in / "seen.txt").read_text()
+    assert "--lr~LOG_BAYESIAN~" in seen(stand_in)
 
 
-def test_a_running_job_shows_its_epoch(stand_in):  # noqa: F811
+def test_a_running_job_shows_its_epoch(stand_in):
     (task,) = tasks(stand_in, "A")
     job = Job(task, [], slot=0)
     job.process.wait()
@@ -199,7 +204,7 @@ def test_a_running_job_shows_its_epoch(stand_in):  # noqa: F811
     assert later.standing() == "glyphs/A_s1"
 
 
-def test_the_next_command_follows_what_became_of_the_runs(stand_in, monkeypatch, capsys):  # noqa: F811
+def test_the_next_command_follows_what_became_of_the_runs(stand_in, monkeypatch, capsys):
     script = stand_in / "runs.sh"
     line = f"python main.py --dataset glyphs --save_path {stand_in} --group"
     for groups, words, expected in (
@@ -212,7 +217,7 @@ def test_the_next_command_follows_what_became_of_the_runs(stand_in, monkeypatch,
         assert capsys.readouterr().out.splitlines()[-1] == f"next: {expected}"
 
 
-def test_the_list_says_how_far_a_run_of_another_process_is(stand_in, monkeypatch):  # noqa: F811
+def test_the_list_says_how_far_a_run_of_another_process_is(stand_in, monkeypatch):
     (task,) = tasks(stand_in, "A")
     monkeypatch.setattr(launcher.Task, "at_work", lambda self: "process 5 on host")
     assert launcher.listing([task]).splitlines()[0].endswith("process 5 on host"), "its folder says nothing yet"

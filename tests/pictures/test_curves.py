@@ -25,9 +25,8 @@ def test_curves_are_those_of_the_file(tmp_path, figures):
     ]
     figure = figures["e_recall"]
     assert figure.get_suptitle() == "Group_s1"
-    assert [axis.get_title() for axis in figure.axes] == ["e_recall@1", "e_recall@2", "e_recall@10"], (
-        "by number, not by letters"
-    )
+    # by number, not by letters
+    assert [axis.get_title() for axis in figure.axes] == ["e_recall@1", "e_recall@2", "e_recall@10"]
     curves_drawn = figure.axes[0].lines
     lines = {line.get_label(): line for line in curves_drawn}
     for number, split in enumerate(("train", "val", "test")):
@@ -35,19 +34,11 @@ def test_curves_are_those_of_the_file(tmp_path, figures):
         assert lines[split].get_ydata().tolist() == pytest.approx([0.1 * epoch + 0.03 * number for epoch in (1, 2, 3)])
         assert lines[split].get_color() == text.SPLIT_COLOURS[split]
     hollow = [line for line in curves_drawn if line.get_label() in ("untrained", "bare backbone")]
-    assert len(hollow) == 6 and {(line.get_markerfacecolor(), line.get_xdata()[0]) for line in hollow} == {
-        ("none", -1),
-        ("none", 0),
-    }
+    assert len(hollow) == 6
+    assert {(line.get_markerfacecolor(), line.get_xdata()[0]) for line in hollow} == {("none", -1), ("none", 0)}
     (legend,) = figure.legends
-    assert [name.get_text() for name in legend.get_texts()] == [
-        "train",
-        "val",
-        "test",
-        "bare backbone",
-        "untrained",
-        "selected epoch, 2",
-    ]
+    texts = ["train", "val", "test", "bare backbone", "untrained", "selected epoch, 2"]
+    assert [name.get_text() for name in legend.get_texts()] == texts
     assert [line.get_xdata()[0] for line in curves_drawn if line.get_marker() == "D"] == [2] * 3
     curves.draw_curves(made_run(tmp_path / "Cross_s1" / "fold_2", epochs=(1,)))
     assert figures["e_recall"].get_suptitle() == "Cross_s1/fold_2"

@@ -46,15 +46,12 @@ def assert_worst(searched, hits):
     for query, right in enumerate(hits):
         if any(right):
             rows.append((plain_value("map_r", right, sum(right), None), -(right.index(True) + 1), query))
-    expected = []
-    seen = set()
+    expected = {}
     for ap, first, query in sorted(rows):
-        if searched.queries.labels[query] not in seen:
-            seen.add(searched.queries.labels[query])
-            expected.append((query, f"AP@R {ap:.2f}\nfirst hit at {-first:,}"))
+        expected.setdefault(searched.queries.labels[query], (query, f"AP@R {ap:.2f}\nfirst hit at {-first:,}"))
     worst, notes = queries.worst_queries(searched, seed=1)
     assert len(worst) > 2
-    assert [(int(query), note) for query, note in zip(worst, notes, strict=True)] == expected[: queries.SHOWN]
+    assert list(zip(worst.tolist(), notes, strict=True)) == list(expected.values())[: queries.SHOWN]
 
 
 @pytest.mark.parametrize("kind", ["collapsing", "few points", "one point"])
@@ -71,7 +68,7 @@ def test_pictures_show_what_the_metrics_count(kind):
     searched = task_of(features, labels)
     nearest_rows = queries.nearest(searched, np.arange(200), 7)
     assert [row.tolist() for row in nearest_rows] == metrics.EmbeddingSpace(features, labels).neighbours(7).tolist()
-    assert_worst(searched, [[bool(labels[j] == labels[i]) for j in order] for i, order in orders(features)])
+    assert_worst(searched, [(labels[order] == labels[query]).tolist() for query, order in orders(features)])
     for size in (3, 1):
         (row,) = queries.nearest(task_of(features[:size], labels[:size]), np.array([0]), 7)
         assert len(row) == size - 1
@@ -95,14 +92,11 @@ def test_queries_search_in_the_reference_and_in_their_super_class(inside_parents
     searched = task_of(features, labels, reference, reference_labels, exclude, parents)
     expected = [order for _, order in orders(features, reference, exclude)]
     if inside_parents:
-        all_orders = expected
-        expected = []
-        for query, order in enumerate(all_orders):
-            expected.append([j for j in order if parents[1][j] == parents[0][query]])
+        is_inside = parents[0][:, None] == parents[1]
+        expected = [[j for j in order if is_inside[query, j]] for query, order in enumerate(expected)]
     assert [row.tolist() for row in queries.nearest(searched, np.arange(40), 7)] == [order[:7] for order in expected]
-    assert_worst(
-        searched, [[bool(reference_labels[j] == labels[query]) for j in order] for query, order in enumerate(expected)]
-    )
+    is_relevant = labels[:, None] == reference_labels
+    assert_worst(searched, [is_relevant[query, order].tolist() for query, order in enumerate(expected)])
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -112,12 +106,8 @@ def test_pairs_are_of_one_class_and_of_two(classes, seed, inside):
     parents = labels % 2 if inside else np.zeros_like(labels)
     limits = parents if inside else None
     (a, b), (c, d) = space.sample_pairs(labels, seed, limits)
-    assert (
-        (labels[a] == labels[b]).all()
-        and (a != b).all()
-        and (labels[c] != labels[d]).all()
-        and (parents[c] == parents[d]).all()
-    )
+    assert (labels[a] == labels[b]).all() and (a != b).all() and (labels[c] != labels[d]).all()
+    assert (parents[c] == parents[d]).all()
     assert (len(a) > 0) == (np.bincount(labels).max() > 1)
     assert (len(c) > 0) == any(len(set(labels[parents == parent])) > 1 for parent in set(parents))
 
@@ -126,9 +116,8 @@ def test_every_pair_is_as_likely():
     labels = np.array([0, 1, 0, 0, 1, 2])
     (a, b), _ = space.sample_pairs(labels, 0)
     pairs, counts = np.unique(np.stack([a, b], 1), axis=0, return_counts=True)
-    assert {tuple(pair) for pair in pairs.tolist()} == {
-        (i, j) for i in range(6) for j in range(6) if i != j and labels[i] == labels[j]
-    }
+    of_one_class = (labels[:, None] == labels) & ~np.eye(6, dtype=bool)
+    assert pairs.tolist() == np.argwhere(of_one_class).tolist()
     assert np.abs(counts / counts.sum() - 1 / 8).max() < 0.01
 
 
@@ -140,14 +129,11 @@ def test_samples_of_classes_and_of_queries():
     assert np.array_equal(space.sample_classes(labels, 1000, seed=5), np.arange(30))
     labels = np.repeat([7, 3, 9], [50, 2, 1])
     sampled = queries.sample_queries(labels, 1)
-    assert len(sampled) == 8 and set(labels[sampled]) == {3, 7, 9} and (np.diff(sampled) > 0).all(), (
-        "of distinct classes as far as there are"
-    )
+    # of distinct classes as far as there are
+    assert len(sampled) == 8 and set(labels[sampled]) == {3, 7, 9} and (np.diff(sampled) > 0).all()
     repeated = np.repeat(np.arange(20), 5)
-    first, repetition, other_seed = (queries.sample_queries(repeated, seed) for seed in (3, 3, 4))
-    assert (
-        len(set(repeated[first])) == 8 and np.array_equal(first, repetition) and not np.array_equal(first, other_seed)
-    )
+    first, repetition, further = (queries.sample_queries(repeated, seed).tolist() for seed in (3, 3, 4))
+    assert len(set(repeated[first])) == 8 and first == repetition != further
     assert queries.sample_queries(np.zeros(1, dtype=int), 3).tolist() == [0]
 
 
@@ -159,9 +145,8 @@ def test_images_are_shown_whole(tmp_path):
     first, second = (neighbours.whole_image(joined, index) for index in (0, len(splits["evaluation"])))
     assert first.shape == second.shape == (80, 240, 3)
     assert np.abs(first - np.asarray(random_picture((0, 0), (300, 100)).resize((240, 80))).astype(float)).mean() < 4
-    assert np.array_equal(neighbours.whole_image(ImageList(np.arange(3)), 2), np.full((8, 8, 3), 18)), (
-        "where there is no other, the transformed one"
-    )
+    # where there is no other, the transformed one
+    assert np.array_equal(neighbours.whole_image(ImageList(np.arange(3)), 2), np.full((8, 8, 3), 18))
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["in itself", "in another reference"])
@@ -175,18 +160,13 @@ def test_distances_stand_below_the_neighbours(figures, tmp_path, is_own):
     searched = task_of(features, labels, reference, reference_labels, exclude)
     sampled = np.array([4, 9])
     neighbour_rows = queries.nearest(searched, sampled, 7)
-    neighbours.recoveries(
-        tmp_path / "a.png",
-        (ImageList(labels), ImageList(reference_labels)),
-        searched,
-        neighbours.Rankings(sampled, neighbour_rows, queries.judged(searched, sampled, neighbour_rows)),
-        "title",
-    )
-    expected = [
-        f"distance {np.linalg.norm(features[query].astype(float) - reference[j].astype(float)):#.3g}"
-        for query, (_, order) in zip(sampled, orders(features[sampled], reference, exclude[sampled]), strict=True)
-        for j in order[:7]
-    ]
+    rankings = neighbours.Rankings(sampled, neighbour_rows, queries.judged(searched, sampled, neighbour_rows))
+    images = (ImageList(labels), ImageList(reference_labels))
+    neighbours.recoveries(tmp_path / "a.png", images, searched, rankings, "title")
+    expected = []
+    for query, (_, order) in zip(sampled, orders(features[sampled], reference, exclude[sampled]), strict=True):
+        differences = features[query].astype(float) - reference[order[:7]].astype(float)
+        expected += [f"distance {distance:#.3g}" for distance in np.linalg.norm(differences, axis=1)]
     assert [text for text, _ in boxes(figures["a"]) if text.startswith("distance")] == expected
 
 
@@ -242,27 +222,16 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("size", "classes", "names"),
-    [
-        (60, 25, "long"),
-        *(pytest.param(60, 25, n, marks=pytest.mark.long) for n in NAMES if n != "long"),
-        (1, 1, "wide"),
-        (4, 2, "wide"),
-    ],
-)
+MANY = [pytest.param(60, 25, name, marks=pytest.mark.long) for name in NAMES if name != "long"]
+
+
+@pytest.mark.parametrize(("size", "classes", "names"), [(60, 25, "long"), (1, 1, "wide"), (4, 2, "wide"), *MANY])
 def test_no_text_runs_into_another_or_off_the_picture(figures, tmp_path, size, classes, names):
     labels = np.arange(size) % classes
     images = ImageList(labels)
     images.class_names = {label: NAMES[names].format(label) for label in range(classes)}
-    drawn_of(
-        tmp_path,
-        np.random.default_rng(size).normal(size=(size, 6)),
-        labels,
-        outputs._title("W" * 40, 1000),
-        1,
-        test=images,
-    )
+    features = np.random.default_rng(size).normal(size=(size, 6))
+    drawn_of(tmp_path, features, labels, outputs._title("W" * 40, 1000), 1, test=images)
     for stem in {"sample_recoveries", "worst_queries", "spectrum", "distances"} & set(figures):
         width, height = figures[stem].bbox.size
         text_boxes = boxes(figures[stem])
@@ -314,10 +283,10 @@ def test_tsne_has_colours_by_super_class_where_there_are_some(figures, tmp_path,
     legend = [text.get_text().strip() for text in figure.legends[0].get_texts()]
     assert legend == ["first", "second"] if supers else (len(legend) == 13 and legend[-1] == "18 other classes")
     assert ("by super-class" in figure.axes[0].get_title()) == supers
-    points_of = {
-        tuple(collection.get_facecolor()[0]): len(collection.get_offsets()) for collection in figure.axes[0].collections
-    }
-    assert sum(points_of.values()) == 120 and len(points_of) == len(legend)
+    collections = figure.axes[0].collections
+    colours = {tuple(collection.get_facecolor()[0]) for collection in collections}
+    assert sum(len(collection.get_offsets()) for collection in collections) == 120
+    assert len(colours) == len(collections) == len(legend)
     assert figure.legends[0].get_window_extent(figure._get_renderer()).x1 <= figure.bbox.width
 
 
@@ -334,15 +303,8 @@ def test_tsne_has_colours_by_super_class_where_there_are_some(figures, tmp_path,
 )
 def test_all_are_drawn_of_any_space(labels, features, tmp_path):
     with np.errstate(all="ignore"):
-        paths = drawn_of(
-            tmp_path,
-            features,
-            labels,
-            "$Group, epoch 1",
-            8,
-            train=ImageList(labels, names=False),
-            test=ImageList(labels),
-        )
+        images = {"train": ImageList(labels, names=False), "test": ImageList(labels)}
+        paths = drawn_of(tmp_path, features, labels, "$Group, epoch 1", 8, **images)
     names = {path.name for path in paths}
     assert {path.name for path in tmp_path.iterdir()} == names
     assert {"sample_recoveries.png", "spectrum.png", "distances.png"} <= names

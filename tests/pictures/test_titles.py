@@ -65,7 +65,6 @@ def test_titles_of_a_run_s_pictures(tmp_path, monkeypatch):
 @pytest.mark.parametrize("width", [40, 200, 400])
 def test_a_long_title_is_smaller_then_cut(width):
     fitting = text.title_that_fits(LONG, width)
-    assert (
-        text.text_width(fitting["text"], fitting["fontsize"]) <= width and fitting["fontsize"] == text.LEAST_TITLE_SIZE
-    )
+    assert text.text_width(fitting["text"], fitting["fontsize"]) <= width
+    assert fitting["fontsize"] == text.LEAST_TITLE_SIZE
     assert text.title_that_fits("short", 200) == {"text": "short", "fontsize": text.TITLE_SIZE}

@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 import main
-import parameters
 from experiments.study import protocol, settings
 from launch import __main__ as launcher
 from tests.kit.images import write_image
 from tests.kit.run_folders import collected, make_run
+from tests.kit.runs import read
 from utilities.errors import UserError
 
 RATES = settings.DATA[0].rates
@@ -35,7 +35,7 @@ def differences(flags, twin):
 def test_one_protocol_equal_searches_that_see_no_test_class_and_twins_that_differ_in_the_miner_alone(name):
     script = protocol.SCRIPT.with_name(f"{name}_Runs.sh")
     runs = lines_of(script)
-    flags = {group: parameters.read(lines[0]).saved() for group, lines in runs.items()}
+    flags = {group: read(*lines[0]).saved() for group, lines in runs.items()}
     trials = Counter()
     first = {}
     for group, values in flags.items():
@@ -111,7 +111,7 @@ def test_choices_are_written_kept_and_not_changed(tmp_path, capsys):
     assert protocol.choices(text) == {"rate_emoji_arcface": "0.0003"}
     assert 'rate_emoji_arcface="--lr 0.0003 --loss_arcface_lr 0.015"\n' in text
     finals = [line for line in launcher.read_lines(script, {}) if "Emoji_ArcFace" in line.argv]
-    assert len(finals) == 5 and all(parameters.read(line.argv).lr == 0.0003 for line in finals)
+    assert len(finals) == 5 and all(read(*line.argv).lr == 0.0003 for line in finals)
     protocol.main(["--script", str(script)])
     searched(runs, {"Rate_Emoji_ArcFace_0.0001": 0.9})
     with pytest.raises(UserError, match=r"rate_emoji_arcface: Runs.sh holds another choice already"):
@@ -121,10 +121,7 @@ def test_choices_are_written_kept_and_not_changed(tmp_path, capsys):
 
 @pytest.mark.long
 def test_every_line_passes_a_dry_run(tmp_path, capsys):
-    """On data as `make study-data` makes it, in small: 96 classes of four pictures, 32 of which train.
-
-    Its weights are those of a random network.
-    """
+    """On 96 small classes of four pictures, as `make study-data` makes them, and random weights."""
     import safetensors.torch
     import timm
 
@@ -136,7 +133,7 @@ def test_every_line_passes_a_dry_run(tmp_path, capsys):
     safetensors.torch.save_file(state, str(tmp_path / "efficientnet_lite0.safetensors"))
     done = set()
     for line in launcher.read_lines(protocol.SCRIPT, {"datapath": str(tmp_path)}):
-        opt = parameters.read([*line.argv, "--save_path", str(tmp_path / "runs"), "--dry_run"])
+        opt = read(*line.argv, "--save_path", tmp_path / "runs", "--dry_run")
         if opt.group not in done:  # one seed of each group
             done.add(opt.group)
             main.main(opt)

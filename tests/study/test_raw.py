@@ -86,10 +86,7 @@ def test_a_comparison_is_shown_whole_or_not(comparison, tmp_path):
 
 
 def test_one_embedding_for_many_domains(tmp_path):
-    """Nothing is shown of a part of the runs; means, intervals and differences by seed are those of the runs.
-
-    From folders and from the file.
-    """
+    """From folders and from the file; nothing is shown of a part of the runs."""
     level = {}
     names = ["Joint", "Separate", *(f"Specialist_{name}" for name in settings.DOMAINS.values())]
     for place, (name, seed) in enumerate([("Features", 0), *itertools.product(names, settings.UNION_SEEDS)]):

@@ -67,10 +67,7 @@ def effect(group):
 
 
 def make_study(root):
-    """Run folders of the last stage on emoji, of three epochs.
-
-    Validation chooses the second; test would choose the third, the one where rho rises with R@1.
-    """
+    """Run folders of emoji: validation chooses the second epoch, test the third, where rho rises with R@1."""
     for place, group in enumerate(losses.expected(EMOJI)):
         method = next(m for m in settings.METHODS if m.name == group.partition("_")[2])
         flags = {"dataset": "Emoji", "loss": method.flags.split()[1], "lr": 0.0003, "use_tv_split": True}
