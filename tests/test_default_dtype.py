@@ -61,12 +61,9 @@ def test_metrics(monkeypatch, tile, device, dtype):
     gallery = torch.randn(45, 5, dtype=dtype, generator=generator)
     gallery_labels = torch.arange(45) % 6
     of_levels = [torch.stack([level, level % 2], 1) for level in (labels, gallery_labels)]
-    for reference in ((), (gallery, of_levels[1])):
-        single, double = under_both(
-            lambda reference=reference: metrics.compute(
-                NAMES, features, of_levels[0], *reference, device=device, groups=labels % 2
-            )
-        )
+    values = functools.partial(metrics.compute, NAMES, features, of_levels[0], device=device, groups=labels % 2)
+    for reference in ({}, {"reference": gallery, "reference_labels": of_levels[1]}):
+        single, double = under_both(functools.partial(values, **reference))
         assert list(single) == list(double) == NAMES
         assert all(is_same(single[name], double[name]) for name in NAMES)
 
@@ -107,10 +104,8 @@ def test_criteria(dtype):
             torch.manual_seed(1)
             loss = criterion(rows, LABELS)
             loss.backward()
-            assert all(
-                parameter.grad is not None and parameter.grad.dtype == parameter.dtype
-                for parameter in criterion.parameters()
-            )
+            for parameter in criterion.parameters():
+                assert parameter.grad is not None and parameter.grad.dtype == parameter.dtype
             return [loss.detach(), rows.grad]
 
         single, double = under_both(computed)

@@ -80,12 +80,8 @@ def test_links_lead_somewhere_every_page_is_in_the_index_and_every_picture_is_sh
 def commands(page):
     """The command lines of a page that begin with `python`, from its blocks and from its sentences."""
     text = page.read_text(encoding="utf-8")
-    lines = [
-        line
-        for kind, block in FENCE.findall(text)
-        if kind != "python"
-        for line in block.replace("\\\n", " ").splitlines()
-    ]
+    scripts = [block.replace("\\\n", " ") for kind, block in FENCE.findall(text) if kind != "python"]
+    lines = [line for script in scripts for line in script.splitlines()]
     lines += re.findall(r"`([^`]+)`", FENCE.sub("", text))
     for line in lines:
         words = [word for word in line.split() if not re.fullmatch(r"[A-Z_]+=\w+", word)]

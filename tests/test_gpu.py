@@ -213,13 +213,9 @@ def test_trainers_steps_are_those_of_the_cpu(device, way):
         assert all(step.loss.device.type == place for step in done)
         states.append({key: value.cpu() for key, value in trainer.state_dict().items() if torch.is_tensor(value)})
     for key, value in states[0].items():
-        torch.testing.assert_close(
-            states[1][key],
-            value,
-            rtol=1e-7,
-            atol=1e-9 * rounding(key),
-            msg=lambda message, key=key: f"{key}: {message}",
-        )
+        tolerances = {"rtol": 1e-7, "atol": 1e-9 * rounding(key)}
+        explain = functools.partial("{}: {}".format, key)
+        torch.testing.assert_close(states[1][key], value, **tolerances, msg=explain)
 
 
 SAMPLERS = ["d2_coreset", "greedy_coreset", "disthist_batchmatch", "fid_batchmatch"]

@@ -29,13 +29,8 @@ def test_every_part_gives_its_table():
     )
     assert done.returncode == 0, done.stderr
     tables = done.stdout.split("\n## ")[1:]
-    assert [text.split("\n")[0].split(",")[0] for text in tables] == [
-        "Training steps",
-        "Loader",
-        "Metrics",
-        "Chunks",
-        "Two equal runs",
-    ]
+    titles = [text.split("\n")[0].split(",")[0] for text in tables]
+    assert titles == ["Training steps", "Loader", "Metrics", "Chunks", "Two equal runs"]
     for text in tables:
         lines = [line for line in text.splitlines() if line.startswith("|")]
         assert len(lines) >= 3 and len({line.count("|") for line in lines}) == 1, text

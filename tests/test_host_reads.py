@@ -83,10 +83,8 @@ def test_miners_ask_for_a_size():
         miner = batch_mining.select(name)
         labels = labels_of(batch_mining.REGISTRY.module(name))
         assert reads_of(miner, unit(len(labels)), labels) == OF_MINERS.get(name, 1)
-        assert reads_of(miner, unit(len(labels)), labels, **reference(labels, 6)) == {
-            **OF_MINERS,
-            **WITH_A_REFERENCE,
-        }.get(name, 1)
+        expected = {**OF_MINERS, **WITH_A_REFERENCE}.get(name, 1)
+        assert reads_of(miner, unit(len(labels)), labels, **reference(labels, 6)) == expected
 
     assert not failures(((name,) for name in MINERS), check)
 
@@ -118,21 +116,13 @@ def test_criteria_mix_no_tensors_of_the_cpu_in():
         n = len(labels_of(criteria.REGISTRY.module(name)))
         with FakeTensorMode():
             criterion = build(name)
-            for (
-                module
-            ) in criterion.modules():  # what has been looked at in the first step; `cuda()` itself would ask the driver
+            # what has been looked at in the first step; `cuda()` itself would ask the driver
+            for module in criterion.modules():
                 module.looked = module.looked_at_labels = True
-                for kind, kind_of_copy in (
-                    (module._parameters, torch.nn.Parameter),
-                    (module._buffers, torch.Tensor.detach),
-                ):
-                    kind.update(
-                        {
-                            key: kind_of_copy(value.detach().to("cuda"))
-                            for key, value in kind.items()
-                            if value is not None
-                        }
-                    )
+                for key, value in module._parameters.items():
+                    module._parameters[key] = value if value is None else torch.nn.Parameter(value.detach().to("cuda"))
+                for key, value in module._buffers.items():
+                    module._buffers[key] = value if value is None else value.detach().to("cuda")
             loss = criterion(torch.empty(n, points(1).shape[1]).to("cuda"), torch.empty(n, dtype=torch.long).to("cuda"))
             assert loss.shape == () and loss.device.type == "cuda"
             assert all(value.device.type == "cuda" for value in criterion.stats.values())
@@ -191,10 +181,8 @@ def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine(of_criteria):
         return ["--trainer", name, *loss, *flags], OF_TRAINERS.get(name, 0) + mined + second_head
 
     messages = failures((of_trainer(*way) for way in WAYS), functools.partial(check, stand_in=False))
-    cases = [
-        ([*of_loss(loss), "--metrix", ".4"], loss == "contrastive")
-        for loss in ("contrastive", "multisimilarity", "proxyanchor")
-    ]
+    losses = ("contrastive", "multisimilarity", "proxyanchor")
+    cases = [([*of_loss(loss), "--metrix", ".4"], loss == "contrastive") for loss in losses]
     cases += [([*of_loss(loss), "--clip_grad_norm", "1"], asked_by(loss)) for loss in of_criteria]
     assert not messages + failures(cases, check)
 

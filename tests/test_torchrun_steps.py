@@ -30,8 +30,8 @@ from tests.kit.runs import resolve
 from utilities.criterion import takes_reference
 from utilities.errors import UserError
 
-MEMORY = "--memory_size 30 --memory_start 1".split()
-OF_MEMORY = ["--loss", "contrastive", *MEMORY]
+MEMORY = ["--memory_size 30 --memory_start 1"]
+OF_MEMORY = ["--loss contrastive", *MEMORY]
 SLOWLY = ["--lr", ".002"]  # for float32: long steps of steep losses enlarge its rounding
 NEEDS_TRIPLETS = [
     name for name, module in batch_mining.REGISTRY.modules().items() if getattr(module, "NEEDS_TRIPLETS", False)
@@ -67,22 +67,18 @@ def everything(folder, n, full):
     """
     vectors = np.random.default_rng(0).normal(size=(CLASSES, 2, 5))  # two a class
     np.savez(folder / "vectors.npz", names=[f"class {label}" for label in range(CLASSES)], vectors=vectors)
-    language = ["--language_vectors", str(folder / "vectors.npz"), "--loss_weights", "language_loss=5", "--loss"]
+    language = f"--language_vectors {folder}/vectors.npz --loss_weights language_loss=5 --loss"
     chosen_ways = WAYS if full else dict(WAYS).items()
     ways = [["--trainer", name, "--loss", "margin", *flags] for name, flags in chosen_ways]
     cases = [(2 * (number % 2), words, {"steps": 2}) for number, words in enumerate(ways)]
     # a state of its own; class vectors
     cases += [(0, of_loss(loss), {"steps": 2}) for loss in ("dynamic_softmargin", "softtriplet")]
-    cases += [
-        (0, [*OF_MEMORY, "--memory_ema", ".5"], {"stand_in": False}),
-        (4, "--loss margin --clip_grad_norm .05".split(), {}),
-    ]
-    cases += [(0, "--loss margin --subset_mining maximum_loss --subset_size 6".split(), {"steps": 2})]
-    cases += [
-        (5, ["--loss", "proxyanchor", *PREFIXES], {"steps": 1}),
-        (0, [*language, "multisimilarity"], {"steps": 1}),
-    ]
-    cases += [(0, "--loss multisimilarity --metrix .4 --metrix_level feature".split(), {"steps": 1})]
+    cases += [(0, [*OF_MEMORY, "--memory_ema .5"], {"stand_in": False})]
+    cases += [(4, ["--loss margin --clip_grad_norm .05"], {})]
+    cases += [(0, ["--loss margin --subset_mining maximum_loss --subset_size 6"], {"steps": 2})]
+    cases += [(5, ["--loss proxyanchor", *PREFIXES], {"steps": 1})]
+    cases += [(0, [f"{language} multisimilarity"], {"steps": 1})]
+    cases += [(0, ["--loss multisimilarity --metrix .4 --metrix_level feature"], {"steps": 1})]
     if not full:
         return cases
     losses = [of_loss(loss) for loss in criteria.REGISTRY.names()]
@@ -90,18 +86,17 @@ def everything(folder, n, full):
         OF_MEMORY,
         *losses,
         *miners(),
-        ["--loss", "softmax", *PREFIXES, "--matryoshka_heads", "own"],
-        "--loss margin --subset_mining maximum_loss --subset_size 4 --batch_mining random".split(),
-        *(["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "radam", "rmsprop")),
-        "--loss proxyanchor --arch resnet50_frozen --embed_regularizer lp --weight_regularizer regular_face".split(),
-        "--loss proxyanchor --metrix .4 --weight_regularizer anticollapse".split(),
-        "--loss contrastive --metrix .4".split(),
+        ["--loss softmax", *PREFIXES, "--matryoshka_heads own"],
+        ["--loss margin --subset_mining maximum_loss --subset_size 4 --batch_mining random"],
+        *([f"--loss multisimilarity --optim {name}"] for name in ("adam", "adamw", "radam", "rmsprop")),
+        ["--loss proxyanchor --arch resnet50_frozen --embed_regularizer lp --weight_regularizer regular_face"],
+        ["--loss proxyanchor --metrix .4 --weight_regularizer anticollapse"],
+        ["--loss contrastive --metrix .4"],
     ]
     against = [loss for loss, module in criteria.REGISTRY.modules().items() if takes_reference(module.Criterion)]
-    cases += [(0, [*of_loss(loss), *MEMORY], {"stand_in": False}) for loss in against] + [
-        (0, [*OF_MEMORY, *PREFIXES], {"stand_in": False})
-    ]
-    cases += [(5, [*language, "margin", "--language_direction", "forward", "--language_delay", "1"], {})]
+    cases += [(0, [*of_loss(loss), *MEMORY], {"stand_in": False}) for loss in against]
+    cases += [(0, [*OF_MEMORY, *PREFIXES], {"stand_in": False})]
+    cases += [(5, [f"{language} margin --language_direction forward --language_delay 1"], {})]
     cases += [(0, [*words, *SLOWLY], {"dtype": torch.float32}) for words in losses + ways if n == 2]
     return cases + [(2, words, {}) for words in ways] + [(0, words, {}) for words in further_ways]
 
