@@ -28,18 +28,16 @@ from tests.kit.runs import (
 from utilities import load_run
 from utilities.errors import UserError
 
-CROSS = (
-    "--loss triplet --batch_mining semihard --n_epochs 2 --group Cross "
-    "--split_scheme class_disjoint --split_partitions 3 --split_sets 2"
-)
+FOLDS = "--split_scheme class_disjoint --split_partitions 3 --split_sets 2"
 
 
-def flags(data, tmp_path, *flags):
-    return resolve(*run_words(data, tmp_path / "runs", CROSS, *flags))
+def flags(data, tmp_path, *flags, split=FOLDS):
+    words = "--loss triplet --batch_mining semihard --n_epochs 2 --group Cross"
+    return resolve(*run_words(data, tmp_path / "runs", words, split, *flags))
 
 
-def trained(*arguments):
-    return main.main(flags(*arguments))
+def trained(*arguments, split=FOLDS):
+    return main.main(flags(*arguments, split=split))
 
 
 def resumed(folder, *words):
@@ -239,7 +237,7 @@ def test_what_the_folds_cannot_be(short, data, tmp_path):
         ["--savename ../elsewhere"],
     ):
         with refused(wrong[0].split()[0]):
-            flags(data, tmp_path, "--split_scheme half", *wrong)
+            flags(data, tmp_path, *wrong, split="--split_scheme half")
     for too_many in ("--split_partitions 30", "--bs 400"):
         with pytest.raises(UserError):
             trained(data, tmp_path, "--group Refused", too_many)
@@ -272,9 +270,9 @@ def test_a_reference_that_folds_do_not_share_leaves_the_ensemble_out(data, tmp_p
 
 
 def test_half_has_one_run_whose_final_test_is_measured_once(data, tmp_path):
-    half = "--split_scheme half --use_tv_split --tv_split_perc 0.5 --splits_to_eval val --final_test --savename Once"
-    metrics_of_test = "--evaluation_metrics map_r e_recall@1 rho_spectrum@0"
-    recorded = flags(data, tmp_path, half, metrics_of_test).but(no_records=False)
+    half = "--split_scheme half --use_tv_split --tv_split_perc 0.5 --splits_to_eval val --final_test"
+    words = "--savename Once --evaluation_metrics map_r e_recall@1 rho_spectrum@0"
+    recorded = flags(data, tmp_path, words, split=half).but(no_records=False)
 
     def tests_of(folder):
         assert (folder / "Arrays/test_0001.npz").exists() or (folder / "Arrays/test_0002.npz").exists()
@@ -315,8 +313,8 @@ def test_a_dry_run_and_the_configuration_that_repeats_the_folds(short, data, tmp
 def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks_and_is_kept(data, tmp_path, capsys):
     file = write_split_file(tmp_path / "splits.json", train=range(5), val=range(5, 8), test=range(8, 12))
     predefined = f"--split_scheme predefined --split_file {file} --n_epochs 1"
-    for words, untested in ((predefined, True), (f"{predefined} --final_test --check_untrained_accuracy", False)):
-        cross = trained(data, tmp_path, words)
+    for split, untested in ((predefined, True), (f"{predefined} --final_test --check_untrained_accuracy", False)):
+        cross = trained(data, tmp_path, split=split)
         output = capsys.readouterr().out
         line = next(line for line in output.splitlines() if "makes one fold" in line)
         assert output.index(line) < output.index("epoch 1/1")
@@ -331,7 +329,7 @@ def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks_and_is_ke
     assert copy.read_bytes() == file.read_bytes()
     for swap in (lambda: write_split_file(file, train=range(5), test=range(5, 12)), file.unlink):
         swap()
-        assert not file.exists() or flags(data, tmp_path, predefined).splits_to_eval == ["test"]
+        assert not file.exists() or flags(data, tmp_path, split=predefined).splits_to_eval == ["test"]
         for words in ("--n_epochs 2", "--evaluate", "--aggregate_only"):
             with refused(f"--split_file {copy}"):
                 resolve("--resume_from", cross.folder, words)
