@@ -38,7 +38,7 @@ def name_of(words):
 MAIN = commands("main.py")
 SEARCHES = commands("-m search")
 WORK_ON_A_RUN = [words for words in MAIN if ON_A_RUN & set(words)]
-REPEAT = [words for words in MAIN if any(word.endswith("/parameters.yaml") for word in words)]
+REPEAT = [words for words in MAIN if "/parameters.yaml " in f"{shlex.join(words)} "]
 NEW = [words for words in MAIN if words not in WORK_ON_A_RUN + REPEAT]
 
 

@@ -17,6 +17,7 @@ import pytest
 import criteria
 import parameters
 from tests.kit.refusals import refused
+from tests.test_imports import parsed, statements
 from utilities import extras, imports, plug_in_folders, programs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,22 +112,22 @@ def modules_of(requirements: list[str]) -> set[str]:
 
 def test_every_package_that_is_imported_is_required_or_an_extra():
     optional = PROJECT["optional-dependencies"]
-    known = modules_of(PROJECT["dependencies"]) | imports.NAMES | set(sys.stdlib_module_names) | NAMED_WHERE_USED
+    allowed = modules_of(PROJECT["dependencies"]) | imports.NAMES | set(sys.stdlib_module_names) | NAMED_WHERE_USED
     for extra, modules in extras.EXTRAS.items():
         assert set(modules) <= modules_of(optional[extra]), extra
-        known |= set(modules)
+        allowed |= set(modules)
     assert set(optional["all"][0].partition("[")[2].rstrip("]").split(",")) == extras.EXTRAS.keys()
     unknown = {}
     for folder in imports.FOLDERS:
         for file in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            for node in statements(parsed(file)):
                 names = []
                 if isinstance(node, ast.Import):
                     names = [alias.name for alias in node.names]
                 elif isinstance(node, ast.ImportFrom) and not node.level:
                     names = [node.module]
                 for name in names:
-                    if name.partition(".")[0] not in known:
+                    if name.partition(".")[0] not in allowed:
                         unknown.setdefault(name, file.relative_to(ROOT).as_posix())
     assert not unknown
 

@@ -93,7 +93,7 @@ def test_queries_search_in_the_reference_and_in_their_super_class(inside_parents
     expected = [order for _, order in orders(features, reference, exclude)]
     if inside_parents:
         is_inside = parents[0][:, None] == parents[1]
-        expected = [[j for j in order if is_inside[query, j]] for query, order in enumerate(expected)]
+        expected = [np.array(order)[is_inside[query, order]].tolist() for query, order in enumerate(expected)]
     assert [row.tolist() for row in queries.nearest(searched, np.arange(40), 7)] == [order[:7] for order in expected]
     is_relevant = labels[:, None] == reference_labels
     assert_worst(searched, [is_relevant[query, order].tolist() for query, order in enumerate(expected)])
@@ -132,8 +132,8 @@ def test_samples_of_classes_and_of_queries():
     # of distinct classes as far as there are
     assert len(sampled) == 8 and set(labels[sampled]) == {3, 7, 9} and (np.diff(sampled) > 0).all()
     repeated = np.repeat(np.arange(20), 5)
-    first, repetition, further = (queries.sample_queries(repeated, seed).tolist() for seed in (3, 3, 4))
-    assert len(set(repeated[first])) == 8 and first == repetition != further
+    first, repetition, second = (queries.sample_queries(repeated, seed).tolist() for seed in (3, 3, 4))
+    assert len(set(repeated[first])) == 8 and first == repetition != second
     assert queries.sample_queries(np.zeros(1, dtype=int), 3).tolist() == [0]
 
 
