@@ -17,6 +17,7 @@ import pytest
 import criteria
 import parameters
 from tests.kit.refusals import refused
+from tests.kit.runs import read, words_of
 from tests.test_imports import parsed, statements
 from utilities import extras, imports, plug_in_folders, programs
 
@@ -156,13 +157,13 @@ def plugins(tmp_path, monkeypatch):
 
 def test_plug_ins_of_a_folder(plugins, capsys):
     with pytest.raises(SystemExit):
-        parameters.read(["--loss", "of_mine"])
+        read("--loss of_mine")
     assert "unknown loss 'of_mine'" in capsys.readouterr().err
-    opt = parameters.read(["--plugins", str(plugins), "--loss", "of_mine", "--loss_of_mine_scale", "3"])
+    opt = read("--plugins", plugins, "--loss of_mine --loss_of_mine_scale 3")
     assert opt.loss_of_mine_scale == 3 and criteria.select("of_mine", opt).scale == 3
     assert "of_mine" in dict(parameters.listing("losses"))
     with pytest.raises(SystemExit):
-        parameters.read(["--plugins", str(plugins), "--loss", "of_mine", "--loss_of_mine_scale", "-1"])
+        read("--plugins", plugins, "--loss of_mine --loss_of_mine_scale -1")
     assert "--loss_of_mine_scale" in capsys.readouterr().err
 
 
@@ -189,8 +190,7 @@ def test_a_folder_that_cannot_be_taken_is_refused(tmp_path, monkeypatch, file, m
 
 def test_a_plug_in_that_cannot_be_imported_stops_only_who_names_it(plugins, capsys):
     (plugins / "criteria" / "half_done.py").write_text('"""Half done."""\nimport no_such_package\n')
-    opt = parameters.read(["--plugins", str(plugins), "--loss", "of_mine"])
-    assert opt.loss == "of_mine"
+    assert read("--plugins", plugins, "--loss of_mine").loss == "of_mine"
     assert "criteria/half_done.py cannot be imported: line 2: ModuleNotFoundError" in capsys.readouterr().err
 
 
@@ -221,9 +221,8 @@ def test_the_wheel_in_an_environment_of_its_own(installed, tmp_path):
 
     def run(command: str, *words, status: int = 0) -> str:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        process = subprocess.run(
-            [installed / command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
+        line = [installed / command, *words_of(*words)]
+        process = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert process.returncode == status, process.stderr
         return process.stdout + process.stderr
 
@@ -232,13 +231,13 @@ def test_the_wheel_in_an_environment_of_its_own(installed, tmp_path):
     (tmp_path / "criteria").mkdir()
     (tmp_path / "criteria" / "of_mine.py").write_text(LOSS, encoding="utf-8")
     assert run("dmlkit", "--help").startswith("usage: dmlkit [flags]")
-    short = "--config demo_glyphs --n_epochs 1 --iterations_per_epoch 2 --no_train_metrics --kernels 0".split()
-    assert "next: dmlkit-results --runs" in run("dmlkit", *short)
-    run("dmlkit", *short, "--loss", "of_mine", "--loss_of_mine_scale", "3", "--group", "mine")
+    short = "--config demo_glyphs --n_epochs 1 --iterations_per_epoch 2 --no_train_metrics --kernels 0"
+    assert "next: dmlkit-results --runs" in run("dmlkit", short)
+    run("dmlkit", short, "--loss of_mine --loss_of_mine_scale 3 --group mine")
     assert not list((tmp_path / "criteria").glob("__pycache__"))
-    run("dmlkit-results", "--runs", "Training_Results", "--out", "Tables")
+    run("dmlkit-results", "--runs Training_Results --out Tables")
     assert "mine" in "".join(path.read_text() for path in (tmp_path / "Tables").glob("*.md"))
-    assert "dmlkit-results: error: --runs nowhere" in run("dmlkit-results", "--runs", "nowhere", status=2)
+    assert "dmlkit-results: error: --runs nowhere" in run("dmlkit-results", "--runs nowhere", status=2)
     script = "dmlkit --config demo_glyphs --n_epochs 0 --no_records --group launched\n"
     (tmp_path / "runs.sh").write_text(script)
     assert "launched" in run("dmlkit-launch", "runs.sh", "--list")

@@ -14,7 +14,7 @@ LONG = "a_group_with_a_name_that_is_much_longer_than_any_picture_is_wide_" * 3
 
 def assert_titles_fit(figure):
     FigureCanvasAgg(figure)
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()
     titles = [title for axis in figure.axes for title in (axis.title, axis._left_title)]
     titles += [figure._suptitle] if figure._suptitle is not None else []
