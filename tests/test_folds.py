@@ -229,15 +229,9 @@ def test_what_the_folds_cannot_be(short, data, tmp_path):
     for wrong in ("--folds 2", "--folds -1", "--folds 0 0"):
         with refused(""):
             flags(data, tmp_path, wrong)
-    for wrong in (
-        ["--folds 0"],
-        ["--aggregate_only"],
-        ["--evaluate_ensemble"],
-        ["--savename="],
-        ["--savename ../elsewhere"],
-    ):
-        with refused(wrong[0].split()[0]):
-            flags(data, tmp_path, *wrong, split="--split_scheme half")
+    for wrong in ("--folds 0", "--aggregate_only", "--evaluate_ensemble", "--savename=", "--savename ../elsewhere"):
+        with refused(wrong.split()[0].rstrip("=")):
+            flags(data, tmp_path, wrong, split="--split_scheme half")
     for too_many in ("--split_partitions 30", "--bs 400"):
         with pytest.raises(UserError):
             trained(data, tmp_path, "--group Refused", too_many)
