@@ -141,7 +141,7 @@ def test_config_files_compose_and_their_mistakes_are_one_line(tmp_path, capsys):
     }.items():
         assert expected in error(capsys, "--config", written(tmp_path / "a.yaml", content + "\n")), content
     for folder in (tmp_path, "", tmp_path / "nowhere"):
-        assert re.search("no such.*demo_glyphs", error(capsys, "--config", folder))
+        assert re.search("no such.*demo_glyphs", error(capsys, f"--config={folder}"))
 
 
 def test_every_switch_can_be_switched_off(tmp_path):
