@@ -1,6 +1,4 @@
-"""One finished run for all tests of this folder: with pictures, embeddings and query results, of a loss with several
-centres a class.
-"""
+"""One finished run for all tests of this folder: with pictures, embeddings, query results, two centres per class."""
 
 import shutil
 
@@ -9,29 +7,22 @@ import pytest
 import main
 import parameters
 from evaluation import outputs
+from tests.kit.runs import on_folder
 
 
 @pytest.fixture(scope="session")
 def finished(folder_data, tmp_path_factory, drawing):
     """The original of `run`: to be read only."""
-    words = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(folder_data),
-        "--save_path",
-        str(tmp_path_factory.mktemp("runs")),
-        *(
-            "--arch conv4_normalize --embed_dim 16 --loss subcenter_arcface --loss_subcenter_arcface_n_centers 2 "
-            "--bs 8 --n_epochs 1 --kernels 0 --evaluation_metrics e_recall@1 map_r nmi rho_spectrum@0 --lr 0.001 "
-            "--group Again --seed 3 --dump_embeddings --dump_query_results --eval_size_of_tsne 12"
-        ).split(),
-    ]
+    words = (
+        "--arch conv4_normalize --embed_dim 16 --loss subcenter_arcface --loss_subcenter_arcface_n_centers 2 "
+        "--bs 8 --n_epochs 1 --kernels 0 --evaluation_metrics e_recall@1 map_r nmi rho_spectrum@0 --lr 0.001 "
+        "--group Again --seed 3 --dump_embeddings --dump_query_results --eval_size_of_tsne 12"
+    ).split()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outputs, "draw_pictures", drawing[outputs, "draw_pictures"])
         patch.setattr(outputs, "draw_curves", lambda *arguments: None)
         patch.setattr(outputs, "NEIGHBOURS", 2)  # each tile takes time
-        return main.main(parameters.read(words)).folder
+        return main.main(parameters.read(on_folder(folder_data, tmp_path_factory.mktemp("runs"), *words))).folder
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def cases_of_flags():
         yield pytest.param(*case, marks=marks)
 
 
-@pytest.mark.parametrize(("kind", "reference_set"), cases_of_flags())
+@pytest.mark.parametrize(("kind", "reference_set"), list(cases_of_flags()))
 def test_every_flag_against_loops(kind, reference_set):
     splits = KINDS[kind]()
     seen = {}

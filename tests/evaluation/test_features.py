@@ -9,44 +9,33 @@ import main
 import parameters
 import trainers
 from architectures import _network
-from runs import checkpoint
 from tests.kit.refusals import refused
-from tests.kit.runs import SHORT_RUN, SMALL_IMAGES
+from tests.kit.runs import SHORT_RUN, SMALL_IMAGES, assert_same_run, last_checkpoint, on_folder, recorded_values
 
 REST = ["--freeze_backbone", "--augmentation", "none"]
 
 
 def train(folder_data, tmp_path, name, *flags):
-    return main.main(
-        parameters.read(
-            [
-                "--dataset",
-                "folder",
-                "--dataset_folder_path",
-                str(folder_data),
-                "--save_path",
-                str(tmp_path),
-                "--savename",
-                name,
-                *"--n_epochs 2 --loss triplet --batch_mining semihard".split(),
-                *SMALL_IMAGES,
-                *SHORT_RUN,
-                *REST,
-                *flags,
-            ]
-        )
-    )
+    words = ["--savename", name, *"--n_epochs 2 --loss triplet --batch_mining semihard".split(), *SMALL_IMAGES]
+    return main.main(parameters.read(on_folder(folder_data, tmp_path, *words, *SHORT_RUN, *REST, *flags)))
 
 
 def state(run):
-    return checkpoint.read(run.folder / checkpoint.LAST)["state_dict"]
+    return last_checkpoint(run.folder)["state_dict"]
 
 
 def values(run):
-    lines = [
-        line for line in (run.folder / "CSV_Logs" / "metrics.csv").read_text().splitlines()[1:] if "seconds" not in line
-    ]
-    return {tuple(line.split(",")[:3]): float(line.split(",")[3]) for line in lines}
+    return recorded_values(run.folder).to_dict()
+
+
+def counted_images(monkeypatch):
+    """How many images the backbone sees, in a list that grows."""
+    counts = []
+    extract = _network.Network.prepare
+    monkeypatch.setattr(
+        _network.Network, "prepare", lambda self, images: counts.append(len(images)) or extract(self, images)
+    )
+    return counts
 
 
 CASES = [
@@ -66,42 +55,35 @@ LONG = [
 def test_numbers_are_those_without_it(folder_data, tmp_path, flags, monkeypatch):
     flags = [str(tmp_path / word) if word == "cache" else word for word in flags.split()]
     plain = train(folder_data, tmp_path, "plain", *flags)
-    seen = []
-    extract = _network.Network.prepare
-    monkeypatch.setattr(
-        _network.Network, "prepare", lambda self, images: (seen.append(len(images)), extract(self, images))[1]
-    )
+    counts = counted_images(monkeypatch)
     cached = train(folder_data, tmp_path, "cached", *flags, "--feature_cache")
     for name, value in state(plain).items():
         torch.testing.assert_close(state(cached)[name], value, rtol=1e-5, atol=1e-7)
     assert values(cached) == pytest.approx(values(plain), rel=1e-5, abs=1e-7)
     images = 48 + 24 * ("greedy_coreset" in flags)  # the storage of the training images is made before the features
-    assert sum(seen) == images + 1, "the backbone sees each image once, and the check of the evaluation one"
+    assert sum(counts) == images + 1, "the backbone sees each image once, and the check of the evaluation one"
 
 
 def test_a_resumed_run_is_bit_equal(folder_data, tmp_path):
     uninterrupted = train(folder_data, tmp_path / "a", "run", "--feature_cache")
     train(folder_data, tmp_path / "b", "run", "--feature_cache", "--n_epochs", "1")
     resumed = train(folder_data, tmp_path / "b", "run", "--feature_cache", "--resume")
-    assert all(torch.equal(state(resumed)[name], value) for name, value in state(uninterrupted).items()) and values(
-        resumed
-    ) == values(uninterrupted)
+    assert_same_run(resumed.folder, uninterrupted.folder)
 
 
 def test_the_network_takes_features_where_its_backbone_rests(folder_data):
     dataset = datasets.select("folder", dataset_folder_path=str(folder_data), augmentation="none")["training"]
     dataset.features = torch.rand(len(dataset), 5)
     label, row, index = dataset[3]
-    assert (
-        torch.equal(row, dataset.features[3]) and (label, index) == (0, 3) and dataset.original(3).shape == (3, 30, 40)
-    )
+    assert torch.equal(row, dataset.features[3]) and (label, index) == (0, 3)
+    assert dataset.original(3).shape == (3, 30, 40)
     images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
-    resting, moving = (
-        architectures.select("conv4", not_pretrained=True, embed_dim=8, freeze_backbone=rests).eval()
-        for rests in (True, False)
+    frozen, moving = (
+        architectures.select("conv4", not_pretrained=True, embed_dim=8, freeze_backbone=is_frozen).eval()
+        for is_frozen in (True, False)
     )
-    expected, features = resting(images)
-    embeddings, activations = resting(features["pooled"])
+    expected, features = frozen(images)
+    embeddings, activations = frozen(features["pooled"])
     assert torch.equal(embeddings, expected) and set(activations) == {"pooled"}
     with refused("'spatial' is needed"):
         activations["spatial"]

@@ -48,31 +48,24 @@ def test_a_runs_images(run, tmp_path, capsys):
         features = torch.tensor(file["features"]).double()
         labels = file["labels"]
         paths = file["paths"].tolist()
-    centres = (
-        torch.load(run / "checkpoint_Test_discriminative_e_recall@1.pth.tar", weights_only=True)["criterion"]["proxies"]
-        .double()
-        .view(-1, 2, 16)
-    )
-    # every image, in another order
-    assert [outlier.path for outlier in results] != paths and sorted(outlier.path for outlier in results) == sorted(
-        paths
-    )
-    assert [outlier.angle for outlier in results] == sorted((outlier.angle for outlier in results), reverse=True)
+    content = torch.load(run / "checkpoint_Test_discriminative_e_recall@1.pth.tar", weights_only=True)
+    centres = content["criterion"]["proxies"].double().view(-1, 2, 16)
+    result_paths = [outlier.path for outlier in results]
+    angles = [outlier.angle for outlier in results]
+    assert result_paths != paths and sorted(result_paths) == sorted(paths), "every image, in another order"
+    assert angles == sorted(angles, reverse=True)
     # (C, N, 2)
     cosines = torch.nn.functional.normalize(features) @ torch.nn.functional.normalize(centres, dim=2).transpose(1, 2)
     for outlier in results:
         of_class = cosines[labels[outlier.index]]
         dominant = int(of_class.argmax(1)[torch.as_tensor(labels == labels[outlier.index])].double().mean() > 0.5)
         assert outlier.path == paths[outlier.index] and Path(outlier.path).parent.name == outlier.class_name
-        assert outlier.angle == pytest.approx(
-            math.degrees(math.acos(float(of_class[outlier.index, dominant]))), abs=1e-4
-        )
+        expected = math.degrees(math.acos(float(of_class[outlier.index, dominant])))
+        assert outlier.angle == pytest.approx(expected, abs=1e-4)
     written = json.loads((tmp_path / "found.json").read_text())
-    assert written["images"] == len(paths) and [outlier["path"] for outlier in written["outliers"]] == [
-        outlier.path for outlier in results
-    ]
+    assert written["images"] == len(paths) and [outlier["path"] for outlier in written["outliers"]] == result_paths
     assert f"{len(results)} of {len(paths)} training images" in message and results[0].path in message
-    angle = (results[3].angle + results[4].angle) / 2
+    angle = (angles[3] + angles[4]) / 2
     assert command.main([str(run / outliers.EMBEDDINGS), "--outliers", "--outlier_angle", str(angle)]) == results[:4]
 
 

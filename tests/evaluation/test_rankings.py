@@ -1,6 +1,4 @@
-"""`--eval_space hyperbolic` and `--rerank` wherever something is evaluated: splits, a finished run, its files and
-pictures, another program's, folds.
-"""
+"""`--eval_space hyperbolic` and `--rerank` wherever something is evaluated: splits, a run, its files and pictures."""
 
 import json
 
@@ -16,8 +14,8 @@ import parameters
 from evaluation import __main__ as command
 from evaluation import ensemble, from_splits, outputs, queries
 from pictures import neighbours, space
-from tests.kit.runs import SHORT_RUN
-from tests.kit.splits import Network, made_splits, options, runtime
+from tests.kit.runs import run_words
+from tests.kit.splits import Network, evaluated, made_splits, options, runtime
 from tests.utilities.test_hyperbolic import moebius_distance
 from utilities.hyperbolic import Ball
 
@@ -34,11 +32,16 @@ class Small(Network):
 
 
 def scored(*flags, network=None, shared=False):
-    opt = options(
-        "--evaluation_metrics", *NAMES, "--splits_to_eval", "val", "test", "--storage_metrics", "map_r", *flags
-    )
+    words = ["--evaluation_metrics", *NAMES, "--splits_to_eval", "val", "test", "--storage_metrics", "map_r", *flags]
     network = network or Small(normalizes=False)
-    return evaluation.evaluate(network, evaluation.loaders(made_splits(shared=shared), opt), opt, runtime(opt)), opt
+    scores, embedded, _ = evaluated(made_splits(shared=shared), *words, network=network)
+    return (scores, embedded), options(*words)
+
+
+RERANK = "--rerank k_reciprocal"
+
+
+SPACE = "--eval_space hyperbolic"
 
 
 def features_of(embedded, split):
@@ -46,43 +49,29 @@ def features_of(embedded, split):
 
 
 CASES = [
-    (HYPERBOLIC, Ball(0.1, 2.3), None),
-    ([*HYPERBOLIC, "--eval_space_c", ".5", "--eval_space_clip_r", "1.5"], Ball(0.5, 1.5), None),
-    (
-        [*HYPERBOLIC, "--loss", "hyperbolic", "--loss_hyperbolic_c", ".7", "--loss_hyperbolic_clip_r", "1.9"],
-        Ball(0.7, 1.9),
-        None,
-    ),
-    ([*HYPERBOLIC, "--loss", "hier", "--loss_hier_c", ".4", "--eval_space_clip_r", "2"], Ball(0.4, 2.0), None),
-    ([*HYPERBOLIC, "--loss", "hyperbolic", "--loss_hyperbolic_c", "0"], Ball(0.0, 2.3), None),
-    (["--rerank", "k_reciprocal"], None, metrics.KReciprocal(20, 6, 0.3)),
-    (
-        ["--rerank", "k_reciprocal", "--rerank_k1", "7", "--rerank_k2", "2", "--rerank_lambda", ".5"],
-        None,
-        metrics.KReciprocal(7, 2, 0.5),
-    ),
-    (["--rerank", "alpha_qe"], None, metrics.AlphaExpansion(50, 3)),
-    ([*HYPERBOLIC, "--rerank", "k_reciprocal"], Ball(0.1, 2.3), metrics.KReciprocal(20, 6, 0.3)),
-    (
-        [*HYPERBOLIC, "--rerank", "alpha_qe", "--rerank_n", "4", "--rerank_alpha", "1"],
-        Ball(0.1, 2.3),
-        metrics.AlphaExpansion(4, 1),
-    ),
+    (SPACE, Ball(0.1, 2.3), None),
+    (f"{SPACE} --eval_space_c .5 --eval_space_clip_r 1.5", Ball(0.5, 1.5), None),
+    (f"{SPACE} --loss hyperbolic --loss_hyperbolic_c .7 --loss_hyperbolic_clip_r 1.9", Ball(0.7, 1.9), None),
+    (f"{SPACE} --loss hier --loss_hier_c .4 --eval_space_clip_r 2", Ball(0.4, 2.0), None),
+    (f"{SPACE} --loss hyperbolic --loss_hyperbolic_c 0", Ball(0.0, 2.3), None),
+    (RERANK, None, metrics.KReciprocal(20, 6, 0.3)),
+    (f"{RERANK} --rerank_k1 7 --rerank_k2 2 --rerank_lambda .5", None, metrics.KReciprocal(7, 2, 0.5)),
+    ("--rerank alpha_qe", None, metrics.AlphaExpansion(50, 3)),
+    (f"{SPACE} {RERANK}", Ball(0.1, 2.3), metrics.KReciprocal(20, 6, 0.3)),
+    (f"{SPACE} --rerank alpha_qe --rerank_n 4 --rerank_alpha 1", Ball(0.1, 2.3), metrics.AlphaExpansion(4, 1)),
 ]
 
 
 @pytest.mark.parametrize(("flags", "ball", "rerank"), CASES)
 def test_the_ball_is_the_losss_or_that_of_the_flags_and_re_ranking_that_of_the_flags(flags, ball, rerank):
     """Of an ensemble too."""
-    (scores, embedded), opt = scored(*flags)
+    (scores, embedded), opt = scored(*flags.split())
     results = metrics.ball(opt)
-    assert (results and (results.c, results.clip_r)) == (ball and (ball.c, ball.clip_r)) and metrics.reranking(
-        opt
-    ) == rerank
-    squared = evaluation.Embedded(
-        {"discriminative": embedded["test"].features["discriminative"][:, ::-1] ** 2}, *embedded["test"][1:]
-    )
-    joined = ensemble.join([embedded["test"], squared])
+    assert (results and (results.c, results.clip_r)) == (ball and (ball.c, ball.clip_r))
+    assert metrics.reranking(opt) == rerank
+    test = embedded["test"]
+    squared = evaluation.Embedded({"discriminative": test.features["discriminative"][:, ::-1] ** 2}, *test[1:])
+    joined = ensemble.join([test, squared])
     of_joined = evaluation.score(joined, ensemble.options(opt), runtime(opt))
     for split, values, of_split in (("val", scores, embedded), ("test", scores, embedded), ("test", of_joined, joined)):
         assert values[split] == metrics.compute(NAMES, *features_of(of_split, split), ball=ball, rerank=rerank)
@@ -92,42 +81,35 @@ def test_the_ball_is_the_losss_or_that_of_the_flags_and_re_ranking_that_of_the_f
     ("reference_set", "tester"),
     [("compared_to_sets_combined", "global"), ("compared_to_training_set", "same_parent_label")],
 )
-@pytest.mark.parametrize(
-    "rerank", [[], ["--rerank", "k_reciprocal", "--rerank_k1", "5", "--rerank_k2", "2"], ["--rerank", "alpha_qe"]]
-)
+@pytest.mark.parametrize("rerank", ["", f"{RERANK} --rerank_k1 5 --rerank_k2 2", "--rerank alpha_qe"])
 def test_with_a_reference_and_inside_super_classes(reference_set, tester, rerank):
-    (scores, embedded), opt = scored(
-        "--eval_reference_set", reference_set, "--tester", tester, *HYPERBOLIC, *rerank, shared=True
-    )
+    words = ["--eval_reference_set", reference_set, "--tester", tester, *HYPERBOLIC, *rerank.split()]
+    (scores, embedded), opt = scored(*words, shared=True)
     settings = {"ball": Ball(0.1, 2.3), "rerank": metrics.reranking(opt)}
-    values = [
-        metrics.compute(NAMES, **part.arguments(), **settings)
-        for part in from_splits.measured_tasks(embedded, "discriminative", opt)["val"]
-    ]
+    parts = from_splits.measured_tasks(embedded, "discriminative", opt)["val"]
+    values = [metrics.compute(NAMES, **part.arguments(), **settings) for part in parts]
     assert len(values) == (2 if tester == "same_parent_label" else 1)
-    assert scores["val"] == pytest.approx(
-        {name: np.mean([value[name] for value in values]) for name in NAMES}, abs=1e-12
-    )
+    means = {name: np.mean([value[name] for value in values]) for name in NAMES}
+    assert scores["val"] == pytest.approx(means, abs=1e-12)
 
 
 def test_unit_vectors_have_the_same_neighbours_in_the_ball():
     assert scored(*HYPERBOLIC, network=Network())[0][0] == scored(network=Network())[0][0] != scored(*HYPERBOLIC)[0][0]
 
 
-def test_unaffected_metrics_as_it_is_is_said_once(capsys):
-    metric_flags = ["--evaluation_metrics", "map_r", "nmi", "rho_spectrum@1", "--storage_metrics", "map_r"]
-    for flags, message in (
-        (
-            [*HYPERBOLIC, "--rerank", "alpha_qe", *metric_flags],
-            ["nmi, rho_spectrum@1: Euclidean, of the tangent vectors"],
-        ),
-        (["--rerank", "k_reciprocal", *metric_flags], ["nmi, rho_spectrum@1: as without it"]),
-        (["--rerank", "k_reciprocal"], []),
-    ):
-        scored(*flags)
-        assert [
-            line.rpartition("; ")[2] for line in capsys.readouterr().out.splitlines() if "changes what" in line
-        ] == message
+@pytest.mark.parametrize(
+    ("flags", "names", "message"),
+    [
+        (f"{SPACE} --rerank alpha_qe", "nmi rho_spectrum@1", ["Euclidean, of the tangent vectors"]),
+        (RERANK, "nmi rho_spectrum@1", ["as without it"]),
+        (RERANK, "", []),
+    ],
+)
+def test_unaffected_metrics_as_it_is_is_said_once(flags, names, message, capsys):
+    names = names.split()
+    scored(*flags.split(), "--evaluation_metrics", "map_r", *names)
+    lines = [line.rpartition("; ")[2] for line in capsys.readouterr().out.splitlines() if "changes what" in line]
+    assert lines == [f"{', '.join(names)}: {text}" for text in message]
 
 
 def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path, with_pictures):
@@ -135,41 +117,33 @@ def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path
     task = from_splits.tasks(embedded, opt, "discriminative")["test"]
     x = task.queries.features.astype(np.float64)
     distances = np.array([[moebius_distance(a, b, 1.0, 2.3) for b in x.tolist()] for a in x.tolist()])
-    np.testing.assert_allclose(
-        space.distances_of(x, x[::-1], Ball(1.0, 2.3)), np.diag(distances[:, ::-1]), rtol=1e-9, atol=1e-12
-    )
+    in_ball = space.distances_of(x, x[::-1], Ball(1.0, 2.3))
+    np.testing.assert_allclose(in_ball, np.diag(distances[:, ::-1]), rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(space.distances_of(x, x[::-1]), np.linalg.norm(x - x[::-1], axis=1))
     for query, nearest in enumerate(queries.nearest(task, np.arange(len(x)), 4, metrics.ball(opt))):
-        expected = sorted(distances[query][[j for j in range(len(x)) if j != query]])[:4]
+        expected = sorted(np.delete(distances[query], query))[:4]
         np.testing.assert_allclose(distances[query][nearest], expected, rtol=1e-9)
     notes = []
-    seen = []
-    monkeypatch.setattr(
-        neighbours, "_tile", lambda axis, x_of_tile, y_of_tile, image, name, note, colour: notes.append(note)
-    )
-    drawings = space.distances_of
+    balls = []
+    saved = []
+    measure = space.distances_of
+    monkeypatch.setattr(neighbours, "_tile", lambda *arguments: notes.append(arguments[5]))
     for module in (space, neighbours):
         monkeypatch.setattr(
-            module, "distances_of", lambda *arguments: seen.append(arguments[2]) or drawings(*arguments)
+            module, "distances_of", lambda *arguments: balls.append(arguments[2]) or measure(*arguments)
         )
-    saved = []
     monkeypatch.setattr(Figure, "savefig", lambda self, path, **how: saved.append(path.name))
     outputs.draw_pictures(tmp_path, embedded, "test", opt, "title")
-    message = {float(note.split()[1]) for note in notes if note.startswith("distance")}
-    assert message and all(np.isclose(distances, value, rtol=6e-3, atol=1e-9).any() for value in message)
-    assert all(ball is not None for ball in seen)
+    printed = {float(note.split()[1]) for note in notes if note.startswith("distance")}
+    assert printed and all(np.isclose(distances, value, rtol=6e-3, atol=1e-9).any() for value in printed)
+    assert all(ball is not None for ball in balls)
     assert {"tsne_test.png", "distances.png"} <= set(saved)
 
 
 def test_a_run_is_measured_in_the_ball_and_again(folder_data, tmp_path):
-    data = ["--dataset", "folder", "--dataset_folder_path", str(folder_data)]
-    words = [*data, "--save_path", str(tmp_path), *SHORT_RUN, "--arch", "conv4"]
-    words += [
-        *"--loss hyperbolic --loss_hyperbolic_c .3 --n_epochs 1".split(),
-        *HYPERBOLIC,
-        *"--rerank k_reciprocal --rerank_k1 5".split(),
-    ]
-    run = main.main(parameters.read([*words, "--dump_embeddings"]))
+    words = "--arch conv4 --loss hyperbolic --loss_hyperbolic_c .3 --n_epochs 1 --rerank_k1 5 --dump_embeddings".split()
+    words = run_words(folder_data, tmp_path, *words, *HYPERBOLIC, *RERANK.split())
+    run = main.main(parameters.read(words))
     recorded = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]
     with np.load(run.folder / "embeddings_test.npz") as file:
         settings = {"ball": Ball(0.3, 2.3), "rerank": metrics.KReciprocal(5)}
@@ -183,9 +157,7 @@ def test_a_run_is_measured_in_the_ball_and_again(folder_data, tmp_path):
 
 
 def test_a_dump_is_of_the_ball_and_measures_the_same(tmp_path):
-    (_, embedded), opt = scored(
-        *HYPERBOLIC, "--loss", "hyperbolic", "--loss_hyperbolic_c", ".3", "--rerank", "k_reciprocal"
-    )
+    (_, embedded), opt = scored(*f"{SPACE} --loss hyperbolic --loss_hyperbolic_c .3 {RERANK}".split())
     path = next(path for path in outputs.dump(tmp_path, embedded, opt) if "test" in path.name)
     with np.load(path) as file:
         flags = json.loads(str(file["flags"]))
@@ -194,12 +166,11 @@ def test_a_dump_is_of_the_ball_and_measures_the_same(tmp_path):
     assert (flags["eval_space"], flags["eval_space_c"], flags["eval_space_clip_r"]) == ("hyperbolic", 0.3, 2.3)
     assert np.array_equal(features, features_of(embedded, "test")[0])
     np.testing.assert_allclose(points, Ball(0.3, 2.3).in_ball(torch.from_numpy(features)).numpy(), rtol=1e-6)
-    words = ["--evaluation_metrics", "map_r", *HYPERBOLIC, "--rerank", "k_reciprocal"]
+    words = [str(path), "--evaluation_metrics", "map_r", *HYPERBOLIC, *RERANK.split()]
     for flags_of_ball, c in (([], 0.3), (["--eval_space_c", "2"], 2)):
-        expected = metrics.compute(
-            ["map_r"], features, embedded["test"].labels, ball=Ball(c, 2.3), rerank=metrics.KReciprocal()
-        )
-        assert command.main([str(path), *words, *flags_of_ball]) == expected
+        settings = {"ball": Ball(c, 2.3), "rerank": metrics.KReciprocal()}
+        expected = metrics.compute(["map_r"], features, embedded["test"].labels, **settings)
+        assert command.main([*words, *flags_of_ball]) == expected
     (_, plain), opt = scored()
     with np.load(outputs.dump(tmp_path, plain, opt)[0]) as file:
         assert "points" not in file.files

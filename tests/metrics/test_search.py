@@ -85,7 +85,7 @@ def sequences(size, n_sequences, seed=0):
     return np.where(generator.random(size) < 1 / 3, -1, 7 * generator.integers(0, n_sequences, size))
 
 
-@pytest.mark.parametrize(("limits", "rounded"), limits_and_rounding())
+@pytest.mark.parametrize(("limits", "rounded"), list(limits_and_rounding()))
 def test_limits_and_sequences_change_no_value(limits, rounded):
     spread = 1.0 if rounded else 2.0
     features, labels = random_space(n=48, spread=spread, seed=8)
