@@ -1,6 +1,7 @@
 """Networks, images and files of weights for the tests of architectures."""
 
 import torch
+import torchvision
 
 import architectures
 
@@ -24,3 +25,18 @@ def saved(content, path):
 def assert_same(first, second):
     assert first.keys() == second.keys()
     assert all(torch.equal(value, second[key]) for key, value in first.items())
+
+
+def without_classifier(network):
+    """The state of a network of torchvision but for its last layer `fc`."""
+    return {key: value for key, value in network.state_dict().items() if not key.startswith("fc.")}
+
+
+def shufflenet(seed):
+    """A small network of torchvision, its statistics drawn too."""
+    torch.manual_seed(seed)
+    network = torchvision.models.shufflenet_v2_x0_5()
+    for buffer in network.buffers():
+        if buffer.is_floating_point():
+            buffer.uniform_(0.5, 1.5)
+    return network

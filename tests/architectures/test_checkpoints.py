@@ -5,6 +5,7 @@ They are read without running anything; which of their tensors are taken.
 
 import argparse
 import pathlib
+import re
 from collections import OrderedDict
 
 import numpy as np
@@ -12,10 +13,10 @@ import pytest
 import torch
 import torchvision
 
-from architectures import _checkpoints, _weights
+from architectures import _checkpoints
 from runs import checkpoint
 from tests.architectures import networks
-from tests.architectures.networks import assert_same, saved
+from tests.architectures.networks import assert_same, saved, without_classifier
 from tests.kit.refusals import refused
 from utilities import pickles
 
@@ -26,19 +27,15 @@ class Settings(dict):
     """Stands for the classes of other programs, such as Lightning's AttributeDict."""
 
 
-def select(path, name=NAME, **flags):
-    return networks.select(name, not_pretrained=False, weights=path, **flags)
+def loaded(path, name=NAME, **flags):
+    """The state of a backbone with the weights of a file."""
+    return networks.select(name, not_pretrained=False, weights=str(path), **flags).backbone.state_dict()
 
 
 @pytest.fixture(scope="module")
 def states():
     """Two state dicts without a classifier: of the weights that are to be taken, and of others."""
-    state_dicts = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        state = torchvision.models.shufflenet_v2_x0_5().state_dict()
-        state_dicts.append({key: value for key, value in state.items() if not key.startswith("fc.")})
-    return state_dicts
+    return [without_classifier(networks.shufflenet(seed)) for seed in (1, 2)]
 
 
 def put(prefix, state):
@@ -152,69 +149,72 @@ LAYOUTS = {
 def test_the_backbone_is_found_in_each_layout_and_the_rest_is_listed(layout, states, tmp_path, capsys):
     content, prefix, words = LAYOUTS[layout]
     path = saved(content(*states), tmp_path / "checkpoint.pth")
-    assert_same(select(path).backbone.state_dict(), states[0])
+    assert_same(loaded(path), states[0])
     output = capsys.readouterr().out
     if words:
         assert f"weights under {prefix};" in output and output.count("\n") == 1
     assert all(word in output for word in words), output
-    assert_same(select(path, weights_prefix=f"{prefix}.").backbone.state_dict(), states[0])
+    assert_same(loaded(path, weights_prefix=f"{prefix}."), states[0])
     if "--weights_prefix: " in output:
         second_prefix = output.rpartition("--weights_prefix: ")[2].strip().partition(",")[0]
-        assert_same(select(path, weights_prefix=second_prefix).backbone.state_dict(), states[1])
+        assert_same(loaded(path, weights_prefix=second_prefix), states[1])
 
 
-def test_files_without_a_prefix_say_nothing(states, tmp_path, capsys):
-    for content in (states[0], {"state_dict": states[0], "epoch": 3}, {"model": put("module.", states[0])}):
-        assert_same(select(saved(content, tmp_path / "plain.pth")).backbone.state_dict(), states[0])
+def test_files_of_usual_layouts_are_read_without_a_word(states, tmp_path, capsys):
+    """With a classifier, without; of an old torch; wrapped; checkpoints; with a classifier of another name; arrays."""
+    state = networks.shufflenet(1).state_dict()
+    contents = [
+        state,
+        states[0],
+        {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")},
+        put("module._orig_mod.", state),
+        {"state_dict": state, "epoch": 3},
+        {"model": put("module.", state)},
+        {"state_dict": put("backbone.", states[0])},
+        put("model.", {key.replace("fc.", "last_linear."): value for key, value in state.items()}),
+    ]
+    files = [saved(content, tmp_path / f"{number}.pth") for number, content in enumerate(contents)]
     np.savez(tmp_path / "arrays.npz", **{key: value.numpy() for key, value in states[0].items()})
-    assert_same(select(str(tmp_path / "arrays.npz")).backbone.state_dict(), states[0])
+    for file in (*files, str(tmp_path / "arrays.npz")):
+        network = networks.select(f"{NAME}_frozen_normalize", weights=file)
+        assert network.weights_name == file
+        assert_same(network.backbone.state_dict(), states[0])
     assert capsys.readouterr().out == ""
 
 
 def test_a_backbone_with_nothing_behind_it_is_no_whole_network(tmp_path, capsys):
     state = networks.select("conv4").backbone.state_dict()
     content = {"student": put("backbone.", state), "teacher": put("backbone.", state) | HEAD}
-    assert_same(
-        select(saved(content, tmp_path / "dino.pth"), "conv4", weights_prefix="student").backbone.state_dict(), state
-    )
+    assert_same(loaded(saved(content, tmp_path / "dino.pth"), "conv4", weights_prefix="student"), state)
     assert "only the backbone fits" not in capsys.readouterr().out
 
 
 def test_a_prefix_that_is_not_there_or_is_ambiguous(states, tmp_path):
     path = saved({"a": put("net.", states[0]), "b": put("net.", states[1])}, tmp_path / "both.pth")
-    with refused("in several places: choose one by --weights_prefix: a.net, b.net"):
-        select(path)
-    with refused("--weights_prefix net: .* has a.net. and b.net.: give one of them in full"):
-        select(path, weights_prefix="net")
-    assert_same(select(path, weights_prefix="b").backbone.state_dict(), states[1])
-    with refused("--weights_prefix c: no key of .* begins so; there are a, b, a.net, b.net"):
-        select(path, weights_prefix="c")
-    with refused("does not fit conv4: missing .*say by --weights_prefix where they lie"):
-        select(path, name="conv4")
+    assert_same(loaded(path, weights_prefix="b"), states[1])
+    for flags, message in (
+        ({}, "in several places: choose one by --weights_prefix: a.net, b.net"),
+        ({"weights_prefix": "net"}, "--weights_prefix net: .* has a.net. and b.net.: give one of them in full"),
+        ({"weights_prefix": "c"}, "--weights_prefix c: no key of .* begins so; there are a, b, a.net, b.net"),
+        ({"name": "conv4"}, "does not fit conv4: missing .*say by --weights_prefix where they lie"),
+    ):
+        with refused(message):
+            loaded(path, **flags)
 
 
-def test_sequential_children_and_chunks_of_blocks_have_the_backbones_names(tmp_path):
+def test_sequential_children_and_chunks_of_blocks(tmp_path):
     torch.manual_seed(0)
     resnet = torchvision.models.resnet18()
     children = torch.nn.Sequential(*list(resnet.children())[:-1])
-    path = saved(
-        {"state_dict": put("backbone.", children.state_dict()) | put("projection_head.", HEAD)},
-        tmp_path / "lightly.ckpt",
-    )
-    assert_same(
-        select(path, "resnet18").backbone.state_dict(),
-        {key: value for key, value in resnet.state_dict().items() if not key.startswith("fc.")},
-    )
+    content = {"state_dict": put("backbone.", children.state_dict()) | put("projection_head.", HEAD)}
+    assert_same(loaded(saved(content, tmp_path / "lightly.ckpt"), "resnet18"), without_classifier(resnet))
     expected = networks.select("timm:test_vit").backbone.state_dict()
-    chunked = {
-        key.replace("blocks.", f"blocks.{int(key.split('.')[1]) // 2}.") if key.startswith("blocks.") else key: value
-        for key, value in expected.items()
-    }
+    chunked = {}
+    for key, value in expected.items():
+        chunked[re.sub(r"^blocks\.(\d+)", lambda match: f"blocks.{int(match[1]) // 2}.{match[1]}", key)] = value
     assert chunked.keys() != expected.keys()
-    path = saved(
-        {"teacher": put("backbone.", chunked) | {"dino_head.mlp.0.weight": torch.ones(2)}}, tmp_path / "chunks.pth"
-    )
-    assert_same(select(path, "timm:test_vit").backbone.state_dict(), expected)
+    content = {"teacher": put("backbone.", chunked) | {"dino_head.mlp.0.weight": torch.ones(2)}}
+    assert_same(loaded(saved(content, tmp_path / "chunks.pth"), "timm:test_vit"), expected)
 
 
 RAN = []
@@ -239,58 +239,46 @@ class Method(Harmful):
 
 
 def test_nothing_that_a_file_names_is_run(states, tmp_path):
-    for content in (
-        {"model": states[0], "extra": Harmful()},
-        {"model": states[0], "extra": [Settings(a=1), Harmful(), {1: Harmful()}]},
-    ):
+    path = tmp_path / "file.pth"
+    for extra in (Harmful(), [Settings(a=1), Harmful(), {1: Harmful()}]):
         for legacy in (False, True):
-            path = tmp_path / "file.pth"
-            torch.save(content, path, _use_new_zipfile_serialization=not legacy)
-            RAN.clear()
-            assert_same(select(str(path)).backbone.state_dict(), states[0])
+            torch.save({"model": states[0], "extra": extra}, path, _use_new_zipfile_serialization=not legacy)
+            assert_same(loaded(path), states[0])
             assert RAN == []
     mixed = {"args": FLAGS, "settings": Settings(lr=1), "a": np.arange(3), "b": OrderedDict(c=torch.ones(2))}
-    loaded = _checkpoints.content_of(saved(mixed, tmp_path / "mixed.pth"))
-    assert isinstance(loaded["args"], pickles.Unread) and not vars(loaded["args"])
-    assert loaded["settings"] == {"lr": 1} and _checkpoints.flattened(loaded).keys() == {"a", "b.c"}
+    content = _checkpoints.content_of(saved(mixed, path))
+    assert isinstance(content["args"], pickles.Unread) and not vars(content["args"])
+    assert content["settings"] == {"lr": 1} and _checkpoints.flattened(content).keys() == {"a", "b.c"}
     with refused("it holds calls of functions, and tensors alone are read"):
-        select(saved([Method()], tmp_path / "method.pth"))
+        loaded(saved([Method()], path))
     with refused("holds no state dict"):
-        select(saved(torchvision.models.shufflenet_v2_x0_5(), tmp_path / "module.pth"))
+        loaded(saved(torchvision.models.shufflenet_v2_x0_5(), path))
 
 
 def test_values_that_are_no_weights_are_refused_with_file_and_keys(states, tmp_path):
     key = "conv1.0.weight"
-    for value, message in (
-        (
-            lambda x: (x * 100).to(torch.int8),
-            r"--weights .*broken.pth holds int8 instead of floating-point numbers in a\.conv1\.0\.weight: give",
-        ),
-        (
-            lambda x: x.clone().fill_(torch.nan),
-            r"--weights .*broken.pth holds NaN or infinity in a\.conv1\.0\.weight: give",
-        ),
-        (lambda x: x / 0, r"holds NaN or infinity in a\.conv1\.0\.weight"),
+    state = states[0]
+    weight = state[key]
+    path = tmp_path / "weights.pth"
+    for value, fault in (
+        ((weight * 100).to(torch.int8), "int8 instead of floating-point numbers"),
+        (weight * torch.nan, "NaN or infinity"),
+        (weight / 0, "NaN or infinity"),
     ):
-        with refused(message):
-            select(saved(put("a.", states[0] | {key: value(states[0][key])}), tmp_path / "broken.pth"))
-    broken = {}
-    for name, value in states[0].items():
-        broken[name] = value * torch.nan if value.is_floating_point() else value
+        with refused(rf"--weights .*weights.pth holds {fault} in a\.conv1\.0\.weight: give"):
+            loaded(saved(put("a.", state | {key: value}), path))
+    floats = {name: value for name, value in state.items() if value.is_floating_point()}
     with refused(r"holds NaN or infinity in conv1.0.weight, conv1.1.weight, conv1.1.bias … \(\d+ in all\)"):
-        select(saved(broken, tmp_path / "broken.pth"))
-    quantized = torch.quantize_per_tensor(states[0][key], 0.01, 0, torch.qint8)
-    loaded = select(saved(states[0] | {key: quantized}, tmp_path / "quantized.pth")).backbone.state_dict()[key]
-    torch.testing.assert_close(loaded, quantized.dequantize())
-    sparse = saved(states[0] | {key: states[0][key].to_sparse()}, tmp_path / "sparse.pth")
-    assert_same(select(sparse).backbone.state_dict(), states[0])
-    half = {key: value.half() if value.is_floating_point() else value for key, value in states[0].items()}
-    assert select(saved(half, tmp_path / "half.pth")).backbone.state_dict()[key].dtype == torch.float32
-    network = networks.select("conv4")
-    state = network.state_dict()
-    state["last_linear.bias"] = state["last_linear.bias"] * torch.inf
+        loaded(saved(state | {name: value * torch.nan for name, value in floats.items()}, path))
+    quantized = torch.quantize_per_tensor(weight, 0.01, 0, torch.qint8)
+    torch.testing.assert_close(loaded(saved(state | {key: quantized}, path))[key], quantized.dequantize())
+    assert_same(loaded(saved(state | {key: weight.to_sparse()}, path)), state)
+    half = saved(state | {name: value.half() for name, value in floats.items()}, path)
+    assert loaded(half)[key].dtype == torch.float32
+    whole_state = networks.select("conv4").state_dict()
+    whole_state["last_linear.bias"] *= torch.inf
     with refused("holds NaN or infinity in last_linear.bias"):
-        select(saved(state, tmp_path / "whole.pth"), "conv4")
+        loaded(saved(whole_state, path), "conv4")
 
 
 def test_a_runs_checkpoint_with_nan_is_refused_with_file_and_key():
@@ -300,13 +288,3 @@ def test_a_runs_checkpoint_with_nan_is_refused_with_file_and_key():
     content["state_dict"]["last_linear.weight"][0, 0] = torch.nan
     with refused("^run/checkpoint.pth.tar holds NaN or infinity in last_linear.weight: "):
         checkpoint.restore_network("run/checkpoint.pth.tar", content, network)
-
-
-def test_usual_prefixes():
-    state = {"a.weight": torch.ones(1)}
-    for content, prefix in (
-        (state, ""),
-        ({"model": put("module._orig_mod.", state)}, "model.module._orig_mod."),
-        ({"state_dict": put("backbone.", state)}, "state_dict.backbone."),
-    ):
-        assert _weights._usual_prefix(content) == prefix

@@ -4,16 +4,18 @@ import copy
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 import architectures
 import parameters
 from architectures import _adaptation
 from engine.optimisers import build_optimizer
-from runs import checkpoint, load_run, start_up
+from runs import load_run, start_up
 from tests.architectures import networks
 from tests.architectures.networks import saved
 from tests.kit import tiny
 from tests.kit.refusals import refused
+from tests.kit.runs import last_checkpoint
 
 TINY = "timm:test_vit"  # six blocks of width 64
 
@@ -51,7 +53,7 @@ def test_updates_start_at_nothing_and_merge_into_equal_weights():
     state = merged.backbone.state_dict()
     assert state.keys() == expected.keys()
     for key, value in expected.items():
-        torch.testing.assert_close(state[key].double(), value, atol=1e-6, rtol=1e-6, msg=key)
+        assert_close(state[key].double(), value, atol=1e-6, rtol=1e-6, msg=key)
     assert torch.equal(merged(images())[0], embeddings) and all(p.requires_grad for p in merged.parameters())
 
 
@@ -67,8 +69,8 @@ def slow_pooled(network, pictures, counts):
     for image in network.prepare(pictures).split(1):
         tokens = backbone._pos_embed(backbone.patch_embed(image))[0]
         for block, count in zip(backbone.blocks, counts, strict=True):
-            rows = [*([block.prompts[0, place] for place in range(count)] if count else []), *tokens]
-            tokens = block.forward(torch.stack(rows)[None])[0][count:]  # forward: without the hooks of a call
+            rows = torch.cat([block.prompts[0], tokens]) if count else tokens
+            tokens = block.forward(rows[None])[0][count:]  # forward: without the hooks of a call
         pooled.append(backbone.norm(tokens)[0])
     return torch.stack(pooled)
 
@@ -85,9 +87,8 @@ def slow_pooled(network, pictures, counts):
 def test_each_block_sees_its_own_prompts(flags, counts):
     network = select(**flags).double().eval()
     assert prompt_counts(network.backbone) == [count for count in counts if count]
-    torch.testing.assert_close(
-        network(images())[1]["pooled"], slow_pooled(network, images(), counts), rtol=1e-10, atol=1e-10
-    )
+    expected = slow_pooled(network, images(), counts)
+    assert_close(network(images())[1]["pooled"], expected, rtol=1e-10, atol=1e-10)
 
 
 def test_the_start_of_prompts_is_xaviers_normal_of_all_n():
@@ -97,10 +98,19 @@ def test_the_start_of_prompts_is_xaviers_normal_of_all_n():
     rows = torch.cat([block.prompts.flatten() for block in network.backbone.blocks[:10]])
     assert abs(rows.std().item() - 0.03077) < 0.0006 and abs(rows.mean().item()) < 0.0012
     torch.manual_seed(0)
-    plain = select("timm:vit_tiny_patch16_224")
-    networks.assert_same(
-        plain.state_dict(), {key: value for key, value in network.state_dict().items() if not key.endswith("prompts")}
-    )
+    assert_equal_but_for_prompts(select("timm:vit_tiny_patch16_224").state_dict(), network.state_dict())
+
+
+def assert_equal_but_for_prompts(plain, state):
+    networks.assert_same(plain, {key: value for key, value in state.items() if not key.endswith("prompts")})
+
+
+LARGE = {  # network -> size of the images
+    "timm:vit_small_patch16_dinov3": 32,
+    "timm:swin_tiny_patch4_window7_224": 64,
+    "timm:vit_small_patch14_reg4_dinov2": 28,
+    "vit_b_32": 224,
+}
 
 
 @pytest.mark.parametrize(
@@ -109,42 +119,35 @@ def test_the_start_of_prompts_is_xaviers_normal_of_all_n():
         ("timm:deit_tiny_distilled_patch16_224", 32, {"prompts": 2}),
         ("timm:test_vit3", 32, {"prompts": 2}),
         (TINY, 32, {"prompts": 3, "lora_rank": 2}),
-        *(
-            pytest.param(name, size, {"lora_rank": 2}, marks=pytest.mark.long)
-            for name, size in (
-                ("timm:vit_small_patch16_dinov3", 32),
-                ("timm:swin_tiny_patch4_window7_224", 64),
-                ("timm:vit_small_patch14_reg4_dinov2", 28),
-                ("vit_b_32", 224),
-            )
-        ),
+        *(pytest.param(name, size, {"lora_rank": 2}, marks=pytest.mark.long) for name, size in LARGE.items()),
     ],
 )
-def test_other_layers_are_adapted_copies_have_their_own_and_updates_merge(name, size, flags):
+def test_copies_have_their_own_updates_which_merge(name, size, flags):
     # double: of a small layer scale the difference is little
     network = select(name, crop_size=size, **flags).double().eval()
     before = network(images(size, 1))[0]
     changed = stirred(copy.deepcopy(network))
-    assert "lora_rank" not in flags or len(_adaptation.attention_weights(network.backbone)) == (
-        12 if name == TINY else 24
-    )
+    n_weights = len(_adaptation.attention_weights(network.backbone))
+    assert "lora_rank" not in flags or n_weights == (12 if name == TINY else 24)
     with torch.no_grad():
-        for block in network.blocks()[: 3 * ("prompts" in flags)]:
-            changed.backbone.get_parameter(
-                next(key for key, p in network.backbone.named_parameters() if p is block.prompts)
-            ).normal_()
+        for key, parameter in changed.named_parameters():
+            if key.endswith("prompts"):
+                parameter.normal_()
     after = changed(images(size, 1))[0]
-    assert (
-        before.shape == (1, 8) and not torch.equal(before, after) and torch.equal(network(images(size, 1))[0], before)
-    )
-    torch.testing.assert_close(changed.merge()(images(size, 1))[0], after)
+    assert before.shape == (1, 8) and not torch.equal(before, after)
+    assert torch.equal(network(images(size, 1))[0], before)
+    assert_close(changed.merge()(images(size, 1))[0], after)
 
 
 def test_an_orthogonal_head():
     network = select("conv4", embed_dim=16, head_init="orthogonal")
     weight = network.last_linear.weight.double()
-    torch.testing.assert_close(weight @ weight.T, torch.eye(16, dtype=torch.float64), atol=1e-5, rtol=0)
+    assert_close(weight @ weight.T, torch.eye(16, dtype=torch.float64), atol=1e-5, rtol=0)
     assert not network.last_linear.bias.any()
+
+
+def all_but(*prefixes):
+    return lambda name: not name.startswith(prefixes)
 
 
 HEAD = ("last_linear.", "hidden.")
@@ -156,18 +159,10 @@ TRAINS = {  # network, flags, and what of the backbone trains, by its name
         lambda name: name.endswith((".up", ".down", "bias")) or name in ("blocks.0.prompts", "blocks.1.prompts"),
     ),
     "biases": ("resnet18", {"train_biases": True}, lambda name: name.endswith("bias")),
-    "no block": (TINY, {"freeze_blocks": 0}, lambda name: not name.startswith("patch_embed.")),
-    "two blocks": (
-        TINY,
-        {"freeze_blocks": 2},
-        lambda name: not name.startswith(("patch_embed.", "blocks.0.", "blocks.1.")),
-    ),
-    "all blocks": (TINY, {"freeze_blocks": 6}, lambda name: not name.startswith(("patch_embed.", "blocks."))),
-    "blocks": (
-        "resnet18",
-        {"freeze_blocks": 3},
-        lambda name: not name.startswith(("conv1.", "bn1.", "layer1.", "layer2.0.")),
-    ),
+    "no block": (TINY, {"freeze_blocks": 0}, all_but("patch_embed.")),
+    "two blocks": (TINY, {"freeze_blocks": 2}, all_but("patch_embed.", "blocks.0.", "blocks.1.")),
+    "all blocks": (TINY, {"freeze_blocks": 6}, all_but("patch_embed.", "blocks.")),
+    "blocks": ("resnet18", {"freeze_blocks": 3}, all_but("conv1.", "bn1.", "layer1.", "layer2.0.")),
     **{
         family: (family, {"freeze_backbone": True, "embed_hidden": [6]}, lambda name: False)
         for family in architectures.REGISTRY.names()
@@ -176,7 +171,7 @@ TRAINS = {  # network, flags, and what of the backbone trains, by its name
 
 
 @pytest.mark.parametrize(("name", "flags", "trains"), TRAINS.values(), ids=TRAINS)
-def test_what_trains_has_gradients_and_a_group_and_the_rest_rests_with_its_statistics(name, flags, trains):
+def test_what_trains_has_gradients_and_the_rest_rests(name, flags, trains):
     network = stirred(select(name, **flags)).train()
     size = 32 if "vit" in name else 64
     pictures = images(size)
@@ -202,9 +197,9 @@ def test_what_trains_has_gradients_and_a_group_and_the_rest_rests_with_its_stati
     groups = build_optimizer(network, torch.nn.Module(), opt).param_groups
     grouped = [id(p) for group in groups for p in group["params"]]
     assert sorted(grouped) == sorted(id(p) for p in network.parameters() if p.requires_grad)
-    assert groups[-1]["lr"] == 0.1 and all(
-        (group["lr"], group["weight_decay"]) == (0.01, 0.2) for group in groups if group["name"] == "backbone"
-    )
+    assert groups[-1]["lr"] == 0.1
+    for group in groups:
+        assert group["name"] != "backbone" or (group["lr"], group["weight_decay"]) == (0.01, 0.2)
     if name == TINY and "freeze_blocks" not in flags:  # recomputed, the gradients are the same
         lean = select(name, **flags, grad_checkpointing=True).train()
         lean.load_state_dict(network.state_dict())
@@ -212,38 +207,33 @@ def test_what_trains_has_gradients_and_a_group_and_the_rest_rests_with_its_stati
         for (key, parameter), lean_parameter in zip(network.named_parameters(), lean.parameters(), strict=True):
             assert (parameter.grad is None) == (lean_parameter.grad is None)
             if parameter.grad is not None:
-                torch.testing.assert_close(parameter.grad, lean_parameter.grad, msg=key)
+                assert_close(parameter.grad, lean_parameter.grad, msg=key)
 
 
-def test_prompts_and_updates_decay_with_their_block_and_a_resting_backbone_shows_what_it_does_in_evaluation():
+def test_prompts_and_updates_decay_with_their_block():
     network = select(prompts=4, prompt_depth=3, lora_rank=2)
-    rates = ["--lr", ".01", "--fc_lr", ".1", "--layer_decay", ".5"]
-    opt = parameters.read(
-        ["--dataset", "glyphs", "--arch", TINY, "--prompts", "4", "--prompt_depth", "3", "--lora_rank", "2", *rates]
-    )
+    words = f"--dataset glyphs --arch {TINY} --prompts 4 --prompt_depth 3 --lora_rank 2"
+    opt = parameters.read(f"{words} --lr .01 --fc_lr .1 --layer_decay .5".split())
     total = sum(p.numel() for p in network.parameters())
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
-    assert start_up.partly_trained(opt, network) == [
-        f"--lora_rank 2 --prompts 4: {trained:,} of {total:,} parameters are trained, {trained / total:.2%}; the "
-        "others are frozen"
-    ]
+    counts = f"{trained:,} of {total:,} parameters are trained, {trained / total:.2%}"
+    assert start_up.partly_trained(opt, network) == [f"--lora_rank 2 --prompts 4: {counts}; the others are frozen"]
     groups = {group["name"]: group for group in network.param_groups(opt)}
     assert set(groups) == {*(f"backbone_{depth}" for depth in range(1, 7)), "last_linear"}
-    assert groups["backbone_5"]["lr"] == 0.01 * 0.5**5 and any(
-        p is network.backbone.blocks[1].prompts for p in groups["backbone_5"]["params"]
-    )
+    assert groups["backbone_5"]["lr"] == 0.01 * 0.5**5
+    assert any(p is network.backbone.blocks[1].prompts for p in groups["backbone_5"]["params"])
     network = select("conv4", freeze_backbone=True)
     reference = select("conv4")
     reference.load_state_dict(network.state_dict())
     assert torch.equal(network.train()(images())[0], reference.eval()(images())[0])
 
 
-def test_files_with_updates_are_read_merged_and_files_with_prompts_need_their_flags(tmp_path):
+def test_files_with_updates_and_files_with_prompts(tmp_path):
     network = stirred(select(prompts=3, prompt_step=1, lora_rank=2)).eval()
     path = saved(network.state_dict(), tmp_path / "run.pth")
     for rank in (0, 3):
         loaded = select(weights=path, not_pretrained=False, prompts=3, prompt_step=1, lora_rank=rank).eval()
-        torch.testing.assert_close(loaded(images())[0], network(images())[0])
+        assert_close(loaded(images())[0], network(images())[0])
         assert any("parametrizations" in key for key in loaded.state_dict()) == (rank > 0)
     shallow = saved(select(prompts=3, prompt_depth=1).state_dict(), tmp_path / "shallow.pth")
     for flags, says in (
@@ -255,8 +245,8 @@ def test_files_with_updates_are_read_merged_and_files_with_prompts_need_their_fl
         with refused(says):
             select(not_pretrained=False, **flags)
     plain = select().backbone.state_dict()
-    state = select(weights=saved(plain, tmp_path / "bare.pth"), not_pretrained=False, prompts=2).backbone.state_dict()
-    networks.assert_same(plain, {key: value for key, value in state.items() if not key.endswith("prompts")})
+    network = select(weights=saved(plain, tmp_path / "bare.pth"), not_pretrained=False, prompts=2)
+    assert_equal_but_for_prompts(plain, network.backbone.state_dict())
 
 
 def test_what_cannot_be_is_one_line():
@@ -281,35 +271,20 @@ def test_what_cannot_be_is_one_line():
 @pytest.mark.parametrize(
     "flags",
     [
-        *(
-            pytest.param(flags, marks=pytest.mark.long)
-            for flags in (
-                [
-                    "--prompts",
-                    "3",
-                    "--prompt_step",
-                    "1",
-                    "--train_biases",
-                    "--lora_rank",
-                    "2",
-                    "--ema_decay",
-                    ".5",
-                    "--chunk_size",
-                    "3",
-                ],
-                ["--freeze_blocks", "5", "--warmup_head_epochs", "1", "--head_init", "orthogonal"],
-            )
+        pytest.param(
+            "--prompts 3 --prompt_step 1 --train_biases --lora_rank 2 --ema_decay .5 --chunk_size 3",
+            marks=pytest.mark.long,
         ),
-        ["--freeze_backbone", "--trainer", "classifier"],
+        pytest.param("--freeze_blocks 5 --warmup_head_epochs 1 --head_init orthogonal", marks=pytest.mark.long),
+        "--freeze_backbone --trainer classifier",
     ],
-    ids=lambda flags: flags[0],
 )
 def test_a_run_trains_a_part_says_so_and_comes_back(flags, data, tmp_path, capsys):
-    vit = ["--arch", f"{TINY}_layernorm_normalize", "--crop_size", "16", "--augmentation", "none", "--not_pretrained"]
-    run = tiny.assert_resumes(data, tmp_path, *vit, *flags, "--lr", "1e-3", epochs=2)
+    vit = f"--arch {TINY}_layernorm_normalize --crop_size 16 --augmentation none --not_pretrained --lr 1e-3 {flags}"
+    run = tiny.assert_resumes(data, tmp_path, *vit.split(), epochs=2)
     output = capsys.readouterr().out
     network, opt = load_run(run.folder, "last")
-    state = checkpoint.read(run.folder / checkpoint.LAST)
+    state = last_checkpoint(run.folder)
     torch.manual_seed(opt.seed)
     start = architectures.select(opt.arch, run.opt).state_dict()
     end = state["state_dict"]
@@ -319,13 +294,10 @@ def test_a_run_trains_a_part_says_so_and_comes_back(flags, data, tmp_path, capsy
         assert moved == {"last_linear.weight", "last_linear.bias"}
         assert {group["name"] for group in state["optimizer"]["param_groups"]} == {"last_linear", "classifier"}
     else:
-        total, rests = (
-            sum(p.numel() for p in parameters) for parameters in (network.parameters(), network.resting_parameters())
-        )
-        assert (
-            f"{total - rests:,} of {total:,} parameters are trained, {(total - rests) / total:.2%}" in output
-            and flags[0] in output
-        )
+        total = sum(p.numel() for p in network.parameters())
+        trained = total - sum(p.numel() for p in network.resting_parameters())
+        assert f"{trained:,} of {total:,} parameters are trained, {trained / total:.2%}" in output
+        assert flags.split()[0] in output
         assert moved == dict(network.named_parameters()).keys() - {
             f"backbone.{name}" for name in network.resting.parameters
         }

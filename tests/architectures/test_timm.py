@@ -6,6 +6,7 @@ import urllib.error
 import pytest
 import safetensors.torch
 import torch
+from torch.testing import assert_close
 
 import architectures
 import datasets
@@ -37,7 +38,7 @@ def test_features_are_those_before_the_logits(name):
     backbone = network.backbone
     expected = backbone.forward_head(backbone.forward_features(network.prepare(images(size))), pre_logits=True)
     assert torch.equal(features["pooled"], expected) and expected.shape == (2, feature_dim) == (2, network.feature_dim)
-    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(2))
+    assert_close(embeddings.norm(dim=1), torch.ones(2))
     assert len(network.blocks()) == blocks and len({id(block) for block in network.blocks()}) == blocks
     assert list(network.STAGES)[-2:] == list(stages)
     outputs = []
@@ -49,10 +50,10 @@ def test_features_are_those_before_the_logits(name):
     if output.ndim == 3:
         output = output[:, backbone.num_prefix_tokens :]
         over = 1
-    torch.testing.assert_close(stage, output.mean(over))
+    assert_close(stage, output.mean(over))
 
 
-def test_the_data_config_is_timms_and_the_interpolation_reaches_the_transforms():
+def test_the_data_config_and_interpolation_are_timms():
     for name, size, mean in (
         ("vit_small_patch16_224.dino", 224, (0.485, 0.456, 0.406)),
         ("vit_base_patch16_clip_224.openai", 224, (0.48145466, 0.4578275, 0.40821073)),
@@ -61,19 +62,16 @@ def test_the_data_config_is_timms_and_the_interpolation_reaches_the_transforms()
         with torch.device("meta"):
             network = select(f"timm:{name}")
         assert (network.input_size, network.mean, network.interpolation) == (size, mean, "bicubic")
-        assert (
-            network.data_config["input_size"] == [3, size, size] and network.data_config["interpolation"] == "bicubic"
-        )
+        assert network.data_config["input_size"] == [3, size, size]
+        assert network.data_config["interpolation"] == "bicubic"
     opt = parameters.read(["--dataset", "cub200", "--arch", TINY])
-    for network, by in ((select(TINY), "bicubic"), (select("conv4"), "bilinear")):
-        shape = datasets.shape_for(network)
-        texts = [
-            steps.text for steps in datasets._transforms.build(opt, shape["input_size"], None, shape["interpolation"])
-        ]
-        assert all(f"interpolation=InterpolationMode.{by.upper()}" in text for text in texts)
+    for name, by in ((TINY, "BICUBIC"), ("conv4", "BILINEAR")):
+        shape = datasets.shape_for(select(name))
+        transforms = datasets._transforms.build(opt, shape["input_size"], None, shape["interpolation"])
+        assert all(f"interpolation=InterpolationMode.{by}" in steps.text for steps in transforms)
 
 
-def test_frozen_is_for_batchnorm_alone_and_layernorm_is_before_the_embedding_layer():
+def test_frozen_and_layernorm():
     network = select("timm:resnet18_frozen").train()
     norms = [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     assert norms and not any(module.training for module in norms) and network.backbone.layer1.training
@@ -83,7 +81,7 @@ def test_frozen_is_for_batchnorm_alone_and_layernorm_is_before_the_embedding_lay
     embeddings, features = network(images(32))
     pooled = features["pooled"].double()
     normed = (pooled - pooled.mean(1, keepdim=True)) / (pooled.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
-    torch.testing.assert_close(embeddings, network.last_linear(normed.float()), atol=1e-5, rtol=1e-4)
+    assert_close(embeddings, network.last_linear(normed.float()), atol=1e-5, rtol=1e-4)
     assert not any("layernorm" in key for key in network.state_dict())
 
 
@@ -100,21 +98,16 @@ def test_pooling_of_tokens_and_sizes_that_do_not_go():
     }.items():
         network = select(TINY, crop_size=32, pool=pool).eval()
         network.backbone.load_state_dict(tokens.backbone.state_dict())
-        torch.testing.assert_close(network(images(32))[1]["pooled"], by_hand)
+        assert_close(network(images(32))[1]["pooled"], by_hand)
         assert network.feature_dim == by_hand.shape[1]
     # as EVA-02 and BEiT have one
     network.backbone.fc_norm = torch.nn.LayerNorm(network.feature_dim // 2).requires_grad_(False)
     network.backbone.fc_norm.weight.mul_(3)
     expected = torch.cat([network.backbone.fc_norm(part) for part in (out[:, 0], patches.mean(1))], 1)
-    torch.testing.assert_close(network(images(32))[1]["pooled"], expected)
+    assert_close(network(images(32))[1]["pooled"], expected)
     assert select(TINY, crop_size=[32, 32]).input_size == 32
-    for name, pool in (
-        (TINY, "gem"),
-        ("timm:test_resnet", "token"),
-        ("conv4", "avg"),
-        ("resnet18", "token"),
-        ("vgg11", "gem"),
-    ):
+    refusals = {TINY: "gem", "timm:test_resnet": "token", "conv4": "avg", "resnet18": "token", "vgg11": "gem"}
+    for name, pool in refusals.items():
         with refused(f"--pool {pool}: "), torch.device("meta"):
             select(name, pool=pool)
     with refused("--crop_size 30: .* patches of 16 x 16: take a multiple, 32"):
@@ -135,7 +128,7 @@ def test_position_embeddings_of_another_size(tmp_path):
     token = published.pos_embed[:, :1]
     grid = published.pos_embed[:, 1:].reshape(1, 4, 4, -1).permute(0, 3, 1, 2)
     grid = torch.nn.functional.interpolate(grid, size=(2, 2), mode="bicubic", antialias=True)
-    torch.testing.assert_close(resized, torch.cat([token, grid.flatten(2).mT], 1))
+    assert_close(resized, torch.cat([token, grid.flatten(2).mT], 1))
 
 
 @pytest.mark.long
@@ -160,10 +153,9 @@ def test_timms_own_files_and_whole_networks(name, tmp_path):
     """With the classifier, which is left out; and as this program writes a network."""
     import timm
 
-    network = timm.create_model(name)
-    safetensors.torch.save_file(network.state_dict(), str(tmp_path / "weights.safetensors"))
+    expected = timm.create_model(name).state_dict()
+    safetensors.torch.save_file(expected, str(tmp_path / "weights.safetensors"))
     loaded = select(f"timm:{name}", weights=str(tmp_path / "weights.safetensors"))
-    expected = network.state_dict()
     assert all(torch.equal(value, expected[key]) for key, value in loaded.backbone.state_dict().items())
     checkpoint = saved({"state_dict": loaded.state_dict()}, tmp_path / "checkpoint.pth.tar")
     assert_same(select(f"timm:{name}", weights=checkpoint).state_dict(), loaded.state_dict())
@@ -181,10 +173,10 @@ def test_the_hubs_cache_is_read_without_network(monkeypatch, tmp_path):
     published = timm.create_model("test_vit")
     config = _timm.data_config("test_vit")
     folder = tmp_path / f"models--{config.hf_hub_id.replace('/', '--')}"
-    (folder / "refs").mkdir(parents=True)
-    (folder / "refs" / "main").write_text("abc")
-    (folder / "snapshots" / "abc").mkdir(parents=True)
-    safetensors.torch.save_file(published.state_dict(), str(folder / "snapshots" / "abc" / "model.safetensors"))
+    for subfolder in ("refs", "snapshots/abc"):
+        (folder / subfolder).mkdir(parents=True)
+    (folder / "refs/main").write_text("abc")
+    safetensors.torch.save_file(published.state_dict(), str(folder / "snapshots/abc/model.safetensors"))
     network = architectures.select(TINY, embed_dim=8, weights_cache=str(tmp_path))
     assert torch.equal(network.backbone.blocks[3].attn.qkv.weight, published.blocks[3].attn.qkv.weight)
     assert network.weights_name == f"test_vit.{config.tag}"
@@ -206,7 +198,7 @@ def test_checkpointing_and_layer_decay(name):
                 module.eval()
         model(images(size))[0].square().sum().backward()
     for (key, parameter), lean_parameter in zip(network.named_parameters(), lean.parameters(), strict=True):
-        torch.testing.assert_close(parameter.grad, lean_parameter.grad, msg=key)
+        assert_close(parameter.grad, lean_parameter.grad, msg=key)
     opt = parameters.read(["--dataset", "glyphs", "--arch", name, "--layer_decay", ".5", "--lr", "1"])
     groups = network.param_groups(opt)
     grouped = [id(p) for group in groups for p in group["params"]]
@@ -214,9 +206,6 @@ def test_checkpointing_and_layer_decay(name):
     rates = {id(p): group["lr"] for group in groups for p in group["params"]}
     blocks = network.blocks()
     stem = next(network.backbone.parameters())
-    for depth, layers in (
-        (1, blocks[-1].parameters()),
-        (len(blocks), blocks[0].parameters()),
-        (len(blocks) + 1, [stem]),
-    ):
+    depths = {1: blocks[-1].parameters(), len(blocks): blocks[0].parameters(), len(blocks) + 1: [stem]}
+    for depth, layers in depths.items():
         assert {rates[id(p)] for p in layers} == {0.5**depth}

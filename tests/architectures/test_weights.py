@@ -1,5 +1,6 @@
 """Initial weights: local files of every form, downloads that work and that fail, networks that have none."""
 
+import functools
 import os
 import socket
 import urllib.error
@@ -10,7 +11,7 @@ import torchvision
 
 from architectures import _torchvision, _weights
 from tests.architectures import networks
-from tests.architectures.networks import assert_same, saved
+from tests.architectures.networks import assert_same, saved, without_classifier
 from tests.kit.refusals import refused
 
 
@@ -20,34 +21,7 @@ def select(name, **flags):
 
 @pytest.fixture(scope="module")
 def shufflenet():
-    torch.manual_seed(5)
-    network = torchvision.models.shufflenet_v2_x0_5()
-    for buffer in network.buffers():
-        if buffer.is_floating_point():
-            buffer.uniform_(0.5, 1.5)
-    return network
-
-
-FORMS = {
-    "classifier": lambda state: state,
-    "bare": lambda state: {key: value for key, value in state.items() if not key.startswith("fc.")},
-    "compiled": lambda state: {f"module._orig_mod.{key}": value for key, value in state.items()},
-    "checkpoint": lambda state: {"state_dict": state, "epoch": 3},
-    "model": lambda state: {"model": {f"module.{key}": value for key, value in state.items()}},
-    "other classifier": lambda state: {
-        f"model.{key.replace('fc.', 'last_linear.')}": value for key, value in state.items()
-    },
-    "old": lambda state: {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")},
-}
-
-
-def test_state_dicts_of_backbones(shufflenet, tmp_path):
-    state = shufflenet.state_dict()
-    for form in FORMS.values():
-        path = saved(form(state), tmp_path / "weights.pth")
-        network = select("shufflenet_v2_x0_5_frozen_normalize", weights=path, not_pretrained=True)
-        assert network.weights_name == path
-        assert_same(network.backbone.state_dict(), FORMS["bare"](state))
+    return networks.shufflenet(5)
 
 
 def test_whole_networks_come_back_or_give_their_backbone(tmp_path, capsys):
@@ -65,28 +39,7 @@ def test_whole_networks_come_back_or_give_their_backbone(tmp_path, capsys):
     assert_same(narrow.backbone.state_dict(), network.backbone.state_dict())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "squeezenet1_1",
-        "mobilenet_v3_small",
-        *(
-            pytest.param(name, marks=pytest.mark.long)
-            for name in ("densenet121", "mnasnet0_5", "convnext_tiny", "ptm:alexnet")
-        ),
-    ],
-)
-def test_torchvisions_own_state_dicts(name, tmp_path):
-    reference = torchvision.models.get_model(name.removeprefix("ptm:")).eval()
-    network = select(name, weights=saved(reference.state_dict(), tmp_path / "weights.pth")).eval()
-    head = "classifier.6" if name == "ptm:alexnet" else network.head
-    reference.get_submodule(head.rpartition(".")[0])._modules[head.rpartition(".")[2]] = torch.nn.Identity()
-    image = torch.rand(1, 3, 224, 224) if name == "ptm:alexnet" else torch.rand(1, 3, 64, 64)
-    with torch.no_grad():
-        torch.testing.assert_close(network(image)[1]["pooled"], reference(network.prepare(image)).flatten(1))
-
-
-def test_densenets_published_files_spell_layers_as_they_were_called_years_ago():
+def test_old_names_of_densenets_layers():
     for old, new in (
         ("denselayer12.norm.1.weight", "denselayer12.norm1.weight"),
         ("denselayer2.conv.2.weight", "denselayer2.conv2.weight"),
@@ -106,9 +59,8 @@ def test_densenets_published_files_spell_layers_as_they_were_called_years_ago():
 def test_pretrainedmodels_knows_the_keys_of_torchvisions_files(constructor):
     with torch.device("meta"):
         arguments = {"init_weights": False} if constructor == "inceptionv3" else {}
-        published = torchvision.models.get_model(
-            {"inceptionv3": "inception_v3"}.get(constructor, constructor), **arguments
-        ).state_dict()
+        name = constructor.replace("nv3", "n_v3")
+        published = torchvision.models.get_model(name, **arguments).state_dict()
         network = select(f"ptm:{constructor}", not_pretrained=True)
     renamed = {network.published_key(key): value.shape for key, value in published.items()}
     expected = {key: value.shape for key, value in network.backbone.state_dict().items()}
@@ -118,21 +70,21 @@ def test_pretrainedmodels_knows_the_keys_of_torchvisions_files(constructor):
 
 def test_files_that_do_not_fit_or_cannot_be_read_are_explained(shufflenet, tmp_path):
     path = tmp_path / "weights.pth"
-    for name, content, says in (
-        (
-            "conv4",
-            shufflenet.state_dict(),
-            r"does not fit conv4: missing 0\.weight, .* in all\); unexpected .*conv1\.1\.weight.{,250}$",
-        ),
-        ("shufflenet_v2_x1_0", shufflenet.state_dict(), "size mismatch for .*shape"),
-        *(
-            ("conv4", content, "holds no state dict")
-            for content in ([1, 2], {}, {"weights": 3}, torch.zeros(3), {"state_dict": {}})
-        ),
-        ("conv4", os.getcwd, r"cannot be read \(it holds posix.getcwd, and tensors alone are read\)"),
+    state = shufflenet.state_dict()
+    keys = r"missing 0\.weight, .* in all\); unexpected .*conv1\.1\.weight.{,250}$"
+    for content, says in (
+        (state, f"does not fit conv4: {keys}"),
+        ([1, 2], "holds no state dict"),
+        ({}, "holds no state dict"),
+        ({"weights": 3}, "holds no state dict"),
+        (torch.zeros(3), "holds no state dict"),
+        ({"state_dict": {}}, "holds no state dict"),
+        (os.getcwd, r"cannot be read \(it holds posix.getcwd, and tensors alone are read\)"),
     ):
         with refused(says):
-            select(name, weights=saved(content, path))
+            select("conv4", weights=saved(content, path))
+    with refused("size mismatch for .*shape"):
+        select("shufflenet_v2_x1_0", weights=saved(state, path))
     for words in ("arch: conv4\nlr: 1e-05\n", "{}", "."):  # the first is a run's parameters.yaml
         path.write_text(words)
         with refused(r"cannot be read( \(it is no file of torch.save\))?"):
@@ -143,19 +95,15 @@ def test_files_that_do_not_fit_or_cannot_be_read_are_explained(shufflenet, tmp_p
 
 def test_no_network_is_one_clear_error(monkeypatch, tmp_path):
     limits = []
-    errors = {
-        "resnet18_frozen_normalize": urllib.error.URLError("no route"),
-        "bninception": TimeoutError("timed out"),
-        "googlenet": ConnectionResetError("reset"),
-        "shufflenet_v2_x0_5": RuntimeError("invalid hash value"),
-    }
-    for name, error in errors.items():
+    errors = [urllib.error.URLError("no route"), TimeoutError("timed out"), ConnectionResetError("reset")]
+    errors.append(RuntimeError("invalid hash value"))
 
-        def fail(*args, error=error, **kwargs):
-            limits.append(socket.getdefaulttimeout())
-            raise error
+    def fail(*args, **kwargs):
+        limits.append(socket.getdefaulttimeout())
+        raise errors[len(limits) - 1]
 
-        monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
+    monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
+    for name in ("resnet18_frozen_normalize", "bninception", "googlenet", "shufflenet_v2_x0_5"):
         with refused("(?=.*--not_pretrained)(?=.*--weights FILE)(?=.*http)"):
             select(name, weights_cache=str(tmp_path))
     assert limits == [_weights.TIMEOUT] * len(errors) and socket.getdefaulttimeout() is None
@@ -172,7 +120,7 @@ def test_downloads_land_in_the_cache_and_are_used(monkeypatch, tmp_path, shuffle
     for _ in range(2):
         network = select("shufflenet_v2_x0_5", weights_cache=str(tmp_path / "cache"))
         assert network.weights_name == "IMAGENET1K_V1"
-        assert_same(network.backbone.state_dict(), FORMS["bare"](shufflenet.state_dict()))
+        assert_same(network.backbone.state_dict(), without_classifier(shufflenet))
     weights = torchvision.models.ShuffleNet_V2_X0_5_Weights.IMAGENET1K_V1
     assert requests == [(weights.url, weights.url[-14:-4])]
     (file,) = (tmp_path / "cache").iterdir()
@@ -184,36 +132,24 @@ def test_downloads_land_in_the_cache_and_are_used(monkeypatch, tmp_path, shuffle
 def test_families_ask_for_the_published_weights(monkeypatch, capsys):
     import pretrainedmodels
 
-    for name, weights, url, build in (
-        ("resnet50", "IMAGENET1K_V1", "resnet50-0676ba61.pth", torchvision.models.resnet50),
-        (
-            "googlenet",
-            "IMAGENET1K_V1",
-            "googlenet-1378be20.pth",
-            lambda: torchvision.models.googlenet(init_weights=False),
-        ),
-        (
-            "bninception",
-            "imagenet",
-            "bn_inception-52deb4733.pth",
-            lambda: pretrainedmodels.bninception(pretrained=None),
-        ),
-    ):
+    builders = {  # with their classifiers, the auxiliary ones too
+        "resnet50-0676ba61.pth": torchvision.models.resnet50,
+        "googlenet-1378be20.pth": functools.partial(torchvision.models.googlenet, init_weights=False),
+        "bn_inception-52deb4733.pth": functools.partial(pretrainedmodels.bninception, pretrained=None),
+    }
+    requested = []
 
-        def published(address, url=url, build=build, **kwargs):
-            assert address.endswith(url) and kwargs["weights_only"]
-            return build().state_dict()  # with its classifiers, the auxiliary ones too
+    def published(address, **kwargs):
+        assert kwargs["weights_only"]
+        requested.append(address.rpartition("/")[2])
+        return builders[requested[-1]]().state_dict()
 
-        monkeypatch.setattr(torch.hub, "load_state_dict_from_url", published)
-        with torch.device("meta"):
-            assert select(name).weights_name == weights
-    for name in (
-        "resnet50",
-        "vit_b_16",
-        "vit_h_14",
-    ):  # known without torchvision; the last has none of the first's name
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", published)
+    names = ["resnet50", "googlenet", "bninception"]
+    with torch.device("meta"):
+        assert [select(name).weights_name for name in names] == ["IMAGENET1K_V1", "IMAGENET1K_V1", "imagenet"]
+    assert requested == list(builders)
+    for name in ("resnet50", "vit_b_16", "vit_h_14"):  # known without torchvision; the last's have another name
         assert _torchvision.weights_of(name) == _torchvision.published(name).name
-    assert (
-        select("conv4").weights_name == "random"
-        and "conv4: there are no pretrained weights, it starts random" in capsys.readouterr().out
-    )
+    assert select("conv4").weights_name == "random"
+    assert "conv4: there are no pretrained weights, it starts random" in capsys.readouterr().out

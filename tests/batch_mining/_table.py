@@ -20,21 +20,21 @@ from utilities.tuples import Pairs, Sets
 
 @dataclasses.dataclass
 class Scene:
-    """A batch and what it is compared with; `own`: the row of each anchor's own image among these, -1 if missing."""
+    """A batch and its reference; `own_rows`: the row of each anchor's own image in the reference, -1 if missing."""
 
     x: torch.Tensor
     labels: list
     r: torch.Tensor
-    others: list
-    own: list
+    reference_labels: list
+    own_rows: list
 
     def __post_init__(self):
         self.positives = []
         self.negatives = []
-        for label, own_row in zip(self.labels, self.own, strict=True):
-            rows = [row for row in range(len(self.others)) if row != own_row]
-            self.positives.append([row for row in rows if self.others[row] == label])
-            self.negatives.append([row for row in rows if self.others[row] != label])
+        for label, own_row in zip(self.labels, self.own_rows, strict=True):
+            rows = [row for row in range(len(self.reference_labels)) if row != own_row]
+            self.positives.append([row for row in rows if self.reference_labels[row] == label])
+            self.negatives.append([row for row in rows if self.reference_labels[row] != label])
         self.anchors = [a for a in range(len(self.labels)) if self.positives[a] and self.negatives[a]]
 
     @functools.cached_property
@@ -105,30 +105,30 @@ def product(s, a, j):
     return float(s.x[a] @ s.r[j])
 
 
+def sorted_rows(s, a, rows):
+    """The rows, the nearest to the anchor first."""
+    return sorted(rows, key=lambda row: s.d[a, row])
+
+
 def batchhard(s):
-    return [
-        (a, max(s.positives[a], key=lambda j: s.d[a, j]), min(s.negatives[a], key=lambda j: s.d[a, j]))
-        for a in s.anchors
-    ]  # noqa: B023
+    return [(a, sorted_rows(s, a, s.positives[a])[-1], sorted_rows(s, a, s.negatives[a])[0]) for a in s.anchors]
 
 
 def hardest_half(s):
-    hardest = []
-    for kind, sign in ((0, -1), (1, 1)):
-        pairs = sorted((pair for pair in all_pairs(s) if pair[0] == kind), key=lambda pair: sign * s.d[pair[1:]])  # noqa: B023
-        hardest += pairs[: math.ceil(len(pairs) / 2)]
-    return hardest
+    positives = sorted((pair for pair in all_pairs(s) if pair[0] == 0), key=lambda pair: -s.d[pair[1:]])
+    negatives = sorted((pair for pair in all_pairs(s) if pair[0] == 1), key=lambda pair: s.d[pair[1:]])
+    return positives[: math.ceil(len(positives) / 2)] + negatives[: math.ceil(len(negatives) / 2)]
 
 
 def easy_positive_semihard_negative(s):
     positives = []
     negatives = []
     for a in s.anchors:
-        p = min(s.positives[a], key=lambda j: s.d[a, j])  # noqa: B023
-        farther = [n for n in s.negatives[a] if s.d[a, n] > s.d[a, p]]
+        p = sorted_rows(s, a, s.positives[a])[0]
+        farther = [n for n in sorted_rows(s, a, s.negatives[a]) if s.d[a, n] > s.d[a, p]]
         if farther:
             positives.append((a, p))
-            negatives.append((a, min(farther, key=lambda j: s.d[a, j])))  # noqa: B023
+            negatives.append((a, farther[0]))
     return as_pairs(positives, negatives)
 
 
@@ -154,9 +154,8 @@ def one_each(of_negatives, of_positives=any_positive):
             table = {}
             for p, weight in near.items():
                 far = of_negatives(s, a, p)
-                table |= {
-                    (a, p, n): weight / sum(near.values()) * other / sum(far.values()) for n, other in far.items()
-                }
+                for n, negative_weight in far.items():
+                    table[a, p, n] = weight / sum(near.values()) * negative_weight / sum(far.values())
             groups.append(Group(table, 1))
         return groups
 
@@ -170,10 +169,9 @@ def inverse_density(lower=0.5, upper=None):
         near = [n for n in s.negatives[a] if upper is not None and s.unit[a, n] <= upper] or s.negatives[a]
         dimensions = s.x.shape[1]
         clamped = {n: min(max(s.unit[a, n], lower), 2 - 1e-4) for n in near}
-        logs = {
-            n: (2 - dimensions) * math.log(d) - (dimensions - 3) / 2 * math.log(1 - d * d / 4)
-            for n, d in clamped.items()
-        }
+        logs = {}
+        for n, d in clamped.items():
+            logs[n] = (2 - dimensions) * math.log(d) - (dimensions - 3) / 2 * math.log(1 - d * d / 4)
         return {n: math.exp(value - max(logs.values())) for n, value in logs.items()}
 
     return weights
@@ -186,9 +184,9 @@ def switching(probability, lower=0.5):
         groups = []
         for table, draws in one_each(inverse_density(lower))(s):
             a = next(iter(table))[0]
-            if s.own[a] >= 0:
+            if s.own_rows[a] >= 0:
                 table = {triplet: (1 - probability) * value for triplet, value in table.items()}
-                table |= {(a, s.own[a], p): probability / len(s.positives[a]) for p in s.positives[a]}
+                table |= {(a, s.own_rows[a], p): probability / len(s.positives[a]) for p in s.positives[a]}
             groups.append(Group(table, draws))
         return groups
 
@@ -200,9 +198,7 @@ def band(low, high):
 
 
 def semihard(margin):
-    return lambda s, a, p: alike(
-        [n for n in s.negatives[a] if s.d[a, p] < s.d[a, n] < s.d[a, p] + margin], s.negatives[a]
-    )
+    return lambda s, a, p: alike([n for n in s.negatives[a] if 0 < gap(s, a, p, n) < margin], s.negatives[a])
 
 
 def soft_positive(s, a):
@@ -234,9 +230,9 @@ def random_per_anchor(count):
 def within_a_class(s):
     """A class, then an anchor of the batch, then two samples, which may be the anchor's own image."""
     table = {}
-    for label in set(s.labels) & set(s.others):
+    for label in set(s.labels) & set(s.reference_labels):
         anchors = [a for a, a_label in enumerate(s.labels) if a_label == label]
-        members = [row for row, row_label in enumerate(s.others) if row_label == label]
+        members = [row for row, row_label in enumerate(s.reference_labels) if row_label == label]
         for a, p, n in itertools.product(anchors, members, members):
             table[a, p, n] = 1 / len(anchors) / len(members) ** 2
     return [Group(table, len(s.labels))] if table else []
@@ -262,86 +258,51 @@ def each_bin_alike(n_bins, *per_bin):
     return rule
 
 
-# miner, rule, flags, the scenes' dimensions and scale where they are not 3 and 1
+def case(name, rule, scenery=None, **flags):
+    """A miner, its rule, its flags, and the scenes' dimensions and scale where they are not 3 and 1."""
+    return name, rule, {f"miner_{name}_{flag}": value for flag, value in flags.items()}, scenery or {}
+
+
+BANDS = {"uniform": (0.1, 1.4), "hards": (0.1, 0.5), "semihards": (0.3, 0.7), "veryhards": (0.1, 0.3)}
+GAPS = {
+    "all": lambda *at: gap(*at) <= 0.25,
+    "hard": lambda *at: gap(*at) <= 0,
+    "semihard": lambda *at: 0 < gap(*at) <= 0.25,
+    "easy": lambda *at: gap(*at) > 0.25,
+}
 MINERS = [
-    ("all", all_triplets, {}, {}),
-    ("angular", kept_triplets(wide_angle), {}, {}),
-    ("batchhard", batchhard, {}, {}),
-    ("distance", one_each(inverse_density()), {}, {}),
-    ("distance", one_each(inverse_density()), {}, {"dimensions": 1}),
-    (
-        "distance",
-        one_each(inverse_density(0.05, 1.4)),
-        {"miner_distance_lower_cutoff": 0.05, "miner_distance_upper_cutoff": 1.4},
-        {"dimensions": 16},
-    ),
-    (
-        "distance",
-        one_each(inverse_density(1.9, 0.0)),
-        {"miner_distance_lower_cutoff": 1.9, "miner_distance_upper_cutoff": 0.0},
-        {},
-    ),
-    ("easy_hard", easy_positive_semihard_negative, {}, {}),
-    ("hdc", hardest_half, {}, {}),
-    ("intra_random", within_a_class, {}, {}),
-    ("lifted", lambda s: [(a, tuple(s.positives[a]), tuple(s.negatives[a])) for a in s.anchors], {}, {}),
-    (
+    case("all", all_triplets),
+    case("angular", kept_triplets(wide_angle)),
+    case("batchhard", batchhard),
+    case("distance", one_each(inverse_density())),
+    case("distance", one_each(inverse_density()), {"dimensions": 1}),
+    case("distance", one_each(inverse_density(0.05, 1.4)), {"dimensions": 16}, lower_cutoff=0.05, upper_cutoff=1.4),
+    case("distance", one_each(inverse_density(1.9, 0.0)), lower_cutoff=1.9, upper_cutoff=0.0),
+    case("easy_hard", easy_positive_semihard_negative),
+    case("hdc", hardest_half),
+    case("intra_random", within_a_class),
+    case("lifted", lambda s: [(a, tuple(s.positives[a]), tuple(s.negatives[a])) for a in s.anchors]),
+    case(
         "multisimilarity",
         kept_pairs(
             lambda s, a, p: a in s.anchors and product(s, a, p) - 0.05 < max(product(s, a, n) for n in s.negatives[a]),
             lambda s, a, n: a in s.anchors and product(s, a, n) + 0.05 > min(product(s, a, p) for p in s.positives[a]),
         ),
-        {"miner_multisimilarity_epsilon": 0.05},
-        {},
+        epsilon=0.05,
     ),
-    ("none", all_pairs, {}, {}),
-    ("npair", one_positive, {}, {}),
-    ("pairmargin", kept_pairs(lambda s, a, p: s.d[a, p] > 0.2, lambda s, a, n: s.d[a, n] < 0.8), {}, {"scale": 0.3}),
-    *(
-        ("parametric", one_each(band(*limits)), {"miner_parametric_mode": mode}, {"scale": 0.3})
-        for mode, limits in {
-            "uniform": (0.1, 1.4),
-            "hards": (0.1, 0.5),
-            "semihards": (0.3, 0.7),
-            "veryhards": (0.1, 0.3),
-        }.items()
-    ),
-    (
-        "pml",
-        kept_triplets(lambda s, a, p, n: s.unit[a, n] - s.unit[a, p] <= 0.5),
-        {"miner_pml_kwargs": ["margin=0.5"]},
-        {},
-    ),
-    ("random", random_of_all, {}, {}),
-    ("random", random_per_anchor(2), {"miner_random_per_anchor": 2}, {}),
-    ("rho_distance", switching(0.2), {}, {}),
-    ("rho_distance", switching(0.0, 0.7), {"miner_rho_distance_cp": 0.0, "miner_rho_distance_lower_cutoff": 0.7}, {}),
-    ("rho_distance", switching(1.0), {"miner_rho_distance_cp": 1.0}, {}),
+    case("none", all_pairs),
+    case("npair", one_positive),
+    case("pairmargin", kept_pairs(lambda s, a, p: s.d[a, p] > 0.2, lambda s, a, n: s.d[a, n] < 0.8), {"scale": 0.3}),
+    *(case("parametric", one_each(band(*limits)), {"scale": 0.3}, mode=mode) for mode, limits in BANDS.items()),
+    case("pml", kept_triplets(lambda s, a, p, n: s.unit[a, n] - s.unit[a, p] <= 0.5), kwargs=["margin=0.5"]),
+    case("random", random_of_all),
+    case("random", random_per_anchor(2), per_anchor=2),
+    case("rho_distance", switching(0.2)),
+    case("rho_distance", switching(0.0, 0.7), cp=0.0, lower_cutoff=0.7),
+    case("rho_distance", switching(1.0), cp=1.0),
     ("semihard", one_each(semihard(0.2)), {"loss": "contrastive"}, {}),  # without a margin of that name: 0.2
-    ("semihard", one_each(semihard(0.7)), {"miner_semihard_margin": 0.7}, {}),
-    ("softhard", one_each(soft_negative, soft_positive), {}, {}),
-    *(
-        (
-            "tripletmargin",
-            kept_triplets(rule),
-            {"miner_tripletmargin_type": kind, "miner_tripletmargin_margin": 0.25},
-            {},
-        )
-        for kind, rule in {
-            "all": lambda *at: gap(*at) <= 0.25,
-            "hard": lambda *at: gap(*at) <= 0,
-            "semihard": lambda *at: 0 < gap(*at) <= 0.25,
-            "easy": lambda *at: gap(*at) > 0.25,
-        }.items()
-    ),
-    (
-        "uniform_histogram",
-        each_bin_alike(4, 3, 2),
-        {
-            "miner_uniform_histogram_bins": 4,
-            "miner_uniform_histogram_pos_per_bin": 3,
-            "miner_uniform_histogram_neg_per_bin": 2,
-        },
-        {},
-    ),
+    case("semihard", one_each(semihard(0.7)), margin=0.7),
+    case("softhard", one_each(soft_negative, soft_positive)),
+    *(case("tripletmargin", kept_triplets(rule), type=kind, margin=0.25) for kind, rule in GAPS.items()),
+    case("uniform_histogram", each_bin_alike(4, 3, 2), bins=4, pos_per_bin=3, neg_per_bin=2),
 ]

@@ -28,23 +28,19 @@ def test_easy_hard_is_the_packages():
     r = torch.randn(30, 3, generator=generator)
     y = torch.randint(6, (20,), generator=generator)
     z = torch.randint(7, (30,), generator=generator)
+    distance = distances.LpDistance(normalize_embeddings=False)
     for ranges in RANGES:
-        found = 0
+        n_pairs = 0
         for strategies in sorted(set(itertools.product(STRATEGIES, STRATEGIES)) - REFUSED):
-            peer = miners.BatchEasyHardMiner(
-                *strategies, *ranges, distance=distances.LpDistance(normalize_embeddings=False)
-            )
-            for compared in ((), (r, z)):
-                mined = easy_hard(*strategies, *ranges)(x, y, *compared)
-                expected = peer(x, y, *compared)
+            peer = miners.BatchEasyHardMiner(*strategies, *ranges, distance=distance)
+            for form in ((), (r, z)):
+                mined = easy_hard(*strategies, *ranges)(x, y, *form)
+                expected = peer(x, y, *form)
                 for part in (slice(2), slice(2, 4)):
-                    assert sorted(as_lists(*mined[part])) == sorted(as_lists(*expected[part])), (
-                        strategies,
-                        ranges,
-                        len(compared),
-                    )
-                found += len(mined[0]) + len(mined[2])
-        assert found > 0 or ranges == RANGES[-1]
+                    same_pairs = sorted(as_lists(*mined[part])) == sorted(as_lists(*expected[part]))
+                    assert same_pairs, (strategies, ranges, len(form))
+                n_pairs += len(mined[0]) + len(mined[2])
+        assert n_pairs > 0 or ranges == RANGES[-1]
 
 
 def test_strategies_and_ranges_that_do_not_go_together_are_refused():
@@ -57,21 +53,17 @@ def test_strategies_and_ranges_that_do_not_go_together_are_refused():
 
 
 def test_the_adapter_gives_what_a_miner_of_the_package_gives(monkeypatch):
-    embeddings, y = batch_of([0, 1, 2] * 5)
-    for name, kwargs, words in (
-        (
-            "TripletMarginMiner",
-            {"margin": 0.4, "type_of_triplets": "semihard"},
-            ["margin=0.4", "type_of_triplets=semihard"],
-        ),
-        ("PairMarginMiner", {"pos_margin": 0.1}, ["pos_margin=0.1"]),
+    batch = batch_of([0, 1, 2] * 5)
+    for name, arguments in (
+        ("TripletMarginMiner", {"margin": 0.4, "type_of_triplets": "semihard"}),
+        ("PairMarginMiner", {"pos_margin": 0.1}),
     ):
-        mined = batch_mining.select("pml", miner_pml_class=name, miner_pml_kwargs=words)(embeddings, y)
-        assert len(mined[0]) and all(
-            torch.equal(*both) for both in zip(mined, getattr(miners, name)(**kwargs)(embeddings, y), strict=True)
-        )
-    nothing = batch_mining.select("pml", miner_pml_class="DistanceWeightedMiner")(*batch_of([0, 1, 2]))
-    assert [len(column) for column in nothing] == [0, 0, 0] and nothing.anchors.dtype == torch.long
+        words = [f"{argument}={value}" for argument, value in arguments.items()]
+        mined = batch_mining.select("pml", miner_pml_class=name, miner_pml_kwargs=words)(*batch)
+        expected = getattr(miners, name)(**arguments)(*batch)
+        assert len(mined[0]) and len(mined) == len(expected) and all(map(torch.equal, mined, expected))
+    empty = batch_mining.select("pml", miner_pml_class="DistanceWeightedMiner")(*batch_of([0, 1, 2]))
+    assert [len(column) for column in empty] == [0, 0, 0] and empty.anchors.dtype == torch.long
     with refused("Did you mean 'BatchHardMiner'"):
         batch_mining.select("pml", miner_pml_class="BatchHardMinr")
     monkeypatch.setitem(sys.modules, "pytorch_metric_learning.miners", None)

@@ -3,6 +3,7 @@ probabilities.
 """
 
 import argparse
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -29,92 +30,106 @@ def draw(size, seed=0, dimensions=3, dtype=torch.float64):
     return torch.randn(size, dimensions, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def scene_of(labels, others=None, own=None, seed=0, dtype=torch.float64, points="random", dimensions=3, scale=1.0):
-    """A scene, and what its miner is given beside the batch."""
-    place = {
-        "random": lambda x: scale * x,
-        "copies": lambda x: scale * x[torch.arange(len(x)) // 2],
-        # distances that are exact in binary
-        "grid": lambda x: (x * 4).round() / 4 * torch.tensor([1.0] + [0.0] * (x.shape[1] - 1)),
-    }[points]
-    x = place(draw(len(labels), seed, dimensions)).to(dtype)
-    if others is None:
+class Points(NamedTuple):
+    """How a scene's points are drawn; kind: random, copies, or grid, with distances that are exact in binary."""
+
+    seed: int = 0
+    dtype: torch.dtype = torch.float64
+    kind: str = "random"
+
+
+def place(x, kind, scale):
+    if kind == "grid":
+        return (x * 4).round() / 4 * torch.tensor([1.0] + [0.0] * (x.shape[1] - 1))
+    return scale * (x[torch.arange(len(x)) // 2] if kind == "copies" else x)
+
+
+def scene_of(labels, reference, points, dimensions=3, scale=1.0):
+    """A scene, and what its miner is given beside the batch. `reference`: labels and own rows; None: the batch."""
+    seed, dtype, kind = points
+    x = place(draw(len(labels), seed, dimensions), kind, scale).to(dtype)
+    if reference is None:
         return Scene(x, labels, x, labels, list(range(len(labels)))), ()
-    r = place(draw(len(others), seed + 1, dimensions)).to(dtype)
-    return Scene(x, labels, r, others, own), (r, torch.tensor(others, dtype=torch.long), torch.tensor(own))
+    r = place(draw(len(reference[0]), seed + 1, dimensions), kind, scale).to(dtype)
+    return Scene(x, labels, r, *reference), (r, *(torch.tensor(rows, dtype=torch.long) for rows in reference))
 
 
-def check(name, expected, mined, scene, as_the_table_says=True):
-    found = outcomes(mined)
-    if not as_the_table_says:
-        columns = (
-            [mined]
-            if isinstance(mined, Triplets)
-            else [(mined[0], mined[1], ()), (mined[2], (), mined[3])]
-            if len(mined) == 4
-            else []
+def check_candidates(mined, scene):
+    """Positives and negatives, of triplets or pairs, are those of their anchors."""
+    columns = []
+    if isinstance(mined, Triplets):
+        columns = [(mined.anchors, mined.positives, scene.positives), (mined.anchors, mined.negatives, scene.negatives)]
+    elif len(mined) == 4:
+        columns = [(*mined[:2], scene.positives), (*mined[2:], scene.negatives)]
+    for anchors, rows, candidates in columns:
+        assert all(row in candidates[a] for a, row in as_lists(anchors, rows))
+
+
+def check(name, expected, mined, scene):
+    """The mined tuples are those that the table expects."""
+    tuples_mined = outcomes(mined)
+    if name == "hdc":  # of (i, j) and (j, i) at the border either may be kept
+        mined_pairs, expected_pairs = (
+            sorted((kind, round(float(scene.d[a, j]), 9)) for kind, a, j in pairs) for pairs in (tuples_mined, expected)
         )
-        for anchors, positives, negatives in columns if name not in ABLATIONS else ():
-            assert all(int(p) in scene.positives[a] for a, p in zip(anchors.tolist(), positives, strict=False))
-            assert all(int(n) in scene.negatives[a] for a, n in zip(anchors.tolist(), negatives, strict=False))
-    elif name == "hdc":  # of (i, j) and (j, i) at the border either may be kept
-        of = lambda pairs: sorted((kind, round(float(scene.d[a, j]), 9)) for kind, a, j in pairs)  # noqa: E731
-        assert of(found) == of(expected)
+        assert mined_pairs == expected_pairs
     elif not expected or not isinstance(expected[0], Group):
-        assert sorted(found) == sorted(expected)
+        assert sorted(tuples_mined) == sorted(expected)
     else:
-        assert len(found) == sum(group.draws for group in expected)
+        assert len(tuples_mined) == sum(group.draws for group in expected)
         for group in expected:
-            assert sum(group.table.get(outcome, 0) > 0 for outcome in found) == group.draws, group.table
+            assert sum(group.table.get(outcome, 0) > 0 for outcome in tuples_mined) == group.draws, group.table
 
 
 LABELS = [0, 0, 1, 2, 2, 3, 0, 0, 1]
-OTHERS = [0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 0, 1, 4, 0, 2, 2]
-OWN = [-1, 4, 5, -1, 6, 10, 2, 0, 3]  # none, of the anchor's label, of another one
-SCENES = [  # labels, those of a reference, own images, type, points
+REFERENCE_LABELS = [0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 0, 1, 4, 0, 2, 2]
+OWN_ROWS = [-1, 4, 5, -1, 6, 10, 2, 0, 3]  # none, of the anchor's label, of another one
+SCENES = [  # labels, those of a reference and own images, type, points
     (LABELS,),
-    ([1, 1, 0, 1, 0, 2, 3], None, None, torch.float64, "grid"),
-    (LABELS, None, None, torch.float64, "copies"),
-    ([2, 0, 0, 1, 3, 2], [0, 2, 1, 0, 4, 2, 0, 3], [1, 0, -1, 2, 4, -1]),
-    ([0, 1, 1, 0], [1, 0, 1, 1, 0, 2], [-1, 0, 3, 1], torch.float64, "grid"),
-    (LABELS[:7], OTHERS[:9], OWN[1:3] * 3 + [-1], torch.float32),
-    (LABELS, None, None, torch.bfloat16),
+    ([1, 1, 0, 1, 0, 2, 3], None, torch.float64, "grid"),
+    (LABELS, None, torch.float64, "copies"),
+    ([2, 0, 0, 1, 3, 2], ([0, 2, 1, 0, 4, 2, 0, 3], [1, 0, -1, 2, 4, -1])),
+    ([0, 1, 1, 0], ([1, 0, 1, 1, 0, 2], [-1, 0, 3, 1]), torch.float64, "grid"),
+    (LABELS[:7], (REFERENCE_LABELS[:9], OWN_ROWS[1:3] * 3 + [-1]), torch.float32),
+    (LABELS, None, torch.bfloat16),
     ([2, 2, 2],),
     ([0, 1, 3],),
     ([1],),
-    ([0, 1], [4, 0], [-1, 1]),
-    ([0, 0], [], [-1, -1]),
+    ([0, 1], ([4, 0], [-1, 1])),
+    ([0, 0], ([], [-1, -1])),
 ]
+each_miner = pytest.mark.parametrize("miner", MINERS, ids=[name for name, *_ in MINERS])
 
 
-@pytest.mark.parametrize(
-    ("name", "rule", "flags", "scenery"), MINERS, ids=lambda value: value if isinstance(value, str) else ""
-)
-def test_a_miner_finds_what_the_table_says(name, rule, flags, scenery):
+@each_miner
+def test_a_miner_finds_what_the_table_says(miner):
     """From one seed the same, without a graph; the batch as its own reference is the plain form."""
-    for seed, scene in enumerate(SCENES):
-        check_scene(name, rule, flags, scenery, seed, *scene)
+    for seed, (labels, *scene) in enumerate(SCENES):
+        reference, *points = scene or [None]
+        check_scene(miner, labels, reference, Points(seed, *points))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "rule", "flags", "scenery"), MINERS, ids=lambda value: value if isinstance(value, str) else ""
-)
+@each_miner
 @settings(max_examples=60, derandomize=True, deadline=None, database=None)
 @given(
     labels=st.lists(st.integers(0, 3), min_size=1, max_size=9),
-    others=st.none() | st.lists(st.integers(0, 4), max_size=11),
+    reference_labels=st.none() | st.lists(st.integers(0, 4), max_size=11),
     dtype=st.sampled_from([torch.float64] * 6 + [torch.float32, torch.bfloat16]),
-    points=st.sampled_from(["random"] * 4 + ["copies", "grid"]),
+    kind=st.sampled_from(["random"] * 4 + ["copies", "grid"]),
     data=st.data(),
 )
-def test_it_finds_that_for_any_labels(name, rule, flags, scenery, labels, others, dtype, points, data):
-    own = None if others is None else [data.draw(st.integers(-1, len(others) - 1)) for _ in labels]
-    check_scene(name, rule, flags, scenery, data.draw(st.integers(0, 99)), labels, others, own, dtype, points)
+def test_it_finds_that_for_any_labels(miner, labels, reference_labels, dtype, kind, data):
+    reference = None
+    if reference_labels is not None:
+        own_rows = [data.draw(st.integers(-1, len(reference_labels) - 1)) for _ in labels]
+        reference = (reference_labels, own_rows)
+    check_scene(miner, labels, reference, Points(data.draw(st.integers(0, 99)), dtype, kind))
 
 
-def check_scene(name, rule, flags, scenery, seed, labels, others=None, own=None, dtype=torch.float64, points="random"):
-    scene, form = scene_of(labels, others, own, seed, dtype, points, **scenery)
+def check_scene(miner, labels, reference, points):
+    name, rule, flags, scenery = miner
+    scene, form = scene_of(labels, reference, points, **scenery)
     miner = batch_mining.select(name, **flags)
     x = scene.x.clone().requires_grad_()
     y = torch.tensor(labels)
@@ -124,47 +139,46 @@ def check_scene(name, rule, flags, scenery, seed, labels, others=None, own=None,
         return miner(x, y, *form)
 
     mined = mine(*form)
-    exact = dtype == torch.float64 and (points == "random" or points == "grid" and name in EXACT_ON_A_GRID)
-    check(name, rule(scene) if exact else None, mined, scene, exact)
-    assert type(mined) is KINDS[batch_mining.REGISTRY.module(name).YIELDS] and not any(
-        column.requires_grad for column in mined
-    )
+    is_exact = points.kind == "random" or points.kind == "grid" and name in EXACT_ON_A_GRID
+    if is_exact and points.dtype == torch.float64:
+        check(name, rule(scene), mined, scene)
+    elif name not in ABLATIONS:
+        check_candidates(mined, scene)
+    assert type(mined) is KINDS[batch_mining.REGISTRY.module(name).YIELDS]
+    assert not any(column.requires_grad for column in mined)
     assert torch.equal(scene.x, x) and all(value.isfinite() and value.shape == () for value in miner.stats.values())
     assert miner.stats["tuples"] == len(mined[0]) + (len(mined[2]) if isinstance(mined, Pairs) else 0)
     assert isinstance(mined, Sets) or all(column.dtype == torch.long for column in mined)
     rows = torch.arange(len(labels))
-    same = [mine(*form)]
-    if others is None and points != "copies" and dtype == torch.float64:
-        same += [
-            mine(x.clone(), y.clone(), rows),
-            mine(Reference(x, y, rows, True)),
-            mine(Reference(x.clone(), y, rows, False)),
-        ]
-    for other in same:
+    repeated = [mine(*form)]
+    if reference is None and points.kind != "copies" and points.dtype == torch.float64:
+        repeated.append(mine(x.clone(), y.clone(), rows))
+        repeated += [mine(Reference(x, y, rows, True)), mine(Reference(x.clone(), y, rows, False))]
+    for mined_again in repeated:
         if name == "angular":  # which finds (a, p) and (p, a) together within a batch
-            assert sorted(outcomes(other)) == sorted(outcomes(mined))
+            assert sorted(outcomes(mined_again)) == sorted(outcomes(mined))
         else:
-            assert all(torch.equal(one, two) for one, two in zip(other, mined, strict=True))
+            assert all(map(torch.equal, mined_again, mined))
 
 
-@pytest.mark.parametrize(
-    ("name", "rule", "flags", "scenery"), MINERS, ids=lambda value: value if isinstance(value, str) else ""
-)
-def test_draws_follow_their_probabilities(name, rule, flags, scenery):
+@each_miner
+def test_draws_follow_their_probabilities(miner):
     """With a reference, of which the batch is a case."""
-    scene, given_reference = scene_of(LABELS, OTHERS, OWN, seed=7, **scenery)
+    name, rule, flags, scenery = miner
+    scene, form = scene_of(LABELS, (REFERENCE_LABELS, OWN_ROWS), Points(seed=7), **scenery)
     expected = rule(scene)
     miner = batch_mining.select(name, **flags)
-    drawn = []
+    draws = []
     groups = expected if isinstance(expected[0], Group) else []
     torch.manual_seed(3)
-    for number in range(200 if groups else 1):
-        mined = miner(scene.x, torch.tensor(LABELS), *given_reference)
+    n_draws = 200 if groups else 1
+    for number in range(n_draws):
+        mined = miner(scene.x, torch.tensor(LABELS), *form)
         if number < 5:
             check(name, expected, mined, scene)
-        drawn += outcomes(mined)
+        draws += outcomes(mined)
     for group in groups:
-        assert_drawn_with(group.table, [outcome for outcome in drawn if outcome in group.table])
+        assert_drawn_with(group.table, [outcome for outcome in draws if outcome in group.table])
 
 
 def test_every_miner_is_in_the_table_or_has_tests_of_its_own():
@@ -176,37 +190,38 @@ def test_random_distance_gives_an_image_one_label_wherever_it_lies(monkeypatch):
     """Reversed lists instead of permuted ones: then it is the distance miner under labels that can be told."""
     x = draw(9, 6)
     r = draw(17, 7)
-    own = torch.tensor(OWN)
     mined = []
-    monkeypatch.setattr(torch, "randperm", lambda size, device=None: torch.arange(size - 1, -1, -1))
-    labels = [OTHERS[::-1][own] if own >= 0 else LABELS[::-1][i] for i, own in enumerate(OWN)]
-    for name, y, z in (("random_distance", LABELS, OTHERS), ("distance", labels, OTHERS[::-1])):
-        torch.manual_seed(0)
-        mined.append(batch_mining.select(name)(x, torch.tensor(y), r, torch.tensor(z), own))
-    assert all(torch.equal(one, two) for one, two in zip(*mined, strict=True)) and len(mined[0].anchors)
-    monkeypatch.undo()
-    drawn = {
-        len({LABELS[i] for i in t})
-        for _ in range(20)
-        for t in as_lists(*batch_mining.select("random_distance")(x, torch.tensor(LABELS)))
-    }
-    assert drawn == {1, 2, 3}, "of any classes"
+    turned = REFERENCE_LABELS[::-1]
+    labels = [turned[row] if row >= 0 else LABELS[::-1][i] for i, row in enumerate(OWN_ROWS)]
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "randperm", lambda size, device=None: torch.arange(size - 1, -1, -1))
+        for name, y, z in (("random_distance", LABELS, REFERENCE_LABELS), ("distance", labels, turned)):
+            torch.manual_seed(0)
+            form = (torch.tensor(y), r, torch.tensor(z), torch.tensor(OWN_ROWS))
+            mined.append(batch_mining.select(name)(x, *form))
+    assert all(map(torch.equal, *mined)) and len(mined[0].anchors)
+    n_classes = set()
+    for _ in range(20):
+        triplets = as_lists(*batch_mining.select("random_distance")(x, torch.tensor(LABELS)))
+        n_classes |= {len({LABELS[i] for i in triplet}) for triplet in triplets}
+    assert n_classes == {1, 2, 3}, "of any classes"
 
 
 def test_identical_and_opposite_points_and_nan():
     x = torch.tensor([[1.0, 0, 0, 0, 0]] * 4 + [[-1.0, 0, 0, 0, 0]] * 2)
-    negatives = batch_mining.select("distance", miner_distance_lower_cutoff=0.0)(
-        x, torch.tensor([0, 0, 1, 2, 3, 3])
-    ).negatives
+    miner = batch_mining.select("distance", miner_distance_lower_cutoff=0.0)
+    negatives = miner(x, torch.tensor([0, 0, 1, 2, 3, 3])).negatives
     # at distance 0 the density is 0, its inverse beats all others
     assert all(n in (2, 3) for n in negatives[:2].tolist())
-    broken, form = scene_of(LABELS)
+    broken, _ = scene_of(LABELS, None, Points())
     broken.x[0] = torch.nan
     for name in set(NAMES) - {"packaged"}:
-        check(name, None, batch_mining.select(name)(broken.x, torch.tensor(LABELS)), broken, False)
+        mined = batch_mining.select(name)(broken.x, torch.tensor(LABELS))
+        if name not in ABLATIONS:
+            check_candidates(mined, broken)
 
 
-def test_the_margin_of_semihard_is_its_own_or_the_losss_and_statistics_are_shares():
+def test_the_margin_of_semihard_and_statistics():
     loss = {"loss": "triplet", "loss_triplet_margin": 0.6}
     for opt, margin in (({"loss": "softmax"}, 0.2), (loss, 0.6), ({**loss, "miner_semihard_margin": 0.3}, 0.3)):
         assert batch_mining.select("semihard", argparse.Namespace(**opt)).margin == margin
@@ -231,30 +246,27 @@ def test_a_distribution_given_to_parametric():
     miner = batch_mining.select("parametric", miner_parametric_mode="hards")
     miner.set_distribution(shares)
     torch.manual_seed(0)
-    drawn = [int(miner(line, torch.tensor(labels)).negatives[0]) for _ in range(400)]
-    places = {n: (float(line[n]) - 0.1) / 1.3 * 29 for n in range(2, 41)}
-    assert_drawn_with({n: float(shares[int(place)]) if 0 <= place < 29 else 0.0 for n, place in places.items()}, drawn)
+    draws = [int(miner(line, torch.tensor(labels)).negatives[0]) for _ in range(400)]
+    bins = {n: (float(line[n]) - 0.1) / 1.3 * 29 for n in range(2, 41)}
+    assert_drawn_with({n: float(shares[int(k)]) for n, k in bins.items() if 0 <= k < 29}, draws)
     for wrong in ([], [0.0, 0.0], [1.0, -1.0], [[1.0]], [float("nan")]):
         with pytest.raises(ValueError, match="distribution over bins"):
             miner.set_distribution(wrong)
     with refused("a larger one"):
         batch_mining.select("parametric", miner_parametric_support_lim=[1.0, 0.5])
-    with refused(
-        "--miner_parametric_mode hards: no distance of --miner_parametric_support_lim 0.6 1.4 is within its 0 to 0.5"
-    ):
+    limits = "no distance of --miner_parametric_support_lim 0.6 1.4 is within its 0 to 0.5"
+    with refused(f"--miner_parametric_mode hards: {limits}"):
         batch_mining.select("parametric", miner_parametric_mode="hards", miner_parametric_support_lim=[0.6, 1.4])
 
 
 def test_packaged_takes_the_batch_as_it_lies():
     miner = batch_mining.select("packaged")
     assert as_lists(*miner(draw(9), torch.tensor([4, 4, 1, 1, 1, 4, 7, 7, 1]))) == [(0, 1, 2), (3, 4, 5), (6, 7, 8)]
-    assert (
-        miner.stats == {"tuples": torch.tensor(3.0)}
-        and as_lists(*miner(draw(0), torch.tensor([], dtype=torch.long))) == []
-    )
-    others = [5, 0, 0, 1, 2, 3, 2, 0, 0, 1]
-    own = torch.tensor([1, 2, 3, 4, 6, -1, 7, 8, 3])
-    mined = miner(draw(9), torch.tensor(LABELS), draw(10), torch.tensor(others), own)
+    assert miner.stats == {"tuples": torch.tensor(3.0)}
+    assert as_lists(*miner(draw(0), torch.tensor([], dtype=torch.long))) == []
+    reference_labels = torch.tensor([5, 0, 0, 1, 2, 3, 2, 0, 0, 1])
+    own_rows = torch.tensor([1, 2, 3, 4, 6, -1, 7, 8, 3])
+    mined = miner(draw(9), torch.tensor(LABELS), draw(10), reference_labels, own_rows)
     assert as_lists(*mined) == [(0, 2, 3), (6, 8, 3)]  # the second triplet's negative is not there
     for labels in ([0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1, 2, 2, 2]):
         with refused(f"a batch of {len(labels)} images is not made of triplets.* fixed_triplets"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.linalg import sqrtm
+from scipy.spatial.distance import pdist
 from scipy.stats import chisquare, multivariate_normal, wasserstein_distance
 
 from tests.kit.samplers import SIZES, draw, make_sampler, spied
@@ -27,7 +28,7 @@ def shrunk_covariance(pool):
     return pool.mean(0), 0.9 * covariance + 0.1 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
 
 
-def test_the_gaussian_is_that_of_the_pool_and_the_first_anchor_nearest_to_a_draw():
+def test_the_gaussian_of_a_pool_and_its_first_anchor():
     for size, dim in ((20, 3), (5, 8)):
         pools = random(2, size, dim) * torch.linspace(0.2, 3, dim)
         _, log_densities = d2().gaussian(pools)
@@ -60,24 +61,24 @@ def test_next_anchors_follow_density_times_distance(power):
     nearest = torch.cdist(pool, pool[chosen]).min(1).values.square()
     weights = multivariate_normal(*shrunk_covariance(pool.numpy())).pdf(pool.numpy()) * nearest.numpy() ** power
     weights[chosen] = 0
-    taken = torch.zeros(8, dtype=torch.bool)
-    taken[chosen] = True
+    is_anchor = torch.zeros(8, dtype=torch.bool)
+    is_anchor[chosen] = True
     _, log_densities = sampler.gaussian(pool[None])
     torch.manual_seed(0)
-    drawn = sampler.next_anchors(nearest.expand(count, -1), taken.expand(count, -1), log_densities.expand(count, -1))
-    counts = torch.bincount(drawn, minlength=8).numpy()
+    rows = (values.expand(count, -1) for values in (nearest, is_anchor, log_densities))
+    counts = torch.bincount(sampler.next_anchors(*rows), minlength=8).numpy()
     possible = weights > 0
     assert (counts[~possible] == 0).all() and possible[5] == (power == 0)
     assert chisquare(counts[possible], count * weights[possible] / weights.sum()).pvalue > 1e-3
     # in many dimensions all densities underflow; the distances still decide among equally likely samples
     nearest = torch.tensor([0.0, 1.0, 3.0]).expand(4000, -1)
-    taken = torch.tensor([True, False, False]).expand(4000, -1)
     torch.manual_seed(0)
-    counts = torch.bincount(d2().next_anchors(nearest, taken, torch.full((4000, 3), -5000.0)), minlength=3).tolist()
+    chosen = d2().next_anchors(nearest, nearest == 0, torch.full((4000, 3), -5000.0))
+    counts = torch.bincount(chosen, minlength=3).tolist()
     assert counts[0] == 0 and chisquare(counts[1:], [1000, 3000]).pvalue > 1e-3
 
 
-def test_anchors_are_distinct_and_what_reaches_the_next_ones_is_the_nearest_of_all_chosen():
+def test_anchors_are_distinct_and_keep_the_nearest_distances():
     sampler = d2()
     pools = random(2, 10, 3)
     calls = []
@@ -85,10 +86,10 @@ def test_anchors_are_distinct_and_what_reaches_the_next_ones_is_the_nearest_of_a
     sampler.next_anchors = lambda *args: calls.append((args[0].clone(), args[1].clone())) or original(*args)
     anchors = sampler.choose_anchors(pools)
     assert anchors.shape == (2, 6) and len(calls) == 5
-    for step, (nearest, taken) in enumerate(calls, start=1):
+    for step, (nearest, is_anchor) in enumerate(calls, start=1):
         for row in range(2):
             chosen = anchors[row, :step]
-            assert taken[row].nonzero().squeeze(1).tolist() == sorted(chosen.tolist())
+            assert is_anchor[row].nonzero().squeeze(1).tolist() == sorted(chosen.tolist())
             torch.testing.assert_close(nearest[row], torch.cdist(pools[row], pools[row, chosen]).min(1).values.square())
     for power in (0, 1):  # copies everywhere
         sampler = d2(data_d2_coreset_lambda=power, embeddings=torch.eye(6)[torch.arange(65) % 2])
@@ -98,13 +99,12 @@ def test_anchors_are_distinct_and_what_reaches_the_next_ones_is_the_nearest_of_a
 def farthest_first(pool, storage, count):
     """Greedy k-centre by loops: the sample whose nearest chosen one is farthest."""
     chosen = [int(pool[0])]
+
+    def distance(candidate):
+        return min(math.dist(storage[candidate].tolist(), storage[anchor].tolist()) for anchor in chosen)
+
     while len(chosen) < count:
-        left = [candidate for candidate in pool.tolist() if candidate not in chosen]
-        chosen.append(
-            max(
-                left, key=lambda one: min(math.dist(storage[one].tolist(), storage[other].tolist()) for other in chosen)
-            )
-        )
+        chosen.append(max((candidate for candidate in pool.tolist() if candidate not in chosen), key=distance))
     return chosen
 
 
@@ -143,24 +143,19 @@ def test_softened_draws_among_the_farthest_three_percent():
             nearest = torch.cdist(storage[pool], storage[anchors[:step]]).min(1).values
             ranks.add(int((nearest > nearest[pool.tolist().index(anchors[step])]).sum()))
     assert ranks == set(range(6))  # 3 % of 200
-    left = make_sampler("greedy_coreset", [3] * 4, bs=12, samples_per_class=1, data_gc_softened=True)
-    assert sorted(draw(left).flatten().tolist()) == list(range(12)), "what is left of a small pool"
-
-
-def pair_distances(points):
-    return np.array(
-        [np.linalg.norm(points[i] - points[j]) for i in range(len(points)) for j in range(i + 1, len(points))]
-    )
+    small_pool = make_sampler("greedy_coreset", [3] * 4, bs=12, samples_per_class=1, data_gc_softened=True)
+    assert sorted(draw(small_pool).flatten().tolist()) == list(range(12)), "what remains of it"
 
 
 def histogram_score(pool, batch):
     """NumPy's histogram and scipy's Wasserstein distance with weights over bin centres."""
-    whole = pair_distances(pool)
-    part = pair_distances(batch)
-    edges = np.linspace(whole.min(), whole.max(), 51)
+    pool_distances = pdist(pool)
+    edges = np.linspace(pool_distances.min(), pool_distances.max(), 51)
     centres = (edges[1:] + edges[:-1]) / 2
-    part_counts = np.histogram(part.clip(edges[0], edges[-1]), edges)[0]
-    distance = wasserstein_distance(centres, centres, np.histogram(whole, edges)[0], part_counts)
+    counts = [
+        np.histogram(distances.clip(edges[0], edges[-1]), edges)[0] for distances in (pool_distances, pdist(batch))
+    ]
+    distance = wasserstein_distance(centres, centres, *counts)
     return np.linalg.norm(pool.mean(0) - batch.mean(0)) + np.linalg.norm(pool.std(0) - batch.std(0)) + 75 * distance
 
 
@@ -193,7 +188,7 @@ def test_scores(name, size, dim):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_the_best_candidate_is_taken_and_the_pool_itself_is_at_distance_zero(name):
+def test_the_best_candidate_is_taken(name):
     sampler = make_sampler(name, SIZES, bs=12)
     pool = random(1, 12, 4, dtype=torch.float32)
     pool[0, 3] = pool[0, 8]  # copies do no harm

@@ -8,9 +8,9 @@ import datasampler
 import main
 import parameters
 from datasampler._memory import BatchMatchSampler, CoresetSampler, MemorySampler
-from tests.kit.runs import SHORT_RUN
+from tests.kit.refusals import refused
+from tests.kit.runs import run_words
 from tests.kit.samplers import SIZES, draw, labels_of, make_data, make_sampler, spied
-from utilities.errors import UserError
 
 FLAGS = {"bs": 12, "samples_per_class": 3, "data_batchmatch_bigbs": 24}
 CLASSES = {
@@ -45,7 +45,8 @@ def loader(count, bs=8):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_create_storage_embeds_every_image_in_evaluation_mode(dtype):
-    sampler, (images, batches) = datasampler.select("greedy_coreset", None, *make_data(SIZES), **FLAGS), loader(65)
+    sampler = datasampler.select("greedy_coreset", None, *make_data(SIZES), **FLAGS)
+    images, batches = loader(65)
     network = Network(dtype).train()
     network.frozen.eval()
     with pytest.raises(ValueError, match="gave 57 of 65 images|gave 64 of 65 images"):
@@ -77,13 +78,12 @@ def test_storage_updates():
             target = new[row] if momentum < 0 else momentum * expected[index] + (1 - momentum) * new[row]
             expected[index] = (expected[index] + rate * (target - expected[index])).detach()
         torch.testing.assert_close(sampler.storage, expected)
-        assert not sampler.storage.requires_grad and (
-            (momentum, rate) != (-1, 1) or torch.equal(sampler.storage[5], new[3].detach())
-        )
-    kept = make_sampler("greedy_coreset", SIZES, **FLAGS, data_storage_no_update=True)
-    before = kept.storage.clone()
-    kept.replace_storage_entries(new, indices)
-    assert torch.equal(kept.storage, before)
+        assert not sampler.storage.requires_grad
+        assert momentum >= 0 or torch.equal(sampler.storage[5], new[3].detach())
+    sampler = make_sampler("greedy_coreset", SIZES, **FLAGS, data_storage_no_update=True)
+    before = sampler.storage.clone()
+    sampler.replace_storage_entries(new, indices)
+    assert torch.equal(sampler.storage, before)
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -93,14 +93,15 @@ def test_choices_follow_the_storage_and_not_the_chunks(name, monkeypatch):
     """
     sampler = make_sampler(name, SIZES, **FLAGS)
     before = draw(sampler, seed=0)
-    other = make_sampler(name, SIZES, embeddings=sampler.state_dict()["storage"], **FLAGS)
+    second = make_sampler(name, SIZES, embeddings=sampler.state_dict()["storage"], **FLAGS)
     sampler.replace_storage_entries(10 * torch.randn(30, 6), torch.arange(30))
-    assert not torch.equal(draw(sampler, seed=0), before) and torch.equal(draw(other, seed=0), before)
+    assert not torch.equal(draw(sampler, seed=0), before) and torch.equal(draw(second, seed=0), before)
     pools = spied(sampler, "draw_pools")
     monkeypatch.setattr("datasampler._memory.CHUNK", 1)
+    step = 3 if name in CORESETS else 1
     batches = draw(sampler)
-    for pool, chosen in zip(pools[0], batches[:, ::3] if name in CORESETS else batches, strict=True):
-        assert torch.isin(chosen, pool).all()
+    for pool, batch in zip(pools[0], batches, strict=True):
+        assert torch.isin(batch[::step], pool).all()
     projecting = make_sampler(name, SIZES, dim=40, **FLAGS, data_sampler_lowproj_dim=5)
     seen = []
     original = projecting.choose
@@ -114,14 +115,14 @@ def test_choices_follow_the_storage_and_not_the_chunks(name, monkeypatch):
     for dim in (-1, 40, 100):
         projecting.projected_dim = dim
         assert projecting.projected() is projecting.storage
-    whole = make_sampler(name, SIZES, **{**FLAGS, "data_batchmatch_bigbs": 5000})
-    pools = spied(whole, "draw_pools")
-    draw(whole)
+    sampler = make_sampler(name, SIZES, **{**FLAGS, "data_batchmatch_bigbs": 5000})
+    pools = spied(sampler, "draw_pools")
+    draw(sampler)
     assert all(len(pool.unique()) == 65 for pool in pools[0]) if name in CORESETS else pools[0].shape == (5, 63)
 
 
 @pytest.mark.parametrize("name", CORESETS)
-def test_coresets_choose_from_their_pool_and_join_partners_of_the_whole_class(name):
+def test_coresets_choose_from_pools_and_join_partners(name):
     sampler = make_sampler(name, SIZES, **FLAGS)
     labels = labels_of(SIZES)
     outside = 0
@@ -139,73 +140,59 @@ def test_coresets_choose_from_their_pool_and_join_partners_of_the_whole_class(na
             outside += int((~torch.isin(groups[:, 1:], pool)).sum())
     assert outside > 0
     torch.manual_seed(0)
-    for anchor in [i for i in range(65) if SIZES[labels[i]] > 1][
-        ::13
-    ]:  # partners are uniform over the others of the class
+    for anchor in [i for i in range(65) if SIZES[labels[i]] > 1][::13]:
         counts = torch.bincount(sampler.with_partners(torch.full((3000, 1), anchor))[:, 1:].flatten(), minlength=65)
-        others = (labels == labels[anchor]) & (torch.arange(65) != anchor)
-        assert (counts[~others] == 0).all() and (others.sum() == 1 or chisquare(counts[others]).pvalue > 1e-3)
+        is_partner = (labels == labels[anchor]) & (torch.arange(65) != anchor)
+        assert (counts[~is_partner] == 0).all()
+        assert is_partner.sum() == 1 or chisquare(counts[is_partner]).pvalue > 1e-3, "uniform over the class"
 
 
 @pytest.mark.parametrize("m", [1, 3])
 @pytest.mark.parametrize("name", MATCHES)
-def test_matched_pools_and_candidates_draw_classes_whatever_their_size(name, m):
-    """By the counts of 3,000 pools, and of the candidates of one pool in which classes have several groups, or one, or
-    none.
-    """
+def test_matched_pools_draw_classes_whatever_their_size(name, m):
+    """By the counts of 3,000 pools, and of candidates of a pool in which classes have several groups, one or none."""
     sizes = [40, 1, 2, 9, 3]
-    sampler = make_sampler(
-        name, sizes, bs=4 * m, samples_per_class=m, data_batchmatch_bigbs=12 * m, data_batchmatch_ncomps=3000
-    )
+    flags = {"data_batchmatch_bigbs": 12 * m, "data_batchmatch_ncomps": 3000}
+    sampler = make_sampler(name, sizes, bs=4 * m, samples_per_class=m, **flags)
     labels = labels_of(sizes)
     torch.manual_seed(0)
     pools = torch.cat([sampler.draw_pools() for _ in range(3000 // len(sampler) + 1)])[:3000]
     assert pools.shape == (3000, 12 * m)
-    drawn = labels[pools[:, ::m]]
-    assert chisquare(torch.bincount(drawn.flatten(), minlength=5)).pvalue > 1e-3
+    classes = labels[pools[:, ::m]].flatten()
+    assert chisquare(torch.bincount(classes, minlength=5)).pvalue > 1e-3
     for label, size in enumerate(sizes):
-        groups = pools.view(-1, m)[drawn.flatten() == label]
+        groups = pools.view(-1, m)[classes == label]
         assert all(len(group.unique()) == min(m, size) for group in groups[:200])
-        assert (
-            size < max(m, 2) or chisquare(torch.bincount(groups.flatten(), minlength=55)[labels == label]).pvalue > 1e-3
-        )
-    several = sampler.images_of(
-        torch.tensor([0, 3, 0, 4, 0, 0, 3, 0])[:, None].expand(-1, m), torch.zeros(8, m, dtype=torch.long)
-    )
-    candidates = sampler.draw_candidates(several.view(1, -1))
+        counts = torch.bincount(groups.flatten(), minlength=55)[labels == label]
+        assert size < max(m, 2) or chisquare(counts).pvalue > 1e-3
+    classes = torch.tensor([0, 3, 0, 4, 0, 0, 3, 0])
+    pool = sampler.images_of(classes[:, None].expand(-1, m), torch.zeros(8, m, dtype=torch.long))
+    candidates = sampler.draw_candidates(pool.view(1, -1))
     assert candidates.shape == (1, 3000, 4 * m)
     groups = candidates.view(-1, m)
-    assert (groups == groups[:, :1] + torch.arange(m)).all() and (groups[:, 0] % m == 0).all(), (
-        "whole groups of the pool"
-    )
-    groups = torch.bincount(groups[:, 0] // m, minlength=8)
-    by_class = groups[[0, 2, 4, 5, 7]].sum(), groups[[1, 6]].sum(), groups[3]
-    assert sum(by_class) == 12000 and chisquare(torch.stack(by_class)).pvalue > 1e-3
-    assert chisquare(groups[[0, 2, 4, 5, 7]]).pvalue > 1e-3 and chisquare(groups[[1, 6]]).pvalue > 1e-3
+    assert (groups == groups[:, :1] + torch.arange(m)).all() and (groups[:, 0] % m == 0).all()  # whole groups
+    counts = torch.bincount(groups[:, 0] // m, minlength=8)
+    by_class = [counts[classes == label] for label in (0, 3, 4)]
+    assert counts.sum() == 12000 and chisquare([int(class_counts.sum()) for class_counts in by_class]).pvalue > 1e-3
+    assert chisquare(by_class[0]).pvalue > 1e-3 and chisquare(by_class[1]).pvalue > 1e-3
 
 
 def test_what_cannot_be_chosen_and_calls_in_another_order_are_refused():
     for name in CLASSES:
-        with pytest.raises(UserError, match="--data_batchmatch_bigbs 3 is too small"):
+        with refused("--data_batchmatch_bigbs 3 is too small"):
             make_sampler(name, SIZES, **{**FLAGS, "data_batchmatch_bigbs": 3})
     for name in MATCHES:
-        with pytest.raises(UserError, match="--bs 1: one image has no spread"):
+        with refused("--bs 1: one image has no spread"):
             make_sampler(name, SIZES, **{**FLAGS, "bs": 1, "samples_per_class": 1})
-    for flags in (
-        {"data_mb_mom": 1.5},
-        {"data_mb_lr": -0.1},
-        {"data_batchmatch_ncomps": 0},
-        {"data_d2_coreset_lambda": -1},
-    ):
-        with pytest.raises(UserError, match=f"--{next(iter(flags))} .* must be at (most|least)"):
-            make_sampler("greedy_coreset", SIZES, **FLAGS, **flags)
+    values = {"data_mb_mom": 1.5, "data_mb_lr": -0.1, "data_batchmatch_ncomps": 0, "data_d2_coreset_lambda": -1}
+    for flag, value in values.items():
+        with refused(f"--{flag} .* must be at (most|least)"):
+            make_sampler("greedy_coreset", SIZES, **FLAGS, **{flag: value})
     sampler = datasampler.select("greedy_coreset", None, *make_data(SIZES), **FLAGS)
-    for call in (
-        sampler.precompute_indices,
-        lambda: sampler.replace_storage_entries(torch.ones(1, 6), torch.tensor([0])),
-    ):
-        with pytest.raises(RuntimeError, match="create_storage"):
-            call()
+    with pytest.raises(RuntimeError, match="create_storage"):
+        sampler.precompute_indices()
+    with pytest.raises(RuntimeError, match="create_storage"):
+        sampler.replace_storage_entries(torch.ones(1, 6), torch.tensor([0]))
     with pytest.raises(RuntimeError, match="precompute_indices"):
         list(sampler)
     with pytest.raises(ValueError, match="holds 64 embeddings, the training data 65"):
@@ -214,44 +201,32 @@ def test_what_cannot_be_chosen_and_calls_in_another_order_are_refused():
         sampler.load_state_dict({})
 
 
+def record_calls(monkeypatch, name):
+    """Storage, epoch and arguments of each call of a sampler's method from now on, in a list that grows."""
+    calls = []
+    method = getattr(MemorySampler, name)
+
+    def call(self, *arguments):
+        method(self, *arguments)
+        calls.append((self.storage.clone(), self.epoch, *arguments))
+
+    monkeypatch.setattr(MemorySampler, name, call)
+    return calls
+
+
 def test_a_training_trains_what_is_chosen_and_stores_what_it_embeds(data, tmp_path, monkeypatch):
-    seen = {"create_storage": [], "precompute_indices": [], "replace_storage_entries": []}
-    methods = {name: getattr(MemorySampler, name) for name in seen}
-    for name in seen:
-
-        def spied(self, *args, name=name):
-            methods[name](self, *args)
-            seen[name].append((self.storage.clone(), self.epoch, *args))
-
-        monkeypatch.setattr(MemorySampler, name, spied)
-    run = main.main(
-        parameters.read(
-            [
-                "--dataset",
-                "folder",
-                "--dataset_folder_path",
-                str(data),
-                "--save_path",
-                str(tmp_path),
-                *SHORT_RUN,
-                *(
-                    "--loss margin --data_sampler greedy_coreset --n_epochs 2 --data_batchmatch_bigbs 20 "
-                    "--iterations_per_epoch 3"
-                ).split(),
-            ]
-        )
-    )
-    (created, *_), epochs, updates = (
-        seen["create_storage"][0],
-        seen["precompute_indices"],
-        seen["replace_storage_entries"],
-    )
-    assert len(seen["create_storage"]) == 1 and len(epochs) == 2 and not torch.equal(epochs[0][1], epochs[1][1])
-    assert [sorted(update[3].tolist()) for update in updates] == [
-        sorted(batch.tolist()) for _, epoch, *_ in epochs for batch in epoch
-    ]
+    created = record_calls(monkeypatch, "create_storage")
+    epochs = record_calls(monkeypatch, "precompute_indices")
+    updates = record_calls(monkeypatch, "replace_storage_entries")
+    flags = "--loss margin --data_sampler greedy_coreset --n_epochs 2 --data_batchmatch_bigbs 20"
+    words = run_words(data, tmp_path, *flags.split(), "--iterations_per_epoch", "3")
+    run = main.main(parameters.read(words))
+    assert len(created) == 1 and len(epochs) == 2 and not torch.equal(epochs[0][1], epochs[1][1])
+    batches = [sorted(batch.tolist()) for _, epoch, *_ in epochs for batch in epoch]
+    assert [sorted(update[3].tolist()) for update in updates] == batches
+    storage = created[0][0]
     for _, _, embeddings, indices in updates:
-        created[indices] = embeddings
-    assert torch.equal(run.parts["sampler"].storage, created)
+        storage[indices] = embeddings
+    assert torch.equal(run.parts["sampler"].storage, storage)
     main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "3"]))
-    assert len(seen["create_storage"]) == 1 and len(epochs) == 3, "the checkpoint has the storage"
+    assert len(created) == 1 and len(epochs) == 3, "the checkpoint has the storage"

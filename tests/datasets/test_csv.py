@@ -97,7 +97,7 @@ def test_what_a_row_may_lack_and_how_labels_are_read(tmp_path):
         assert names(read(tmp_path / "df.csv", table(tmp_path, labels)))["training"] == expected
 
 
-def test_two_boxes_of_one_image_are_two_images_and_the_same_twice_is_told(tmp_path):
+def test_two_boxes_of_one_image_are_two_images(tmp_path):
     rows = table(tmp_path, n_images=2, x_1=0, y_1=0, x_2=6, y_2=10)
     for number, row in enumerate(rows):
         row |= {"path": rows[0]["path"], "y_2": 10 - number / 10}
@@ -220,7 +220,7 @@ def test_distractors_are_in_the_gallery_and_in_no_class(tmp_path):
     assert everything.n_classes == 8 and everything.counts["distractors"] == 5 and not everything.is_query[-5:].any()
 
 
-def test_a_table_is_read_once_and_names_too_long_for_a_file_are_missing(tmp_path, monkeypatch):
+def test_a_table_is_read_once(tmp_path, monkeypatch):
     rows = table(tmp_path)
     reads = []
     monkeypatch.setattr(of_tables, "read_csv", lambda path: reads.append(path) or read_csv(path))

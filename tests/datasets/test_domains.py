@@ -98,7 +98,7 @@ def test_published_counts_of_uned_are_the_sums_of_its_domains():
     assert uned.PUBLISHED.classes[0] == 900 + 78 + 9054 + 3198 + 4552 + 224408 + 73182 + 1074
 
 
-def test_classes_of_the_same_name_are_kept_apart_and_each_domain_is_cut_by_itself(tmp_path, monkeypatch):
+def test_domains_keep_their_classes_and_are_cut_separately(tmp_path, monkeypatch):
     words = make_union(tmp_path)
     monkeypatch.chdir(tmp_path / "birds")
     words[1] = "folder:."  # called by its own name
@@ -220,7 +220,7 @@ def test_the_pin_of_the_standard():
     assert values == pytest.approx([2 / 3, 3 / 5, 1 / 2]) and np.mean(values) == pytest.approx(0.588889, abs=5e-7)
 
 
-def test_metrics_that_a_domain_does_not_have_and_distractors_are_one_line(small_uned):
+def test_metrics_that_a_domain_does_not_have(small_uned):
     testing = datasets.select("uned", None, small_uned.parent, 8)["testing"]
     for words, match in (
         ("--evaluation_metrics e_recall@1 e_recall@1_group_gap", "domain by domain, and one has a single super-class"),

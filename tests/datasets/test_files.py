@@ -18,7 +18,7 @@ def read(root, **flags):
     return read_folder(root, input_size=32, **flags)
 
 
-def test_copies_between_classes_and_splits_are_counted_and_alpha_is_told_once(tmp_path):
+def test_copies_are_counted_and_transparency_is_noted(tmp_path):
     def notes_with(words, **flags):
         return [note for note in read(root, **flags)["training"].notes if words in note]
 

@@ -109,7 +109,7 @@ def test_parts_of_a_split(tmp_path, above):
         assert (testing.is_query[index], testing.is_gallery[index]) == ("/query/" in path, "/gallery/" in path)
 
 
-def test_names_of_parts_may_be_those_of_classes_and_classes_may_be_in_two_parts(tmp_path):
+def test_parts_and_classes_of_the_same_names(tmp_path):
     assert names(read(images(tmp_path / "a", "train", "test", "bus", "car")))["training"] == ["bus", "car"]
     splits = read(images(tmp_path / "b", "train/steam", "train/diesel", "bus/city", "bus/coach"))
     assert names(splits)["testing"] == ["train/diesel", "train/steam"]
@@ -180,7 +180,7 @@ def test_circles_of_links_end_and_each_real_folder_is_read_once(tmp_path):
     assert names(splits)["testing"] == names(splits)["validation"] == ["y/c", "y/d"], "a part may be a link to another"
 
 
-def test_whatever_pillow_reads_is_an_image_and_other_files_are_counted_by_ending(tmp_path):
+def test_whatever_pillow_reads_is_an_image(tmp_path):
     root = tmp_path / "things"
     endings = "jpg jpe JFIF png apng webp avif jp2 tga pbm dib pcx qoi gif".split()
     for name in "abcd":

@@ -183,7 +183,7 @@ def test_pickles_that_are_refused(tmp_path):
             datasets.ground_truth(tmp_path / "gnd_roxford5k.pkl")
 
 
-def test_pickles_of_plain_content_are_read_and_a_damaged_ground_truth_is_named(tmp_path):
+def test_plain_pickles_are_read_and_damaged_truth_is_named(tmp_path):
     path = tmp_path / "gnd_roxford5k.pkl"
     plain = ["x", 1, 2.5, None, True, b"\xe9"]
     empty = np.zeros((2, 0))

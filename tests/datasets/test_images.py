@@ -125,7 +125,7 @@ def test_endings_are_those_that_the_installed_pillow_reads(monkeypatch):
     forget()
 
 
-def test_images_of_16_bits_that_are_almost_black_are_told_with_their_highest_value(tmp_path, monkeypatch):
+def test_almost_black_images_of_16_bits_are_noted(tmp_path, monkeypatch):
     values = np.zeros((6, 8), dtype=np.uint16)
     values[2, 3] = 4000
     paths = []

@@ -47,7 +47,7 @@ def test_a_missing_label_is_no_class_in_a_table_or_a_shard(missing, tmp_path):
     assert names(splits) == {"training": ["a"], "testing": ["c", "d"]}
 
 
-def test_names_that_differ_only_in_writing_and_columns_that_come_twice_are_told(tmp_path):
+def test_names_that_differ_only_in_writing_are_noted(tmp_path):
     for first, second in (("1", "1.0"), ("C1", "c1"), ("7", "007"), ("caf\u00e9", "cafe\u0301"), ("x/A b", "X/a  b")):
         message = _labels.alike_names([first, second, "z"], "classes")
         assert repr(first) in message and message.startswith("2 classes differ")
@@ -72,7 +72,7 @@ def test_names_that_differ_only_in_writing_and_columns_that_come_twice_are_told(
     assert notes_of(union).count("differ from another") == 3
 
 
-def test_the_label_that_means_nobody_makes_distractors_of_the_test_gallery(tmp_path):
+def test_the_unknown_label_makes_distractors(tmp_path):
     rows = [*rows_of(tmp_path, ["a", "b", "unknown", "new"]), *rows_of(tmp_path, ["c", "d", "unknown"], "validation")]
     path = test_csv.write(tmp_path / "df.csv", rows)
     assert "unknown" in names(test_csv.read(path))["training"]

@@ -29,7 +29,7 @@ def read(name, source, **flags):
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_every_layout_is_read_from_the_parent_and_as_the_folder_itself_and_they_agree(roots, name):
+def test_every_layout_is_read_alike(roots, name):
     readings = []
     n_classes = 6 if name == "online_products" else 4
     for root in [*roots[name], *(root.parent for root in roots[name])]:
@@ -109,7 +109,7 @@ def test_images_below_a_folder_are_found_once_through_links(tmp_path):
     assert len(paths) == len({os.path.realpath(path) for path in paths}) == 5
 
 
-def test_halves_of_cars_may_be_nested_and_need_the_labels_of_the_test_half(tmp_path):
+def test_nested_halves_of_cars_and_labels_of_the_test_half(tmp_path):
     root = make_cars196(tmp_path, "torchvision")
     labels = cars196.TEST_LABELS
     before = read("cars196", tmp_path)

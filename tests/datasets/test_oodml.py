@@ -84,7 +84,7 @@ def test_files_that_do_not_fit_or_cannot_be_read(tmp_path, six):
             _oodml.read(path)
 
 
-def test_products_go_by_the_beginning_of_their_files_as_in_the_published_lists(tmp_path):
+def test_products_go_by_the_beginning_of_their_files(tmp_path):
     make_online_products(tmp_path)
     ids = [str(111000000000 + c) for c in range(1, 13)]
     path = write(tmp_path / "splits.pkl", {1: {"train": ids[1::2], "test": ids[::2]}})
@@ -155,7 +155,7 @@ def rising(steps):
 
 
 @pytest.mark.parametrize("swaps", [1, 2, 3])
-def test_swaps_are_the_papers_and_easier_splits_are_these_turned_round(swaps):
+def test_swaps_are_the_papers(swaps):
     means = np.random.default_rng(swaps).normal(size=(60, 5))
     steps = _shift.progression(means[:30], means[30:], swaps)
     assert len(steps) >= 3
@@ -171,7 +171,7 @@ def test_swaps_are_the_papers_and_easier_splits_are_these_turned_round(swaps):
     assert [step["train"] for step in steps] == [train for train, _ in expected[:0:-1]]
 
 
-def test_progressions_become_harder_leave_out_no_more_than_is_allowed_and_are_evenly_spaced():
+def test_progressions_become_harder_and_are_evenly_spaced():
     means = np.random.default_rng(0).normal(size=(50, 4))
     steps = _shift.progression(means[:24], means[24:], 2, removed=0.4)
     last = steps[-1]

@@ -85,7 +85,7 @@ def test_mlrc(n, size, start, partitions, data):
         validated.update(fold.validation.tolist())
 
 
-def test_folds_of_the_reality_check_and_test_sets_that_wrap_round_the_end():
+def test_folds_of_the_reality_check_and_of_wrapped_test_sets():
     assert [as_lists(fold)[1] for fold in _schemes.mlrc(200, flags("mlrc"))] == [
         list(range(n, n + 25)) for n in (75, 0, 25, 50)
     ]

@@ -31,7 +31,7 @@ def read(pattern, **flags):
     return datasets.select("shards", dataset_shards=str(pattern), input_size=8, **flags)
 
 
-def test_shards_are_read_as_the_files_in_them_by_workers_and_from_the_cache(tmp_path):
+def test_shards_are_read_as_the_files_in_them(tmp_path):
     pattern = write_shards(tmp_path)
     splits = read(pattern)
     cached = read(pattern, image_cache=str(tmp_path / "cache"))
@@ -117,7 +117,7 @@ def test_braces():
             read(pattern)
 
 
-def test_a_damaged_shard_and_an_image_that_is_damaged_or_gone_since_are_named(tmp_path):
+def test_damaged_shards_and_images_are_named(tmp_path):
     pattern = write_shards(tmp_path)
     path = tmp_path / "data-001.tar"
     data = path.read_bytes()
@@ -149,7 +149,7 @@ def test_a_damaged_shard_and_an_image_that_is_damaged_or_gone_since_are_named(tm
         assert not (tmp_path / "data-001.tar.index.json").exists()
 
 
-def test_where_a_class_may_stand_images_without_one_and_keys_that_are_not_unique(tmp_path):
+def test_places_of_a_class_and_keys_that_are_not_unique(tmp_path):
     for label in ({"label": "x"}, {"cls": "x"}, {"class": "x"}, {"label": None, "cls": "x"}, "x"):
         assert names(read(layouts.make_shard(tmp_path / "data.tar", {"a": label, "b": "y"})))["training"] == ["x"]
     path = layouts.make_shard(tmp_path / "data.tar", {"a": "0", "b": None, "c": {"text": "x"}, "d": " ", "z": "1"})

@@ -67,7 +67,7 @@ def test_mixed_cuts_are_as_large_and_in_the_same_order(sizes, part, seed):
         assert parts == cut(training, cutting(part, seed)), "the same seed, the same split"
 
 
-def test_online_products_are_cut_inside_each_category_and_cars_by_name_as_in_the_icml_code(tmp_path):
+def test_products_are_cut_by_category_and_cars_by_name(tmp_path):
     make_online_products(tmp_path, n_train=120, n_images=1, size=(8, 8))
     splits = partial("online_products", tmp_path, use_tv_split=True, tv_split_perc=0.85)
     for split, places in (("training", range(8)), ("validation", (8, 9))):  # int(.85 * 10)
@@ -131,7 +131,7 @@ def test_what_is_shuffled_and_what_is_not(tmp_path, folder_data):
             assert scheme == "index" or labels[0] == labels[1]
 
 
-def test_roles_stay_where_the_data_set_names_its_split_but_under_oodml():
+def test_roles_stay_but_under_oodml():
     """Which divides all classes anew; the note is said once."""
     before = [Image("a", "x", is_gallery=False), Image("b", "x", is_query=False)]
     for scheme, stay in (("half", True), ("class_disjoint", True), ("oodml", False)):
