@@ -20,18 +20,18 @@ def positives_of(task):
 
 def test_rows_that_are_taken_twice_know_which_they_are():
     rows = Rows(LINE, LABELS, parents=np.array([0, 0, 0, 1, 1, 1]))
-    taken = rows.take(np.array([1, 3, 4])).take(np.array([0, 2]))
-    assert taken.ids.tolist() == [1, 4] and taken.features[:, 0].tolist() == [1.0, 15.0]
-    assert taken.labels.tolist() == [0, 2] and taken.parents.tolist() == [0, 1] and taken.sequences is None
-    assert taken.take(None) is taken and rows.ids is None and rows.positions.tolist() == ALL.tolist()
+    part = rows.take(np.array([1, 3, 4])).take(np.array([0, 2]))
+    assert part.ids.tolist() == [1, 4] and part.features[:, 0].tolist() == [1.0, 15.0]
+    assert part.labels.tolist() == [0, 2] and part.parents.tolist() == [0, 1] and part.sequences is None
+    assert part.take(None) is part and rows.ids is None and rows.positions.tolist() == ALL.tolist()
 
 
 def test_joined_rows_stand_one_part_after_the_other():
     first = Rows(LINE[:2], LABELS[:2], groups=np.array([5, 6]), domains=None)
     second = Rows(LINE, LABELS, groups=ALL + 10, domains=ALL.astype(str)).take(np.array([4]))
-    both = joined([first, second])
-    assert both.features[:, 0].tolist() == [0.0, 1.0, 15.0] and both.labels.tolist() == [0, 0, 2]
-    assert both.groups.tolist() == [5, 6, 14] and both.ids is None and both.domains is None
+    rows = joined([first, second])
+    assert rows.features[:, 0].tolist() == [0.0, 1.0, 15.0] and rows.labels.tolist() == [0, 0, 2]
+    assert rows.groups.tolist() == [5, 6, 14] and rows.ids is None and rows.domains is None
     assert joined([first]) is first
 
 
