@@ -277,7 +277,8 @@ def test_what_cannot_be_searched(folder_data, tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             searcher.search([*words, *flags])
-    words.remove("--use_tv_split")
+    for word in ("--use_tv_split", "--tv_split_perc", "0.5"):
+        words.remove(word)
     with pytest.raises(UserError, match="validation"):
         searcher.search(words)
     assert not (tmp_path / "runs").exists()
