@@ -1,15 +1,14 @@
-"""Codes of embeddings: the pins of sentence-transformers' rules, plain loops, search by brute force over de-quantised
-vectors.
-"""
+"""Codes of embeddings: the pins of sentence-transformers' rules, loops, brute force over de-quantised vectors."""
 
 import argparse
 
 import numpy as np
 import pytest
 
+from tests.kit import tiny
+from tests.kit.refusals import refused
 from utilities import codes
 from utilities.codes import Codes
-from utilities.errors import UserError
 
 D = 8
 LEARNED = [pytest.param("pq2", marks=pytest.mark.long), pytest.param("opq2", marks=pytest.mark.long)]
@@ -48,11 +47,7 @@ def test_int8_by_the_pin_a_constant_dimension_and_steps_that_differ():
     index.add(np.concatenate([rows, [[-9, 9, 0.7]]]))
     assert stored(index).tolist() == [[0, 0, 0], [255, 255, 0], [127, 127, 0], [0, 255, 0]], "beyond the range: its end"
     step = 2 / 255
-    expected = [
-        [-1 + step / 2, step / 2, 0.5],
-        [1 + step / 2, 2 + step / 2, 0.5],
-        [-1 + 127.5 * step, 127.5 * step, 0.5],
-    ]
+    expected = [[-1 + place * step, place * step, 0.5] for place in (0.5, 255.5, 127.5)]
     np.testing.assert_allclose(index.decoded(np.arange(3)), expected, atol=1e-6)
     index = Codes("int8", 2)
     index.calibrate(np.array([[0, 0], [1, 100]], dtype=np.float32))
@@ -74,44 +69,32 @@ def test_binary_by_the_pins():
 
 
 def plainly_decoded(name, index, rows):
-    """The rows after coding and decoding, in loops in float64; of a product the centroids are those that were
-    learned.
-    """
+    """The rows after coding and decoding, in loops in float64; of a product by the learned centroids."""
     if name in ("float32", "float16"):
         return rows.astype(name).astype(np.float64)
     if name == "binary":
-        signs = np.where(rows > 0, 1.0, -1.0)
-        return signs / D**0.5
+        return np.where(rows > 0, 1.0, -1.0) / D**0.5
     if name == "int8":
         low, high = (getattr(vectors(codes.LEAST, 0), end)(0).astype(np.float64) for end in ("min", "max"))
-        return np.array(
-            [
-                [
-                    a + (min(max(int((x - a) * 255 / (b - a)), 0), 255) + 0.5) * (b - a) / 255
-                    for x, a, b in zip(row, low, high, strict=True)
-                ]
-                for row in rows.astype(np.float64)
-            ]
-        )
+        columns = []
+        for column, a, b in zip(rows.T.astype(np.float64), low, high, strict=True):
+            levels = [min(max(int((x - a) * 255 / (b - a)), 0), 255) for x in column]
+            columns.append([a + (level + 0.5) * (b - a) / 255 for level in levels])
+        return np.array(columns).T
     import faiss
 
     turn = np.eye(D)
     product = index.index
     if name.startswith("o"):
-        turn = (
-            faiss.vector_to_array(faiss.downcast_VectorTransform(product.chain.at(0)).A)
-            .reshape(D, D)
-            .astype(np.float64)
-        )
+        rotation = faiss.downcast_VectorTransform(product.chain.at(0)).A
+        turn = faiss.vector_to_array(rotation).reshape(D, D).astype(np.float64)
         product = faiss.downcast_index(product.index)
     centroids = faiss.vector_to_array(product.pq.centroids).reshape(2, 256, D // 2).astype(np.float64)
     decoded_rows = []
     for row in rows.astype(np.float64) @ turn.T:
-        parts = np.split(row, 2)
-        nearest_centroids = []
-        for table, part in zip(centroids, parts, strict=True):
-            nearest_centroids.append(table[np.square(table - part).sum(1).argmin()])
-        decoded_rows.append(np.concatenate(nearest_centroids))
+        parts = zip(centroids, np.split(row, 2), strict=True)
+        nearest = [table[np.square(table - part).sum(1).argmin()] for table, part in parts]
+        decoded_rows.append(np.concatenate(nearest))
     return np.array(decoded_rows) @ turn
 
 
@@ -126,8 +109,7 @@ def test_codes_are_those_of_loops_and_are_read_again(name, learned, tmp_path):
     index.write(tmp_path / "index")
     read_index = Codes.read(tmp_path / "index", name, D)
     assert index.size() == (tmp_path / "index").stat().st_size
-    for first, second in zip(index.search(vectors(5, 2), 4), read_index.search(vectors(5, 2), 4), strict=True):
-        assert (first == second).all()
+    assert all(map(np.array_equal, index.search(vectors(5, 2), 4), read_index.search(vectors(5, 2), 4)))
     empty = read_index.empty()
     assert len(empty) == 0 and len(read_index) == 60
     empty.add(rows)
@@ -148,10 +130,7 @@ def test_search_is_brute_force_over_decoded_vectors(name, count, learned, monkey
     decoded = index.decoded(np.arange(150)).astype(np.float64)
     distances, found_rows = index.search(queries, 7, rescored=3)
     for query, mine, at in zip(queries, found_rows, distances, strict=True):
-        measured = [
-            (sum((float(a) - float(b)) ** 2 for a, b in zip(query, row, strict=True)) ** 0.5, i)
-            for i, row in enumerate(decoded)
-        ]
+        measured = [(tiny.distance(query.tolist(), row), i) for i, row in enumerate(decoded.tolist())]
         if name == "binary":
             hamming = [(int(((row > 0) != (query > 0)).sum()), i) for i, row in enumerate(rows)]
             measured = [measured[i] for _, i in sorted(hamming)[:21]]
@@ -163,11 +142,9 @@ def test_search_is_brute_force_over_decoded_vectors(name, count, learned, monkey
 
 
 def test_what_cannot_be_coded():
-    with pytest.raises(UserError, match=r"pq3: 3 does not divide the 8 dimensions: take M from 1, 2, 4, 8"):
+    with refused("pq3: 3 does not divide the 8 dimensions: take M from 1, 2, 4, 8"):
         Codes("pq3", 8)
-    with pytest.raises(
-        UserError, match=r"opq4 needs at least 9,984 \(39 x 256\) training vectors, and there are 9,983"
-    ):
+    with refused(r"opq4 needs at least 9,984 \(39 x 256\) training vectors, and there are 9,983"):
         Codes("opq4", 8).calibrate(vectors(9983, 0))
     for text in ("int4", "pq", "pq0", "qp8", "binary8"):
         with pytest.raises(argparse.ArgumentTypeError, match="is no code: float32, float16"):

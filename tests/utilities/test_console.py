@@ -52,6 +52,6 @@ def test_tables_are_aligned_and_fit(columns):
 
 
 def test_flags_are_taken_out_of_a_command_with_their_values():
-    words = ["--lr", "1", "--dry_run", "--profile_steps", "5", "--profile_steps=7", "--name", "--last"]
+    words = "--lr 1 --dry_run --profile_steps 5 --profile_steps=7 --name --last".split()
     n_values = {"--dry_run": 0, "--profile_steps": 1, "--nothing": 2}
-    assert console.without_flags(words, n_values) == ["--lr", "1", "--name", "--last"]
+    assert console.without_flags(words, n_values) == "--lr 1 --name --last".split()

@@ -2,14 +2,13 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
+from tests.conftest import ROOT
 from utilities.errors import NotFinite, OneLineParser, UnknownName, UserError, one_line_errors, terminable
 
-ROOT = Path(__file__).resolve().parents[2]
 OF_A_WORKER = (
     'Caught UserError in DataLoader worker process 0.\nTraceback:\n  File "x.py"\nutilities.errors.UserError: a.jpg\n'
 )

@@ -35,10 +35,7 @@ def test_nothing_is_appended_through_a_link(tmp_path):
     mine.write_text("mine")
     for target in (mine, tmp_path / "absent"):
         link.symlink_to(target)
-        with (
-            refused(f"metrics.csv is a link to {target}.*: put a copy in its place, or remove it"),
-            appending(link),
-        ):
+        with refused(f"metrics.csv is a link to {target}.*: put a copy in its place, or remove it"), appending(link):
             pytest.fail("opened")
         link.unlink()
     assert mine.read_text() == "mine" and os.listdir(tmp_path) == ["mine"]

@@ -2,7 +2,10 @@ import math
 
 import pytest
 import torch
+from torch.nn.functional import normalize
+from torch.testing import assert_close
 
+from tests.kit.mining import normal
 from utilities.hyperbolic import FARTHEST, Ball
 
 
@@ -29,7 +32,7 @@ def moebius_distance(x, y, c, r) -> float:
 
 
 def vectors(n: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
-    return scale * torch.randn(n, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return scale * normal(n, 5, seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -44,18 +47,16 @@ def test_distances_are_those_of_moebius_addition(c, r, scale):
     expected = torch.tensor(
         [[moebius_distance(a, b, c, r) for b in y.tolist()] for a in x.tolist()], dtype=torch.float64
     )
-    torch.testing.assert_close(ball.distances(x, y), expected, rtol=1e-9, atol=1e-9)
+    assert_close(ball.distances(x, y), expected, rtol=1e-9, atol=1e-9)
     rows, columns = torch.meshgrid(torch.arange(6), torch.arange(7), indexing="ij")
     paired = ball.paired(x[rows.flatten()], y[columns.flatten()]).view(6, 7)
-    torch.testing.assert_close(paired, expected, rtol=1e-9, atol=1e-9)
+    assert_close(paired, expected, rtol=1e-9, atol=1e-9)
     assert paired[0, 0] == ball.distances(x, y)[0, 0] == 0
-    torch.testing.assert_close(ball.squared_distances(x, y), expected**2, rtol=1e-9, atol=1e-10)
-    torch.testing.assert_close(
-        ball.in_ball(x), torch.tensor([exp_map(a, c, r) for a in x.tolist()], dtype=torch.float64)
-    )
+    assert_close(ball.squared_distances(x, y), expected**2, rtol=1e-9, atol=1e-10)
+    assert_close(ball.in_ball(x), torch.tensor([exp_map(a, c, r) for a in x.tolist()], dtype=torch.float64))
     single = ball.distances(x.float(), y.float())
     assert single.dtype == torch.float32
-    torch.testing.assert_close(single.double(), expected, rtol=1e-3, atol=2e-2)
+    assert_close(single.double(), expected, rtol=1e-3, atol=2e-2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -66,9 +67,9 @@ def test_on_a_ray_distances_are_right_up_to_the_border(dtype, c):
     x = (lengths / math.sqrt(c))[:, None] * torch.tensor([[0.6, 0.8]], dtype=dtype)
     distances = Ball(c, 1e6).distances(x, -x)
     expected = 2 / math.sqrt(c) * (lengths[:, None] + lengths[None, :])
-    torch.testing.assert_close(distances, expected, rtol=1e-5, atol=1e-3)
+    assert_close(distances, expected, rtol=1e-5, atol=1e-3)
     same_side = Ball(c, 1e6).distances(x[:1], x)
-    torch.testing.assert_close(same_side[0], 2 / math.sqrt(c) * lengths, rtol=1e-5, atol=1e-4)
+    assert_close(same_side[0], 2 / math.sqrt(c) * lengths, rtol=1e-5, atol=1e-4)
 
 
 def test_beyond_the_border_all_is_finite_but_nan():
@@ -89,9 +90,9 @@ def test_gradients_are_the_numeric_ones_and_right_at_the_origin():
     y = vectors(3, 1).requires_grad_()
     assert torch.autograd.gradcheck(ball.distances, (x, y)) and torch.autograd.gradcheck(ball.in_ball, (x,))
     zero = torch.zeros(1, 5, dtype=torch.float64, requires_grad=True)
-    point = 0.3 * torch.nn.functional.normalize(vectors(1, 2))
+    point = 0.3 * normalize(vectors(1, 2))
     (gradient,) = torch.autograd.grad(ball.distances(zero, point).sum(), zero)
-    torch.testing.assert_close(gradient, -2 * torch.nn.functional.normalize(point))  # lengths at the origin count twice
+    assert_close(gradient, -2 * normalize(point))  # lengths at the origin count twice
     points = vectors(2).requires_grad_()
     (gradient,) = torch.autograd.grad(ball.distances(points, points.detach().clone()).diagonal().sum(), points)
     assert (gradient == 0).all()
@@ -102,11 +103,11 @@ def test_gradients_are_the_numeric_ones_and_right_at_the_origin():
 def test_the_sphere():
     x = vectors(4)
     y = vectors(3, 1)
-    cosines = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(y).T
-    torch.testing.assert_close(Ball(0, 2.3).distances(x, y), 2 - 2 * cosines)
-    torch.testing.assert_close(Ball(0, 2.3).squared_distances(x, y), 2 - 2 * cosines)
-    torch.testing.assert_close(Ball(0.0, 2.3).paired(x[:3], y), 2 - 2 * cosines.diagonal())
-    torch.testing.assert_close(Ball(0, 2.3).in_ball(x).norm(dim=1), torch.ones(4, dtype=torch.float64))
+    cosines = normalize(x) @ normalize(y).T
+    assert_close(Ball(0, 2.3).distances(x, y), 2 - 2 * cosines)
+    assert_close(Ball(0, 2.3).squared_distances(x, y), 2 - 2 * cosines)
+    assert_close(Ball(0.0, 2.3).paired(x[:3], y), 2 - 2 * cosines.diagonal())
+    assert_close(Ball(0, 2.3).in_ball(x).norm(dim=1), torch.ones(4, dtype=torch.float64))
 
 
 def test_equal_pairs_are_equally_far_apart_wherever_they_stand():

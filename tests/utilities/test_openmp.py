@@ -3,13 +3,12 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from utilities import openmp
 
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = [
     "main.py",
     "Result_Evaluations.py",

@@ -21,7 +21,7 @@ def project(tmp_path):
     for name, text in (("main.py", "1"), ("criteria/triplet.py", "2"), (".gitignore", "*.log\n"), ("x.log", "3")):
         (root / name).write_text(text)
     git = ["git", "-C", root, "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "--no-verify", "-m", "first"]):
+    for words in (["init", "-q"], ["add", "."], "commit -q --no-verify -m first".split()):
         subprocess.run([*git, *words], check=True, capture_output=True)
     return root
 

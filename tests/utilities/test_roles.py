@@ -56,7 +56,7 @@ def test_what_is_never_saved():
         "folds",
     }
     assert not {"wandb_key", "config", "resume"} & set(
-        parameters.read(["--dataset", "glyphs", "--wandb_key", "secret"]).saved()
+        parameters.read("--dataset glyphs --wandb_key secret".split()).saved()
     )
 
 

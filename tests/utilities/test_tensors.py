@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
-from tests.kit.mining import assert_drawn_with
+from tests.kit.mining import assert_drawn_with, normal
 from utilities import tensors
 
 
 def points(n=7, d=4, dtype=torch.float64, seed=0):
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return normal(n, d, seed=seed).to(dtype)
 
 
 def loops(x, y):
@@ -23,12 +24,8 @@ def test_distances(dtype, tolerance):
     x = points(dtype=dtype)
     y = points(5, dtype=dtype, seed=1)
     for reference, expected in ((None, loops(x, x)), (y, loops(x, y))):
-        torch.testing.assert_close(
-            tensors.squared_distances(x, reference).double(), expected, rtol=tolerance, atol=tolerance
-        )
-        torch.testing.assert_close(
-            tensors.pairwise_distances(x, reference).double(), expected.sqrt(), rtol=tolerance, atol=tolerance
-        )
+        assert_close(tensors.squared_distances(x, reference).double(), expected, rtol=tolerance, atol=tolerance)
+        assert_close(tensors.pairwise_distances(x, reference).double(), expected.sqrt(), rtol=tolerance, atol=tolerance)
 
 
 def test_equal_points_are_exactly_0_apart_and_have_no_gradient():
@@ -56,7 +53,7 @@ def test_distances_of_pairs(repeats, squared):
     expected = expected if squared else expected.sqrt()
     distances = tensors.pair_distances(x, rows, columns, squared)
     assert torch.equal(tensors.take_pairs(x, rows, columns % 4), x[rows, columns % 4])
-    torch.testing.assert_close(distances.detach(), expected)
+    assert_close(distances.detach(), expected)
     distances.sum().backward()
     slow = points().requires_grad_()
     differences = [
@@ -64,7 +61,7 @@ def test_distances_of_pairs(repeats, squared):
     ]
     terms = differences if squared else [difference.sqrt() for difference in differences]
     sum(terms).backward()
-    torch.testing.assert_close(x.grad, slow.grad)
+    assert_close(x.grad, slow.grad)
 
 
 @pytest.mark.parametrize("repeats", [1, 9])
@@ -78,7 +75,7 @@ def test_nan_stays_nan_in_distances_of_pairs(repeats):
 def test_unit_length_and_zero_rows():
     x = points()
     x[2] = 0
-    torch.testing.assert_close(tensors.normalize(x).norm(dim=1), (torch.arange(7) != 2).double())
+    assert_close(tensors.normalize(x).norm(dim=1), (torch.arange(7) != 2).double())
 
 
 def test_half_precision_is_raised_and_nothing_else():

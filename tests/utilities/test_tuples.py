@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import criteria
-from tests.kit.mining import assert_drawn_with
+from tests.kit.mining import as_lists, assert_drawn_with
 from utilities import tuples
 from utilities.reference import Reference
 from utilities.tuples import Classes, Pairs, Triplets
@@ -19,13 +19,7 @@ indices = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12)
 
 
 def columns(pairs):
-    return [torch.tensor(list(column), dtype=torch.long) for column in zip(*pairs, strict=True)] or [
-        torch.empty(0, dtype=torch.long)
-    ] * 2
-
-
-def rows(mined):
-    return list(zip(*(column.tolist() for column in mined), strict=True))
+    return torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).unbind(1)
 
 
 @settings(max_examples=60, deadline=None)
@@ -33,23 +27,22 @@ def rows(mined):
 def test_pairs_become_triplets_by_their_anchor(positives, negatives):
     mined = tuples.as_triplets(Pairs(*columns(positives), *columns(negatives)))
     expected = [(a, p, n) for a, p in positives for b, n in negatives if a == b]  # with multiplicity
-    assert sorted(rows(mined)) == sorted(expected)
+    assert sorted(as_lists(*mined)) == sorted(expected)
     assert all(column.dtype == torch.long for column in mined)
 
 
 def test_triplets_become_pairs_with_their_multiplicity_and_masks_of_distinct_ones():
     mined = Triplets(torch.tensor([0, 0, 2]), torch.tensor([1, 1, 1]), torch.tensor([3, 3, 0]))
     pairs = tuples.as_pairs(mined)
-    assert rows(pairs[:2]) == [(0, 1), (0, 1), (2, 1)] and rows(pairs[2:]) == [(0, 3), (0, 3), (2, 0)]
+    assert as_lists(*pairs[:2]) == [(0, 1), (0, 1), (2, 1)] and as_lists(*pairs[2:]) == [(0, 3), (0, 3), (2, 0)]
     assert tuples.as_pairs(pairs) is pairs and tuples.as_triplets(mined) is mined
     assert [mask.nonzero().tolist() for mask in tuples.pair_masks(mined, 4)] == [[[0, 1], [2, 1]], [[0, 3], [2, 0]]]
     torch.manual_seed(0)
     masks = torch.rand(5, 7) > 0.5, torch.rand(5, 7) > 0.7
     for positives, negatives in (masks, (masks[0] & False, masks[1])):
         pairs = tuples.pairs_of_masks(positives, negatives)
-        assert torch.equal(torch.stack(pairs[:2], 1), positives.nonzero()) and torch.equal(
-            torch.stack(pairs[2:], 1), negatives.nonzero()
-        )
+        for rows, mask in ((pairs[:2], positives), (pairs[2:], negatives)):
+            assert torch.equal(torch.stack(rows, 1), mask.nonzero())
         assert all(map(torch.equal, tuples.pair_masks(pairs, 5, 7), (positives, negatives)))
 
 
@@ -67,7 +60,7 @@ LISTS = [
 def test_a_users_miner_may_return_lists_or_pairs_and_nothing_else():
     for mined_tuples in LISTS:
         mined = tuples.from_user(mined_tuples, "cpu")
-        assert isinstance(mined, Triplets) and rows(mined) == TWO, mined_tuples
+        assert isinstance(mined, Triplets) and as_lists(*mined) == TWO, mined_tuples
         assert all(column.dtype == torch.long for column in mined), mined_tuples
     assert [len(column) for column in tuples.from_user([], "cpu")] == [0, 0, 0]
     four = tuple(torch.arange(2) for _ in range(4))
@@ -103,9 +96,9 @@ def test_a_plain_module_gets_the_list_of_a_users_miner_as_triplets(monkeypatch):
     batch = torch.randn(4, 3, requires_grad=True)
     loss = criterion(batch, torch.tensor([0, 0, 1, 1]))
     loss.backward()
-    a = batch.detach()[[0, 1, 2, 3]]
-    p = batch.detach()[[1, 0, 3, 2]]
-    n = batch.detach()[[2, 3, 0, 1]]
+    a = batch.detach()
+    p = a[[1, 0, 3, 2]]
+    n = a[[2, 3, 0, 1]]
     torch.testing.assert_close(loss.detach(), ((a - p) ** 2 - (a - n) ** 2).sum(1).mean())
     assert criterion.batchminer.stats == {"mine": 1} and copy.deepcopy(criterion).batchminer.stats == {"mine": 1}
 
@@ -116,18 +109,14 @@ def test_a_draw_never_reaches_the_count(monkeypatch):
     assert tuples.below(counts).tolist() == (counts - 1).tolist()
 
 
-# ------------------------------------------------------------------------------------------------ partners of anchors
+# --- partners of anchors
 def classes_of(labels, reference_labels=None, own_rows=None):
     """The classes of a batch's own samples, or of a reference whose embeddings do not matter, and the reference."""
     y = torch.tensor(labels)
     if reference_labels is None:
         return Classes(y), None
-    reference = Reference(
-        torch.zeros(len(reference_labels), 1),
-        torch.tensor(reference_labels, dtype=torch.long),
-        torch.tensor(own_rows),
-        False,
-    )
+    r = torch.tensor(reference_labels, dtype=torch.long)
+    reference = Reference(torch.zeros(len(r), 1), r, torch.tensor(own_rows), False)
     return Classes(y, reference), reference
 
 
@@ -146,8 +135,9 @@ def test_partners_are_numbered_without_gap_or_repetition(labels, reference_label
         own_rows = [data.draw(st.integers(-1, len(reference_labels) - 1)) for _ in labels]
         classes, reference = classes_of(labels, reference_labels, own_rows)
     for a, label in enumerate(labels):
-        positives = [j for j in range(len(reference_labels)) if j != own_rows[a] and reference_labels[j] == label]
-        negatives = [j for j in range(len(reference_labels)) if j != own_rows[a] and reference_labels[j] != label]
+        candidates = [(j, y) for j, y in enumerate(reference_labels) if j != own_rows[a]]
+        positives = [j for j, y in candidates if y == label]
+        negatives = [j for j, y in candidates if y != label]
         assert (int(classes.n_positives[a]), int(classes.n_negatives[a])) == (len(positives), len(negatives))
         assert bool(classes.complete[a]) == bool(positives and negatives)
         for expected, by_number in ((positives, classes.positives), (negatives, classes.negatives)):
@@ -184,20 +174,15 @@ OWN = [2, 3, -1, 7]  # of the label's own; of the label's own; not there; of ano
 def test_draws_are_uniform():
     torch.manual_seed(1)
     assert_drawn_with(dict.fromkeys(range(5), 0.2), tuples.below(torch.full((3000,), 5)).tolist())
-    for labels, reference_labels, own_rows, rows_of in (
-        (BATCH, None, None, [2]),
-        ([1, 0, 1, 1], OTHERS, OWN, range(4)),
-    ):
-        classes, _ = classes_of(labels, reference_labels, own_rows)
-        candidates = reference_labels or labels
-        own_rows = own_rows or range(len(labels))
-        for a in rows_of:
-            for is_positive, draw in ((True, classes.draw_positives), (False, classes.draw_negatives)):
-                partners = []
-                for row, label in enumerate(candidates):
-                    if row != own_rows[a] and (label == labels[a]) == is_positive:
-                        partners.append(row)
-                assert_drawn_with(dict.fromkeys(partners, 1 / len(partners)), draw(torch.full((3000,), a)).tolist())
+    of_batch = [(BATCH, BATCH, range(7), classes_of(BATCH)[0], 2)]
+    of_reference = classes_of([1, 0, 1, 1], OTHERS, OWN)[0]
+    for labels, candidates, own_rows, classes, a in of_batch + [
+        ([1, 0, 1, 1], OTHERS, OWN, of_reference, a) for a in range(4)
+    ]:
+        partners = {row: y for row, y in enumerate(candidates) if row != own_rows[a]}
+        for is_positive, draw in ((True, classes.draw_positives), (False, classes.draw_negatives)):
+            rows = [row for row, y in partners.items() if (y == labels[a]) == is_positive]
+            assert_drawn_with(dict.fromkeys(rows, 1 / len(rows)), draw(torch.full((3000,), a)).tolist())
 
 
 def test_strangers_are_of_neither_class():
@@ -207,20 +192,13 @@ def test_strangers_are_of_neither_class():
     torch.manual_seed(2)
     for labels, reference_labels, anchor, negative in of_batch + of_reference:
         candidates = reference_labels or labels
-        strangers_drawn, exist = classes_of(labels, reference_labels, [-1])[0].draw_strangers(
-            torch.full((3000,), anchor), torch.full((3000,), negative)
-        )
+        classes, _ = classes_of(labels, reference_labels, [-1])
+        rows, exist = classes.draw_strangers(torch.full((3000,), anchor), torch.full((3000,), negative))
         excluded_labels = (labels[anchor], candidates[negative])
         strangers = [row for row, label in enumerate(candidates) if label not in excluded_labels]
         assert exist.all()
-        assert_drawn_with({m: 1 / len(strangers) for m in strangers}, strangers_drawn.tolist())
-    strangers_drawn, exist = classes_of([0, 0, 1, 1])[0].draw_strangers(
-        torch.tensor([0, 2, 0]), torch.tensor([2, 1, 1])
-    )
-    assert (
-        exist.tolist() == [False, False, True]
-        and strangers_drawn[2] in (2, 3)
-        and ((strangers_drawn >= 0) & (strangers_drawn < 4)).all()
-    )
+        assert_drawn_with(dict.fromkeys(strangers, 1 / len(strangers)), rows.tolist())
+    rows, exist = classes_of([0, 0, 1, 1])[0].draw_strangers(torch.tensor([0, 2, 0]), torch.tensor([2, 1, 1]))
+    assert exist.tolist() == [False, False, True] and rows[2] in (2, 3) and ((rows >= 0) & (rows < 4)).all()
     _, exist = classes_of([0, 7], [0, 1, 0, 1], [-1, -1])[0].draw_strangers(torch.tensor([0, 1]), torch.tensor([1, 1]))
     assert exist.tolist() == [False, True]
