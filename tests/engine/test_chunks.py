@@ -1,12 +1,11 @@
-"""Steps in chunks: the parameters after them are those of plain steps, for every criterion and every trainer; what must
-not move twice.
-"""
+"""Steps in chunks: the parameters are those of plain steps, for all criteria and trainers; what must not move twice."""
 
 import functools
 
 import pytest
 import torch
 import torchvision
+from torch.testing import assert_close
 
 import architectures
 import batch_mining
@@ -17,39 +16,39 @@ from engine.loading import Batch
 from engine.optimisers import build_optimizer
 from engine.runtime import Runtime
 from engine.step import Step, StepSettings
+from tests.kit.refusals import refused
 from tests.kit.runs import equal_states, words_of
 from tests.kit.tiny import Against
-from utilities.errors import UserError
 
 N = 12
 CLASSES = 6
 WIDTH = 6
 # what a criterion cannot guess; and few of HIER's proxies, whose triplets take a second each time
-NEEDED = {"pml": ["--loss_pml_class", "ContrastiveLoss"], "hier": ["--loss_hier_n_proxies", "25"]}
-PREFIXES = ["--embed_dim", str(WIDTH), "--matryoshka", "2", "4", str(WIDTH)]
-CASCADE = ["--cascade_sizes", "2", "3", "--cascade_percents", "1", ".5"]
-DIVA = ["--bs", str(N), "--diva_queue", "2", "--diva_hidden", "3"]
+NEEDED = {"pml": "--loss_pml_class ContrastiveLoss", "hier": "--loss_hier_n_proxies 25"}
+PREFIXES = f"--embed_dim {WIDTH} --matryoshka 2 4 {WIDTH}".split()
+DIVA = f"--bs {N} --diva_queue 2 --diva_hidden 3"
+EMA = "--memory_size 40 --memory_start 0 --memory_ema .5"
 OF_TRAINERS = {  # name -> flags, for each way of training that it has
     "adversarial": [
-        ["--adversarial_triplets_per_anchor", "3"],
-        ["--adversarial_generator_epochs", "1"],
-        ["--loss_weights", "classifier_loss=1"],
-        ["--loss", "softmax"],
+        "--adversarial_triplets_per_anchor 3",
+        "--adversarial_generator_epochs 1",
+        "--loss_weights classifier_loss=1",
+        "--loss softmax",
     ],
-    "cascaded": [CASCADE],
-    "classifier": [["--classifier_input", "pooled"], ["--memory_size", "30", "--memory_start", "1"]],
-    "diva": [DIVA, [*DIVA, "--views", "3", "--memory_size", "40", "--memory_start", "1", "--memory_ema", ".5"]],
+    "cascaded": ["--cascade_sizes 2 3 --cascade_percents 1 .5"],
+    "classifier": ["--classifier_input pooled", "--memory_size 30 --memory_start 1"],
+    "diva": [DIVA, f"{DIVA} --views 3 --memory_size 40 --memory_start 1 --memory_ema .5"],
     "intrabatch": [
-        ["--intrabatch_heads", "3"],
-        ["--intrabatch_heads", "2", "--intrabatch_layers", "2", "--intrabatch_join", "--loss_weights", "metric_loss=1"],
+        "--intrabatch_heads 3",
+        "--intrabatch_heads 2 --intrabatch_layers 2 --intrabatch_join --loss_weights metric_loss=1",
     ],
     "s2sd": [
-        ["--s2sd_dims", "5", "8", "--s2sd_features", "--s2sd_features_after", "1"],
-        ["--s2sd_dims", "3", "--s2sd_pool_both", "--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
+        "--s2sd_dims 5 8 --s2sd_features --s2sd_features_after 1",
+        "--s2sd_dims 3 --s2sd_pool_both --memory_size 20 --memory_start 0 --memory_ema .5",
     ],
-    "unsupervised": [["--loss_margin_beta_shared"]],
+    "unsupervised": ["--loss_margin_beta_shared"],
 }
-WAYS = [(name, flags) for name in trainers.REGISTRY.names() for flags in OF_TRAINERS.get(name, [[]])]
+WAYS = [(name, flags.split()) for name in trainers.REGISTRY.names() for flags in OF_TRAINERS.get(name, [""])]
 
 
 class Network(torch.nn.Module):
@@ -124,18 +123,15 @@ def batches(views=1, steps=3, side=4):
 
 @functools.cache
 def read(*flags):
-    return parameters.read(words_of("--dataset glyphs --optim sgd --lr .02 --momentum .5", *flags))
+    return parameters.read(words_of(*["--dataset glyphs --optim sgd --lr .02 --momentum .5", *flags]))
 
 
 def trained(
     chunk_size, *flags, dtype=torch.float64, network=Network, trainer=None, steps=3, norm=False, side=4, stand_in=True
 ):
-    """A trainer after some steps, its step, and what the steps left behind. `stand_in`: with a memory a criterion of
-    the tests' own.
-    """
-    opt = read("--crop_size", str(side), *flags).but(
-        n_classes=CLASSES, class_names={label: f"class {label}" for label in range(CLASSES)}
-    )
+    """A trainer after some steps, its step, their results, the next draw. `stand_in`: a criterion for memories."""
+    class_names = {label: f"class {label}" for label in range(CLASSES)}
+    opt = read(f"--crop_size {side}", *flags).but(n_classes=CLASSES, class_names=class_names)
     torch.manual_seed(0)
     model = network(norm) if network is Network else network()
     miner = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
@@ -152,8 +148,7 @@ def trained(
 
 def rounding(name):
     """How much more than embeddings a part of the state is moved by their rounding."""
-    # of dynamic_softmargin: distances times 512 nodes on 4 are places, by which each of N triplets enters with a share
-    # of 1 / N
+    # of dynamic_softmargin: distances times 512 nodes on 4 are places, where each of N triplets has a share of 1 / N
     return 512 / 4 / N if name.endswith("histogram") else 1
 
 
@@ -167,15 +162,10 @@ def assert_same_steps(expected, result, rtol, atol):
     state = trainer.state_dict()
     for name, value in reference.state_dict().items():
         if torch.is_tensor(value):
-            torch.testing.assert_close(
-                state[name],
-                value,
-                rtol=rtol,
-                atol=atol * rounding(name),
-                msg=lambda message, name=name: f"{name}: {message}",
-            )
+            say = lambda message, name=name: f"{name}: {message}"  # noqa: E731
+            assert_close(state[name], value, rtol=rtol, atol=atol * rounding(name), msg=say)
     for a, b in zip(expected_steps, steps, strict=True):
-        torch.testing.assert_close((b.loss, b.gradient_norm), (a.loss, a.gradient_norm), rtol=10 * rtol, atol=10 * atol)
+        assert_close((b.loss, b.gradient_norm), (a.loss, a.gradient_norm), rtol=10 * rtol, atol=10 * atol)
         assert a.images == b.images and a.gradient_norm > 0
     assert torch.equal(draw, expected_draw), "the next draw is that after a plain step"
 
@@ -190,7 +180,13 @@ def assert_equal_steps(chunk_size, *flags, tolerances=None, **how):
 
 def of_loss(loss):
     module = criteria.REGISTRY.module(loss)
-    return ["--loss", loss, "--batch_mining", (module.ALLOWED_MINING_OPS or ["distance"])[0], *NEEDED.get(loss, [])]
+    return [
+        "--loss",
+        loss,
+        "--batch_mining",
+        (module.ALLOWED_MINING_OPS or ["distance"])[0],
+        *NEEDED.get(loss, "").split(),
+    ]
 
 
 def failures(cases, check):
@@ -205,24 +201,15 @@ def failures(cases, check):
 
 
 # which draw, have a state or parameters
-SOME = [
-    "dynamic_softmargin",
-    "hier",
-    "hist",
-    "margin",
-    "softtriplet",
-    "triplet",
-]
+SOME = ["dynamic_softmargin", "hier", "hist", "margin", "softtriplet", "triplet"]
 
 
 @pytest.mark.parametrize(
     ("names", "dtype"),
     [
         (SOME, torch.float64),
-        *(
-            pytest.param(criteria.REGISTRY.names(), dtype, marks=pytest.mark.long)
-            for dtype in (torch.float64, torch.float32)
-        ),
+        pytest.param(criteria.REGISTRY.names(), torch.float64, marks=pytest.mark.long),
+        pytest.param(criteria.REGISTRY.names(), torch.float32, marks=pytest.mark.long),
     ],
     ids=["some", "all", "all in float32"],
 )
@@ -249,44 +236,37 @@ def way_param(name, flags):
 
 @pytest.mark.parametrize(("name", "flags"), WAYS, ids=way_id)
 def test_every_trainer_in_chunks(name, flags):
-    assert_equal_steps(5, "--loss", "margin", "--trainer", name, *flags)
+    assert_equal_steps(5, "--loss margin --trainer", name, *flags)
 
 
-@pytest.mark.parametrize(
-    ("name", "flags"),
-    [way_param(*way) for way in WAYS],
-    ids=way_id,
-)
+@pytest.mark.parametrize(("name", "flags"), [way_param(*way) for way in WAYS], ids=way_id)
 def test_every_trainer_in_chunks_of_any_size_and_of_a_network_of_the_project(name, flags):
     for size in (1, 11):
-        assert_equal_steps(size, "--loss", "margin", "--trainer", name, *flags)
-    stages = ["--cascade_stages", "block2", "block4"] if name == "cascaded" else []
-    assert_equal_steps(5, "--loss", "margin", "--trainer", name, *flags, *stages, network=conv4, side=16)
+        assert_equal_steps(size, "--loss margin --trainer", name, *flags)
+    stages = "--cascade_stages block2 block4" if name == "cascaded" else ""
+    assert_equal_steps(5, "--loss margin --trainer", name, *flags, stages, network=conv4, side=16)
 
 
 def test_with_clipping_memory_regularisers_random_miners_and_half_precision():
     cases = [
-        ["--loss", "margin", "--clip_grad_norm", ".05"],
-        ["--loss", "contrastive", "--memory_size", "20", "--memory_start", "1"],
-        ["--loss", "contrastive", "--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
-        "--loss proxyanchor --arch resnet50_frozen --embed_regularizer lp --weight_regularizer regular_face".split(),
-        ["--loss", "triplet", "--batch_mining", "random"],
-        ["--loss", "softmax", "--optim", "adamw", "--momentum", ".9"],
-        ["--loss", "softmax", *PREFIXES],
-        ["--loss", "margin", *PREFIXES, "--matryoshka_weights", "2", ".5", "1", "--matryoshka_heads", "own"],
-        ["--loss", "multisimilarity", "--metrix", ".4"],
-        ["--loss", "contrastive", "--metrix", ".4", "--metrix_level", "feature"],
-        ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"],
+        "--loss margin --clip_grad_norm .05",
+        "--loss contrastive --memory_size 20 --memory_start 1",
+        "--loss contrastive --memory_size 20 --memory_start 0 --memory_ema .5",
+        "--loss proxyanchor --arch resnet50_frozen --embed_regularizer lp --weight_regularizer regular_face",
+        "--loss triplet --batch_mining random",
+        "--loss softmax --optim adamw --momentum .9",
+        f"--loss softmax {' '.join(PREFIXES)}",
+        f"--loss margin {' '.join(PREFIXES)} --matryoshka_weights 2 .5 1 --matryoshka_heads own",
+        "--loss multisimilarity --metrix .4",
+        "--loss contrastive --metrix .4 --metrix_level feature",
+        "--loss proxyanchor --metrix .4 --weight_regularizer anticollapse",
     ]
-    messages = failures(cases, lambda *flags: assert_equal_steps(5, *flags))
-    for precision, error in (
-        ("bfloat16", 2**-8),
-        ("float16", 2**-11),
-    ):  # chunks are added in float32; what one gives is rounded, as the whole batch's is
+    messages = failures([(flags,) for flags in cases], lambda flags: assert_equal_steps(5, flags))
+    # chunks are added in float32; what one gives is rounded, as the whole batch's is
+    for precision, error in (("bfloat16", 2**-8), ("float16", 2**-11)):
         how = {"dtype": torch.float32, "tolerances": (error, error / 10), "steps": 2}
-        messages += failures(
-            [(precision,)], lambda name, how=how: assert_equal_steps(5, "--loss", "margin", "--precision", name, **how)
-        )
+        cases = [(5, f"--loss margin --precision {precision}")]
+        messages += failures(cases, functools.partial(assert_equal_steps, **how))
     assert not messages
 
 
@@ -298,25 +278,16 @@ def test_what_a_users_trainer_may_give_and_take():
 
         def outputs(self, images):
             outputs = super().outputs(images)
-            return {
-                **outputs,
-                "more": {"doubled": 2 * outputs["embeddings"]},
-                "mean": images.double().mean((1, 2, 3)),
-                "word": "x",
-            }
+            nested = {"doubled": 2 * outputs["embeddings"]}
+            return {**outputs, "nested": nested, "mean": images.double().mean((1, 2, 3)), "word": "x"}
 
         def losses(self, outputs, batch):
-            assert (
-                outputs["word"] == "x"
-                and not outputs["mean"].requires_grad
-                and outputs["more"]["doubled"].requires_grad
-            )
-            first, second = outputs["more"]["doubled"].chunk(2)
+            doubled = outputs["nested"]["doubled"]
+            assert outputs["word"] == "x" and not outputs["mean"].requires_grad and doubled.requires_grad
+            first, second = doubled.chunk(2)
             direct = self.network.last_linear(outputs["pooled"].tanh()).square().mean()
-            return {
-                **super().losses(outputs, batch),
-                "view_loss": (first - second).square().mean() + outputs["mean"].mean() + direct,
-            }
+            view_loss = (first - second).square().mean() + outputs["mean"].mean() + direct
+            return {**super().losses(outputs, batch), "view_loss": view_loss}
 
     class Wrong(trainers.Base):
         """A mean over the batch among the outputs."""
@@ -325,38 +296,33 @@ def test_what_a_users_trainer_may_give_and_take():
             outputs = super().outputs(images)
             return {**outputs, "centre": outputs["embeddings"].mean(0)}
 
-    assert_equal_steps(7, "--loss", "margin", trainer=Views)
-    with pytest.raises(UserError, match=r"--chunk_size: the trainer's centre is \(6,\) of 5 images"):
-        trained(5, "--loss", "margin", trainer=Wrong)
+    assert_equal_steps(7, "--loss margin", trainer=Views)
+    with refused(r"--chunk_size: the trainer's centre is \(6,\) of 5 images"):
+        trained(5, "--loss margin", trainer=Wrong)
 
 
 def test_a_chunk_of_the_batch_or_more_is_the_plain_step_to_the_bit():
-    plain, cut = (trained(size, "--loss", "margin", network=Noisy)[0].state_dict() for size in (0, N))
+    plain, cut = (trained(size, "--loss margin", network=Noisy)[0].state_dict() for size in (0, N))
     assert equal_states(dict(plain), dict(cut))
-
-
-EMA = ["--memory_size", "40", "--memory_start", "0", "--memory_ema", ".5"]
 
 
 def test_batch_statistics_move_once_a_chunk_and_are_said(capsys):
     """The reference is a step on each chunk's own graph; the moving average sees each chunk once too."""
-    averaging, reference = (trained(4, "--loss", "contrastive", *EMA, norm=True, steps=steps)[0] for steps in (1, 0))
+    averaging, reference = (trained(4, f"--loss contrastive {EMA}", norm=True, steps=steps)[0] for steps in (1, 0))
     assert "BatchNorm takes its batch statistics from each chunk" in capsys.readouterr().out
     torch.manual_seed(1)
     for images in next(batches(steps=1)).images.split(4):
         reference.outputs(images)
-    for networks in zip(
-        *((trainer.network, trainer.added_losses[0].average.network) for trainer in (averaging, reference)), strict=True
-    ):
-        norm, expected = (network.norm for network in networks)
+    for network_of in (lambda trainer: trainer.network, lambda trainer: trainer.added_losses[0].average.network):
+        norm, expected = (network_of(trainer).norm for trainer in (averaging, reference))
         assert norm.num_batches_tracked == expected.num_batches_tracked == 3
         torch.testing.assert_close(norm.running_mean, expected.running_mean)
     assert all(layer.track_running_stats for layer in averaging.modules() if isinstance(layer, torch.nn.BatchNorm2d))
 
 
-@pytest.mark.parametrize("flags", [EMA, ["--trainer", "diva", *DIVA], ["--trainer", "diva", *DIVA, *EMA]], ids=" ".join)
+@pytest.mark.parametrize("flags", [EMA, f"--trainer diva {DIVA}", f"--trainer diva {DIVA} {EMA}"])
 def test_a_momentum_encoder_runs_once_a_chunk(flags):
-    trainer, step, _, _ = trained(6, *flags, "--loss", "contrastive", steps=0)
+    trainer, step, _, _ = trained(6, flags, "--loss contrastive", steps=0)
     calls = []
     averages = [*([trainer.average] if "diva" in flags else []), *(added.average for added in trainer.added_losses)]
     for name, networks in (("average", averages), ("network", [trainer.network])):
@@ -370,17 +336,14 @@ def test_a_momentum_encoder_runs_once_a_chunk(flags):
 
 
 def test_a_network_that_rests_runs_once_a_chunk():
-    flags = ["--trainer", "adversarial", "--loss", "margin", "--adversarial_generator_epochs", "1"]
-    trainer, step, _, _ = trained(4, *flags, steps=0)
+    flags = "--trainer adversarial --loss margin --adversarial_generator_epochs 1"
+    trainer, step, _, _ = trained(4, flags, steps=0)
     calls = []
     before = [p.detach().clone() for p in trainer.network.parameters()]
     trainer.network.register_forward_hook(lambda *_: calls.append("network"))
     first, second = (step(batch) for batch in batches(steps=2))
-    assert (
-        len(calls) == 2 * 3
-        and set(first.losses) == {"g_hard_loss", "g_reg_loss", "g_adv_loss"}
-        and first.gradient_norm > 0
-    )
+    assert set(first.losses) == {"g_hard_loss", "g_reg_loss", "g_adv_loss"}
+    assert len(calls) == 2 * 3 and first.gradient_norm > 0
     assert equal_states(before, [*trainer.network.parameters()])
     step.start_epoch(2)
     step(next(batches(steps=1)))
@@ -389,8 +352,8 @@ def test_a_network_that_rests_runs_once_a_chunk():
 
 def check_draws_of_chunks():
     """The reference: the chunks one after the other, whose graphs are kept, and one backward pass through all."""
-    cut = trained(5, "--loss", "margin", network=Noisy, steps=1)[0]
-    trainer, step, _, _ = trained(0, "--loss", "margin", network=Noisy, steps=0)
+    cut = trained(5, "--loss margin", network=Noisy, steps=1)[0]
+    trainer, step, _, _ = trained(0, "--loss margin", network=Noisy, steps=0)
     batch = next(batches(steps=1))
     torch.manual_seed(1)
     parts = [trainer.outputs(step.runtime.to_device(images)) for images in batch.images.split(5)]
@@ -398,11 +361,11 @@ def check_draws_of_chunks():
     batch = batch._replace(labels=step.runtime.to_device(batch.labels))
     step.runtime.step(sum(trainer.losses(outputs, batch).values()), step.optimizer)
     for a, b in zip(trainer.network.parameters(), cut.network.parameters(), strict=True):
-        torch.testing.assert_close(b, a, rtol=1e-10, atol=1e-11)
+        assert_close(b, a, rtol=1e-10, atol=1e-11)
 
 
 def test_each_chunk_draws_for_itself_the_same_in_both_of_its_runs(capsys):
     check_draws_of_chunks()
     assert capsys.readouterr().out.count("--chunk_size 5: dropout and stochastic depth draw for each chunk") == 1
-    trained(5, "--loss", "margin", steps=1)
+    trained(5, "--loss margin", steps=1)
     assert "--chunk_size" not in capsys.readouterr().out

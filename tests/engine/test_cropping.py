@@ -1,11 +1,10 @@
-"""--decode_once: draws of torchvision's distributions, its pixels, and the same batches for every process, resume and
-cache.
-"""
+"""--decode_once: torchvision's distributions and pixels; the same batches for every process, resume and cache."""
 
 import math
 import shutil
 import tarfile
 import time
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -17,7 +16,6 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
 import datasets
-import main
 import parameters
 from benchmarks.input import make_files
 from datasets import _cache_files, _images
@@ -30,11 +28,11 @@ from runs import reports
 from tests.kit.data_sets import make_folder
 from tests.kit.images import random_picture, write_image
 from tests.kit.processes import LoneRank
-from tests.kit.runs import assert_same_run, run_words
+from tests.kit.refusals import refused
+from tests.kit.runs import assert_same_run, run_main, run_words, words_of
 from utilities import spans
-from utilities.errors import UserError
 
-JITTER = ["--color_jitter", ".4", ".3", ".2", ".1", "--color_jitter_p", ".6"]
+JITTER = "--color_jitter .4 .3 .2 .1 --color_jitter_p .6"
 SIZES = torch.tensor([[48, 64], [64, 20], [10, 64], [33, 33]])
 
 
@@ -52,17 +50,8 @@ def root(tmp_path_factory):
 
 
 def words(root, cache, *flags):
-    return [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(root),
-        *"--not_pretrained --kernels 0 --crop_size 36 28 --decode_once --image_cache".split(),
-        str(cache),
-        "--image_cache_side",
-        "48",
-        *flags,
-    ]
+    decoding = "--not_pretrained --kernels 0 --crop_size 36 28 --decode_once --image_cache_side 48 --image_cache"
+    return words_of(*["--dataset folder --dataset_folder_path", root, decoding, cache, *flags])
 
 
 def options_and_images(argv):
@@ -77,58 +66,48 @@ def transform(tmp_path, root, *flags):
 LIKELY = 1e-3  # of Kolmogorov and Smirnov's test
 
 
-@pytest.mark.parametrize(
-    "flags", [[], ["--crop_scale", ".9", "1", "--crop_ratio", "2", "3"]], ids=["plain", "often none fits"]
-)
+BOX = ("top", "left", "height", "width")
+
+
+@pytest.mark.parametrize("flags", ["", "--crop_scale .9 1 --crop_ratio 2 3"], ids=["plain", "often none fits"])
 def test_boxes_have_the_distribution_of_torchvisions(root, tmp_path, flags):
-    drawing = transform(tmp_path, root, *flags)
+    drawing = transform(tmp_path, root, flags)
     count = 600
     for size in SIZES:
         boxes = drawing.draw(size.expand(count, 2), torch.Generator().manual_seed(1))["boxes"]
         assert (boxes[:, 2:] >= 1).all() and (boxes[:, :2] >= 0).all() and (boxes[:, :2] + boxes[:, 2:] <= size).all()
         torch.manual_seed(1)
         image = torch.empty(3, *size.tolist(), device="meta")
-        theirs = torch.tensor(
-            [
-                [box[name] for name in ("top", "left", "height", "width")]
-                for box in (drawing.crop.make_params([image]) for _ in range(count))
-            ]
-        )
-        for first, second in zip(
-            [*boxes.T, boxes[:, 2] * boxes[:, 3]], [*theirs.T, theirs[:, 2] * theirs[:, 3]], strict=True
-        ):
+        their_boxes = [drawing.crop.make_params([image]) for _ in range(count)]
+        theirs = torch.tensor([[box[name] for name in BOX] for box in their_boxes])
+        columns, their_columns = ([*rows.T, rows[:, 2] * rows[:, 3]] for rows in (boxes, theirs))
+        for first, second in zip(columns, their_columns, strict=True):
             assert scipy.stats.ks_2samp(first, second, method="asymp").pvalue > LIKELY, size
 
 
 def test_where_no_draw_fits_the_largest_centre_is_torchvisions(root, tmp_path):
-    drawing = transform(tmp_path, root, "--crop_scale", "1", "1", "--crop_ratio", ".8", ".9")
+    drawing = transform(tmp_path, root, "--crop_scale 1 1 --crop_ratio .8 .9")
     sizes = torch.tensor([[40, 10], [10, 40], [3, 100], [100, 3], [1, 1], [37, 40], [41, 40]])
     boxes = drawing.draw(sizes, torch.Generator().manual_seed(0))["boxes"].tolist()
     for box, size in zip(boxes[:4], sizes.tolist(), strict=False):
         expected_box = drawing.crop.make_params([torch.empty(3, *size, device="meta")])
-        assert box == [expected_box[name] for name in ("top", "left", "height", "width")]
+        assert box == [expected_box[name] for name in BOX]
 
 
 def test_flips_grey_and_jitter_are_drawn_as_by_torchvision(root, tmp_path):
-    draws = transform(tmp_path, root, "--augmentation", "adv", *JITTER).draw(
-        SIZES.repeat(1500, 1), torch.Generator().manual_seed(2)
-    )
+    drawing = transform(tmp_path, root, f"--augmentation adv {JITTER}")
+    draws = drawing.draw(SIZES.repeat(1500, 1), torch.Generator().manual_seed(2))
     jittered = draws["order"][:, 0] >= 0
     for chosen, share in ((draws["flip"], 0.5), (draws["grey"], 0.2), (jittered, 0.6)):
         assert abs(chosen.double().mean() - share) < 4 * math.sqrt(share * (1 - share) / 6000)
     assert (draws["order"][~jittered] == -1).all()
     orders, counts = draws["order"][jittered].unique(dim=0, return_counts=True)
-    assert (
-        len(orders) == 24
-        and (orders.sort(1)[0] == torch.arange(4)).all()
-        and (counts - jittered.sum() / 24).abs().max() < 4 * math.sqrt(150)
-    )
+    assert len(orders) == 24 and (orders.sort(1)[0] == torch.arange(4)).all()
+    assert (counts - jittered.sum() / 24).abs().max() < 4 * math.sqrt(150)
     for column, (low, high) in enumerate(((0.6, 1.4), (0.7, 1.3), (0.8, 1.2), (-0.1, 0.1))):
         assert scipy.stats.kstest(draws["factors"][:, column], "uniform", (low, high - low)).pvalue > LIKELY
-    together = torch.corrcoef(
-        torch.stack([draws["flip"], draws["grey"], jittered, *draws["factors"].unbind(1)]).double()
-    ) - torch.eye(7)
-    assert together.abs().max() < 0.06, "each is drawn by itself"
+    columns = torch.stack([draws["flip"], draws["grey"], jittered, *draws["factors"].unbind(1)])
+    assert (torch.corrcoef(columns.double()) - torch.eye(7)).abs().max() < 0.06, "each is drawn by itself"
 
 
 def per_image(image, box, flip, size, mode):
@@ -140,25 +119,19 @@ def per_image(image, box, flip, size, mode):
 @pytest.mark.parametrize("size", [(36, 28), (224, 224), (5, 7)])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_crops_are_torchvisions_image_by_image(mode, size, device):
-    """To the bit on a CPU; as matrix products to rounding, where exact halves fall, in each of two passes, whatever
-    lies beside the crops.
-    """
+    """To the bit on a CPU; as matrix products to rounding, whatever lies beside the crops."""
     torch.manual_seed(3)
-    whole_batch = [
-        torch.randint(0, 256, (3, h, w), dtype=torch.uint8)
-        for h, w in ((48, 64), (64, 20), (9, 64), (33, 33), (1, 1), (36, 28))
-    ]
+    sizes = ((48, 64), (64, 20), (9, 64), (33, 33), (1, 1), (36, 28))
+    whole_batch = [torch.randint(0, 256, (3, *size_of_image), dtype=torch.uint8) for size_of_image in sizes]
     boxes = torch.tensor([[3, 5, 40, 50], [0, 0, 64, 20], [8, 3, 1, 61], [1, 1, 30, 7], [0, 0, 1, 1], [0, 0, 36, 28]])
     flips = torch.tensor([True, False, True, True, False, False])
     pixels = torch.randint(0, 256, (6, 64, 64, 3), dtype=torch.uint8)
     for place, image, (top, _, height, _) in zip(pixels, whole_batch, boxes.tolist(), strict=True):
         place[:height, : image.shape[2]] = image[:, top : top + height].permute(1, 2, 0)
-    expected = torch.stack(
-        [
-            per_image(image.permute(1, 2, 0).contiguous().permute(2, 0, 1), box, flip, size, mode)
-            for image, box, flip in zip(whole_batch, boxes.tolist(), flips.tolist(), strict=True)
-        ]
-    )
+    crops = []
+    for image, box, flip in zip(whole_batch, boxes.tolist(), flips.tolist(), strict=True):
+        crops.append(per_image(image.permute(1, 2, 0).contiguous().permute(2, 0, 1), box, flip, size, mode))
+    expected = torch.stack(crops)
     arguments = pixels, boxes, flips, size, mode
     assert torch.equal(cropping.resized(*arguments), expected)
     difference = (cropping.resized_at_once(pixels.to(device), *arguments[1:]).cpu().int() - expected.int()).abs()
@@ -188,30 +161,23 @@ def test_colours_are_torchvisions_image_by_image():
     }
     draws["order"][::7] = -1
     draws["factors"][10:13] = torch.tensor([[1.0, 1, 1, 0.5], [0, 0, 0, -0.5], [2, 2, 2, 0]])
-    kernels = (
-        functional.adjust_brightness,
-        functional.adjust_contrast,
-        functional.adjust_saturation,
-        functional.adjust_hue,
-    )
+    kernels = [getattr(functional, f"adjust_{name}") for name in ("brightness", "contrast", "saturation", "hue")]
     images = cropping.Cut(pixels, draws, Drawing()).on(torch.device("cpu"))
-    single_images = []
+    differences = []
     for i in range(count):
         image = pixels[i].permute(2, 0, 1)
         image = functional.rgb_to_grayscale(image, 3) if draws["grey"][i] else image
         for number in draws["order"][i].tolist():
             image = kernels[number](image, draws["factors"][i, number].item()) if number >= 0 else image
-        single_images.append((images[i].int() - image.int()).abs())
+        differences.append((images[i].int() - image.int()).abs())
     # a last bit before a floor, turned by later steps
-    assert torch.stack(single_images).float().mean() < 0.05 and torch.stack(single_images).max() <= 4
-    rows = torch.tensor([12, 3, 40])
-    assert torch.equal(cropping.Cut(pixels, draws, Drawing())[rows].on(torch.device("cpu")), images[rows]), (
-        "an image does not depend on the others"
-    )
+    assert torch.stack(differences).float().mean() < 0.05 and torch.stack(differences).max() <= 4
+    rows = torch.tensor([12, 3, 40])  # an image does not depend on the others
+    assert torch.equal(cropping.Cut(pixels, draws, Drawing())[rows].on(torch.device("cpu")), images[rows])
 
 
 BATCHES = [[0, 1, 2, 3, 4, 5, 1], [3, 5, 2, 1, 0, 0, 4], [1, 1, 4]]
-ALL = ["--augmentation", "adv", *JITTER, "--random_erasing", ".6"]
+ALL = f"--augmentation adv {JITTER} --random_erasing .6"
 
 
 def loaded(argv, ranks=None):
@@ -240,26 +206,22 @@ def test_batches_are_the_drawn_crops_of_the_decoded_images(root, tmp_path):
     assert isinstance(loader, CutBatches) and len(loader) == 3
     for batch, indices, seed in zip(loader, BATCHES, seeds, strict=True):
         indices = indices * 2
-        assert batch.indices.tolist() == indices and batch.labels.tolist() == [
-            dataset.image_list[i][1] for i in indices
-        ]
+        assert batch.indices.tolist() == indices
+        assert batch.labels.tolist() == [dataset.image_list[i][1] for i in indices]
         originals = [dataset.original(i) for i in indices]
-        draws = dataset.transform.draw(
-            torch.tensor([image.shape[1:] for image in originals]), torch.Generator().manual_seed(seed)
-        )
+        sizes = torch.tensor([image.shape[1:] for image in originals])
+        draws = dataset.transform.draw(sizes, torch.Generator().manual_seed(seed))
         images = batch.images.on(torch.device("cpu"))
         assert images.shape == (len(indices), 3, 36, 28) and images.dtype == torch.uint8
-        for image, original, box, flip in zip(
-            images, originals, draws["boxes"].tolist(), draws["flip"].tolist(), strict=True
-        ):
-            assert (
-                image.int() - per_image(original, box, flip, (36, 28), "bilinear").int()
-            ).abs().max() <= 1  # turned files lie in another order
+        chosen = zip(images, originals, draws["boxes"].tolist(), draws["flip"].tolist(), strict=True)
+        for image, original, box, flip in chosen:
+            expected = per_image(original, box, flip, (36, 28), "bilinear")
+            assert (image.int() - expected.int()).abs().max() <= 1  # turned files lie in another order
     assert loader.seconds > 0
 
 
 def test_parts_of_processes_are_the_batch_of_one(root, tmp_path):
-    argv = words(root, tmp_path / "cache", *ALL)
+    argv = words(root, tmp_path / "cache", ALL)
     whole_batches = loaded(argv)
     parts = [loaded(argv, LoneRank(rank, 3)) for rank in range(3)]
     for number, batch in enumerate(whole_batches):
@@ -269,9 +231,8 @@ def test_parts_of_processes_are_the_batch_of_one(root, tmp_path):
     assert (whole_batches[0].images == 0).all(1).any(), "erased"
     plain = loaded(argv[: argv.index("--random_erasing")])
     is_kept = (whole_batches[1].images != 0).any(1, keepdim=True)
-    assert torch.equal((whole_batches[1].images * 255).round().byte() * is_kept, plain[1].images * is_kept), (
-        "erasing changes no other draw"
-    )
+    images = (whole_batches[1].images * 255).round().byte()
+    assert torch.equal(images * is_kept, plain[1].images * is_kept), "erasing changes no other draw"
 
 
 def test_shards_feed_the_cache(root, tmp_path):
@@ -288,13 +249,11 @@ def test_shards_feed_the_cache(root, tmp_path):
 
 
 def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch):
-    """A stand-in for nvJPEG, whose images are the negatives: they fill another cache under another name; what EXIF data
-    turn, and PNG, it leaves alone.
-    """
+    """A stand-in for nvJPEG, whose images are negatives, fills another cache; it leaves PNG and turned files alone."""
     (tmp_path / "here" / "class_0").mkdir(parents=True)
     random_picture(9, (40, 50)).save(tmp_path / "here" / "class_0" / "99.png")
     shutil.copytree(root, tmp_path / "here", dirs_exist_ok=True)
-    argv = words(tmp_path / "here", tmp_path / "cache", "--image_cache_side", "61", "--gpu", "1")
+    argv = words(tmp_path / "here", tmp_path / "cache", "--image_cache_side 61 --gpu 1")
     devices = []
     plain = options_and_images(argv)[1]
     decode_jpeg = torchvision.io.decode_jpeg
@@ -311,9 +270,8 @@ def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch
         patch.setattr(torchvision.io, "decode_jpeg", negative)
         opt = parameters.read(argv)
         images = datasets.select("folder", opt)["training"]
-        assert datasets.select("folder", opt.but(decode_once=False))["training"].transforms_as_resolved.startswith(
-            "LongSide(61); Random"
-        )
+        plain_decoder = datasets.select("folder", opt.but(decode_once=False))["training"].transforms_as_resolved
+    assert plain_decoder.startswith("LongSide(61); Random")
     assert set(devices) == {"cuda:1"} and len(list((tmp_path / "cache").iterdir())) == 2
     assert images.transforms_as_resolved == f"nvJPEG(CUDA {torch.version.cuda}); {plain.transforms_as_resolved}"
     kinds = set()
@@ -322,8 +280,8 @@ def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch
         image = plain.original(index)
         is_equal = turned or path.endswith(".png") or image.shape[2] == 32
         kinds.add((turned, is_equal))
-        expected_image = image if is_equal else 255 - image
-        assert torch.equal(images.original(index), expected_image)
+        expected = image if is_equal else 255 - image
+        assert torch.equal(images.original(index), expected)
         assert images.view(index).shape == plain.view(index).shape
         assert images.original(index).permute(1, 2, 0).is_contiguous() or turned
         assert torch.equal(images.read.fresh(path), plain.read.fresh(path)), "what the cache lacks"
@@ -345,27 +303,32 @@ def test_nvjpeg_is_near_the_other_decoder(tmp_path):
 
 def test_what_does_not_go_with_it_is_refused(root, tmp_path, monkeypatch, capsys):
     argv = words(root, tmp_path / "cache")
-    for refused, message in (
-        ([*argv, "--augmentation", "red"], "RandomResizedCrop"),
-        ([*argv, "--resize_size", "40"], "RandomResizedCrop"),
-        ([*argv, "--randaugment", "2", "9"], "image by image"),
-        ([*argv, "--auto_augment", ".1"], "image by image"),
-        ([*argv, "--freeze_backbone", "--augmentation", "none", "--feature_cache"], "decode_once"),
-        ([word for word in argv if word not in ("--image_cache", str(tmp_path / "cache"))], "--image_cache DIR"),
-        (["--dataset", "glyphs", "--decode_once", "--image_cache", str(tmp_path)], "shown whole"),
+    for flags, message in (
+        ("--augmentation red", "RandomResizedCrop"),
+        ("--resize_size 40", "RandomResizedCrop"),
+        ("--randaugment 2 9", "image by image"),
+        ("--auto_augment .1", "image by image"),
+        ("--freeze_backbone --augmentation none --feature_cache", "decode_once"),
+        ("without a cache", "--image_cache DIR"),
+        ("of glyphs", "shown whole"),
     ):
+        wrong = [*argv, *flags.split()]
+        if flags == "without a cache":
+            wrong = [word for word in argv if word not in ("--image_cache", str(tmp_path / "cache"))]
+        if flags == "of glyphs":
+            wrong = [*"--dataset glyphs --decode_once --image_cache".split(), str(tmp_path)]
         with pytest.raises(SystemExit):
-            parameters.read(refused)
+            parameters.read(wrong)
         line = capsys.readouterr().err
         assert message in line and "--decode_once" in line and line.count("\n") == 1, line
-    with pytest.raises(UserError, match="several sizes need --image_cache_side"):
-        loaded(words(root, tmp_path / "cache", "--image_cache_side", "0"))
+    with refused("several sizes need --image_cache_side"):
+        loaded(words(root, tmp_path / "cache", "--image_cache_side 0"))
     broken = make_folder(tmp_path / "broken", n_classes=2, n_images=3)
     (broken / "class_0" / "000.jpg").write_bytes(b"no image")
-    with pytest.raises(UserError, match="class_0/000.jpg cannot be decoded"):
+    with refused("class_0/000.jpg cannot be decoded"):
         loaded(words(broken, tmp_path / "cache"))
-    monkeypatch.setattr(_cache_files.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
-    with pytest.raises(UserError, match="6 of 6 training images are not in --image_cache"):
+    monkeypatch.setattr(_cache_files.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    with refused("6 of 6 training images are not in --image_cache"):
         loaded(words(root, tmp_path / "full"))
 
 
@@ -393,12 +356,10 @@ class Slow(torch.utils.data.Dataset):
     ],
 )
 def test_the_pace_of_every_loader_is_told_after_the_first_epoch(kernels, seconds, line, capsys, monkeypatch):
-    """Four batches of two images of 20 ms each; the first step, which loads libraries, does not count. A worker has a
-    clock of its own.
-    """
+    """Four batches of two images of 20 ms each; the first step, which loads libraries, does not count."""
     clock = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    opt = parameters.read(["--dataset", "glyphs", "--kernels", str(kernels)])
+    opt = parameters.read(f"--dataset glyphs --kernels {kernels}".split())
     loader = training_loader(Slow(clock), [[0, 1], [2, 3], [4, 5], [6, 7]], opt)
     meter = EpochMeter(None)
     for epoch in (1, 2):
@@ -421,13 +382,11 @@ def test_a_gpus_steps_are_timed_by_its_own_clock_and_waited_for_at_the_end(monke
 
 
 def test_a_run_resumed_is_the_run_and_says_its_pace(root, tmp_path, capsys):
-    argv = [*run_words(root, tmp_path / "runs"), *words(root, tmp_path / "cache", *ALL)]
+    argv = [*run_words(root, tmp_path / "runs"), *words(root, tmp_path / "cache", ALL)]
     del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
-    argv += (
-        "--bs 4 --loss triplet --batch_mining semihard --arch conv4_frozen_normalize --chunk_size 3 --n_epochs 2"
-    ).split()
-    whole_run = main.main(parameters.read([*argv, "--savename", "whole"])).folder
+    argv += "--bs 4 --loss triplet --batch_mining semihard --arch conv4_frozen_normalize --chunk_size 3".split()
+    whole_run = run_main(*argv, "--savename whole --n_epochs 2").folder
     assert capsys.readouterr().out.count("throughput per process: input") == 1
-    cut = main.main(parameters.read([*argv, "--savename", "cut", "--n_epochs", "1"])).folder
-    main.main(parameters.read(["--resume_from", str(cut), "--n_epochs", "2"]))
+    cut = run_main(*argv, "--savename cut --n_epochs 1").folder
+    run_main("--resume_from", cut, "--n_epochs 2")
     assert_same_run(whole_run, cut)

@@ -1,6 +1,4 @@
-"""Random Erasing: rectangles by torchvision's rule from seed and place alone, erased exactly after normalisation,
-whatever the part of a batch.
-"""
+"""Random Erasing: rectangles by torchvision's rule from seed and place alone, erased exactly after normalisation."""
 
 import bisect
 import math
@@ -19,6 +17,7 @@ from engine.loading import training_loader
 from engine.runtime import Runtime
 from tests.engine.test_chunks import batches, trained
 from tests.kit.processes import LoneRank
+from tests.kit.runs import words_of
 
 
 def test_rectangles_are_within_their_bounds():
@@ -26,10 +25,8 @@ def test_rectangles_are_within_their_bounds():
     boxes = _transforms.Erasing(0.5, (0.02, 0.4), (0.3, 10 / 3), [0.0], (60, 30)).draw(2000)
     erased = boxes[boxes[:, 2] > 0]
     assert boxes.shape == (2000, 4) and 900 < len(erased) < 1100
-    top, first_column, height, width = erased.double().unbind(1)
-    assert (
-        (top + height <= 60).all() and (first_column + width <= 30).all() and (height < 60).all() and (width < 30).all()
-    )
+    top, column, height, width = erased.double().unbind(1)
+    assert (top + height <= 60).all() and (column + width <= 30).all() and (height < 60).all() and (width < 30).all()
     area = height * width / 1800
     assert area.min() > 0.015 and area.max() < 0.42 and abs(math.exp((height / width).log().mean()) - 1.2) < 0.3
     assert len({tuple(box) for box in erased.tolist()}) > 500
@@ -48,42 +45,33 @@ def plain_ratio(generator):
 
 def test_height_by_width_is_drawn_uniformly_as_by_the_authors():
     torch.manual_seed(0)
-    uniform = _transforms.Erasing(1.0, (0.02, 0.4), (0.3, 10 / 3), [0.0], (60, 30), "uniform")
-    boxes = uniform.draw(3000)
-    top, first_column, height, width = boxes.double().unbind(1)
-    assert (
-        (top >= 0).all()
-        and (first_column >= 0).all()
-        and (top + height <= 60).all()
-        and (first_column + width <= 30).all()
-        and (height > 0).all()
+    uniform, by_logarithm = (
+        _transforms.Erasing(1.0, (0.02, 0.4), (0.3, 10 / 3), [0.0], (60, 30), aspect) for aspect in ("uniform", "log")
     )
+    top, column, height, width = uniform.draw(3000).double().unbind(1)
+    assert min(top.min(), column.min()) >= 0 and height.min() > 0
+    assert (top + height).max() <= 60 and (column + width).max() <= 30
     generator = random.Random(1)
     expected = sorted(plain_ratio(generator) for _ in range(3000))
     ratios = sorted((height / width).tolist())
     gaps = [abs(bisect.bisect(ratios, value) - bisect.bisect(expected, value)) / 3000 for value in expected]
     assert max(gaps) < 1.95 * math.sqrt(2 / 3000), "Kolmogorov and Smirnov, 0.1 %"
-    by_logarithm = _transforms.Erasing(1.0, (0.02, 0.4), (0.3, 10 / 3), [0.0], (60, 30), "log").draw(3000).double()
-    assert (by_logarithm[:, 2] / by_logarithm[:, 3]).mean() < 0.9 * (height / width).mean()
+    boxes = by_logarithm.draw(3000).double()
+    assert (boxes[:, 2] / boxes[:, 3]).mean() < 0.9 * (height / width).mean()
     assert "aspect=uniform" in str(uniform)
 
 
+def options(data, *flags):
+    return parameters.read(words_of(*["--dataset folder --dataset_folder_path", data, "--not_pretrained", *flags]))
+
+
 def test_the_flag_chooses_how_the_aspect_is_drawn(folder_data):
-    folder = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(folder_data),
-        "--not_pretrained",
-        "--random_erasing",
-        "0.5",
-    ]
     for flags, expected in (
-        ([], "uniform"),
-        (["--random_erasing_aspect", "uniform"], "uniform"),
-        (["--random_erasing_aspect", "log"], "log"),
+        ("", "uniform"),
+        ("--random_erasing_aspect uniform", "uniform"),
+        ("--random_erasing_aspect log", "log"),
     ):
-        opt = parameters.read([*folder, *flags])
+        opt = options(folder_data, "--random_erasing 0.5", flags)
         assert datasets.select("folder", opt, input_size=36)["training"].transform.erasing.aspect == expected
 
 
@@ -102,20 +90,12 @@ def test_erased_pixels_have_the_value_after_normalisation(name, value):
 
 
 def test_parts_and_workers_get_the_same_rectangles(folder_data):
-    flags = (
-        "--random_erasing 0.7 --color_jitter .3 .3 .3 .1 --color_jitter_p .5 --randaugment 2 9 --auto_augment .5"
-    ).split()
-    folder = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(folder_data),
-        *"--not_pretrained --resize_size 40 --crop_size 36".split(),
-    ]
+    augmented = "--color_jitter .3 .3 .3 .1 --color_jitter_p .5 --randaugment 2 9 --auto_augment .5"
+    flags = f"--random_erasing 0.7 {augmented}"
     chosen = [[0, 1, 2, 3, 1], [3, 2, 1, 0, 0]]
 
     def loaded(words, ranks=None, kernels=0):
-        opt = parameters.read([*folder, *words, "--kernels", str(kernels)])
+        opt = options(folder_data, f"--resize_size 40 --crop_size 36 --kernels {kernels} {words}")
         dataset = datasets.select("folder", opt, input_size=36)["training"]
         torch.manual_seed(4)
         return list(training_loader(dataset, chosen, opt, 2, ranks))
@@ -129,10 +109,8 @@ def test_parts_and_workers_get_the_same_rectangles(folder_data):
             expected = getattr(batch.images, name)
             assert torch.equal(getattr(by_worker[number].images, name), expected), name
             assert torch.equal(torch.cat([getattr(part[number].images, name) for part in by_rank]), expected), name
-    plain = loaded(flags[2:])
-    assert all(
-        torch.equal(batch.images.images, plain_batch.images) for batch, plain_batch in zip(batches, plain, strict=True)
-    ), "erasing changes no other draw"
+    for batch, plain_batch in zip(batches, loaded(augmented), strict=True):
+        assert torch.equal(batch.images.images, plain_batch.images), "erasing changes no other draw"
 
 
 @pytest.mark.parametrize(
@@ -142,9 +120,8 @@ def test_steps_in_chunks_are_the_plain_steps(precision, close):
     boxes = torch.tensor([[0, 1, 3, 2], [0, 0, 0, 0], [2, 0, 2, 4]] * 4)
     states = []
     for chunk_size, erased in ((0, boxes), (5, boxes), (0, 0 * boxes)):
-        trainer, step, _, _ = trained(
-            chunk_size, "--loss", "margin", "--precision", precision, dtype=torch.float32, steps=0
-        )
+        flags = f"--loss margin --precision {precision}"
+        trainer, step, _, _ = trained(chunk_size, flags, dtype=torch.float32, steps=0)
         step.pixel = torch.full((1, 3, 1, 1), 200.0)
         for batch in batches():
             step(batch._replace(images=Erased(batch.images, erased)))
@@ -155,13 +132,9 @@ def test_steps_in_chunks_are_the_plain_steps(precision, close):
 
 def test_slices_and_memory_format():
     runtime = Runtime(parameters.read(["--dataset", "glyphs", "--channels_last"]))
-    erased = Erased(
-        torch.zeros(4, 3, 6, 5, dtype=torch.uint8), torch.tensor([[0, 0, 2, 2]] * 4), torch.ones(1, 3, 1, 1)
-    )
+    boxes = torch.tensor([[0, 0, 2, 2]] * 4)
+    erased = Erased(torch.zeros(4, 3, 6, 5, dtype=torch.uint8), boxes, torch.ones(1, 3, 1, 1))
     images = runtime.to_device(erased[1:3])
-    assert (
-        images.shape == (2, 3, 6, 5)
-        and images.is_contiguous(memory_format=torch.channels_last)
-        and images.sum() == 2 * 3 * 4
-    )
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert images.shape == (2, 3, 6, 5) and images.sum() == 2 * 3 * 4
     assert len(erased[torch.tensor([3, 0, 1])]) == 3

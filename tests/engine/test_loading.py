@@ -1,6 +1,4 @@
-"""Batches and augmentations depend on the seed alone: not on workers, not on what the training draws in between; memory
-is given back.
-"""
+"""Batches and augmentations depend on the seed alone, not on workers or on other draws; memory is given back."""
 
 import subprocess
 import sys
@@ -12,11 +10,11 @@ import pytest
 import torch
 
 import main
-import parameters
 from engine import memory
 from engine.loading import Loader, evaluation_loader, training_loader
 from runs import checkpoint
-from tests.kit.runs import run_words
+from tests.kit.refusals import refused
+from tests.kit.runs import run_main, run_words
 from tests.kit.samplers import make_sampler
 from utilities import errors
 
@@ -31,31 +29,36 @@ class Noisy(torch.utils.data.Dataset):
         return index % 4, torch.rand(3), index
 
 
-class Draws(torch.utils.data.Sampler):
-    def __init__(self):
-        pass
+class Batches(torch.utils.data.Sampler):
+    """Yields these batches."""
+
+    def __init__(self, batches):
+        self.batches = batches
 
     def __len__(self):
-        return 6
+        return len(self.batches)
 
     def __iter__(self):
-        for _ in range(6):
-            yield torch.randint(40, (5,)).tolist()
+        return iter(self.batches)
 
     def precompute_indices(self):
         pass
 
 
+class Draws(Batches):
+    """Six batches of five random images."""
+
+    def __init__(self):
+        super().__init__(range(6))
+
+    def __iter__(self):
+        for _ in range(6):
+            yield torch.randint(40, (5,)).tolist()
+
+
 def options(kernels=0, iterations=None):
-    return Namespace(
-        kernels=kernels,
-        eval_kernels=kernels,
-        eval_bs=7,
-        seed=3,
-        iterations_per_epoch=iterations,
-        subset_mining=None,
-        decode_once=False,
-    )
+    flags = {"kernels": kernels, "eval_kernels": kernels, "iterations_per_epoch": iterations}
+    return Namespace(**flags, eval_bs=7, seed=3, subset_mining=None, decode_once=False)
 
 
 def epochs(kernels, iterations=None):
@@ -96,12 +99,8 @@ def test_loading_leaves_the_seeds_of_gpus_alone(monkeypatch):
     ],
 )
 def test_what_a_users_sampler_yields_is_checked(batches, message):
-    class Mine(Draws):
-        def __iter__(self):
-            return iter(batches)
-
-    with pytest.raises(errors.UserError, match=message):
-        list(training_loader(Noisy(), Mine(), options(iterations=3)))
+    with refused(message):
+        list(training_loader(Noisy(), Batches(batches), options(iterations=3)))
 
 
 @pytest.mark.parametrize("iterations", [None, 3])
@@ -112,42 +111,23 @@ def test_what_a_users_sampler_yields_is_checked(batches, message):
 def test_a_users_sampler_is_checked_in_every_epoch(later, message, iterations):
     """One that is exhausted after the first epoch would let a filled-up epoch wait forever."""
 
-    class Exhausted(Draws):
-        epochs = iter([[[0, 1], [2, 3], [4, 5]], later])
-
-        def __len__(self):
-            return 3
-
-        def __iter__(self):
-            return iter(next(self.epochs, []))
-
-    loader = training_loader(Noisy(), Exhausted(), options(iterations=iterations))
+    sampler = Batches([[0, 1], [2, 3], [4, 5]])
+    loader = training_loader(Noisy(), sampler, options(iterations=iterations))
     assert len(list(loader)) == 3
-    with pytest.raises(errors.UserError, match=message):
+    sampler.batches = later
+    with refused(message):
         list(loader)
 
 
 def test_batches_that_are_iterators_are_read():
-    class Iterators(Draws):
-        def __iter__(self):
-            yield from (map(int, batch) for batch in ("012", "345"))
-
-        def __len__(self):
-            return 2
-
-    indices = [batch.indices.tolist() for batch in training_loader(Noisy(), Iterators(), options())]
+    sampler = Batches([map(int, batch) for batch in ("012", "345")])
+    indices = [batch.indices.tolist() for batch in training_loader(Noisy(), sampler, options())]
     assert indices == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_repeated_images_in_batches_are_told_at_the_start_and_once(capsys):
-    class Repeating(Draws):
-        def __iter__(self):
-            yield from [[0, 1, 0, 0], [2, 3, 4, 5], [6, 6, 7, 8]]
-
-        def __len__(self):
-            return 3
-
-    loader = training_loader(Noisy(), Repeating(), options(), views=2)
+    repeating = Batches([[0, 1, 0, 0], [2, 3, 4, 5], [6, 6, 7, 8]])
+    loader = training_loader(Noisy(), repeating, options(), views=2)
     for _ in range(2):
         list(loader)
     output = capsys.readouterr().out
@@ -183,8 +163,7 @@ def test_memory_is_given_back_before_workers_start(monkeypatch, kernels, of_trai
 
 
 def test_a_worker_that_the_system_kills_is_told_in_one_line(capsys):
-    # Killing one in this process would let torch's signal handler raise at each later end of any process: see the last
-    # test.
+    # one killed in this process would let torch's handler raise at each later end of a process: see the last test
     with pytest.raises(SystemExit), errors.one_line_errors():
         # as torch's signal handler does, whatever is being computed
         raise RuntimeError("DataLoader worker (pid(s) 12, 13) exited unexpectedly")
@@ -234,11 +213,9 @@ with errors.one_line_errors():
 
 @pytest.mark.long
 def test_a_run_goes_on_after_its_worker_was_killed(folder_data, tmp_path):
-    argv = run_words(
-        folder_data, tmp_path, "--savename", "Killed", "--n_epochs", "3", "--kernels", "1", "--eval_kernels", "0"
-    )
+    argv = run_words(folder_data, tmp_path, "--savename Killed --n_epochs 3 --kernels 1 --eval_kernels 0")
     folder = tmp_path / "folder" / "Killed"
     words = [sys.executable, "-c", DEADLY, str(folder / checkpoint.LAST), *argv]
     done = subprocess.run(words, cwd=Path(main.__file__).parent, capture_output=True, text=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr and "--kernels" in done.stderr, done.stderr
-    assert main.main(parameters.read(["--resume_from", str(folder), "--kernels", "0"])).epoch == 3
+    assert run_main("--resume_from", folder, "--kernels 0").epoch == 3

@@ -1,6 +1,4 @@
-"""Epoch means of every criterion's and miner's statistics, values of single batches, and no step that waits for the
-device.
-"""
+"""Epoch means of every criterion's and miner's statistics, values of single batches; no step waits for the device."""
 
 import math
 
@@ -21,12 +19,16 @@ def result(loss, losses=None, norm=1.0, images=4):
     return StepResult(loss, losses or {}, torch.tensor(norm), images)
 
 
+def sgd(lr, **names):
+    return torch.optim.SGD([{"params": [torch.nn.Parameter(torch.zeros(1))], **names}], lr=lr)
+
+
 def test_steps_that_float16_leaves_out_are_in_no_mean():
     for norms, mean in (([2.0, math.inf, 4.0], 3.0), ([math.inf], math.nan)):
         meter = EpochMeter(torch.nn.Identity())
         for norm in norms:
             meter.add(result(torch.ones(()), norm=norm))
-        means = meter.means(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.25))
+        means = meter.means(sgd(0.25))
         assert means["gradient_norm"] == pytest.approx(mean, nan_ok=True) and means["loss"] == 1
 
 
@@ -43,14 +45,11 @@ def means_are_those_of_each_batch(loss, mining):
         value = criterion(embeddings.requires_grad_(), LABELS).detach()
         meter.add(result(value, {"metric_loss": value}, float(number)))
         seen.append({"loss": value.item(), **{name: float(number) for name, number in statistics(criterion).items()}})
-    means = meter.means(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.25))
+    means = meter.means(sgd(0.25))
     assert means["gradient_norm"] == 0.5 and means["rate/0"] == 0.25
     for name in seen[0]:
-        assert means[name] == pytest.approx(sum(values[name] for values in seen) / 2, rel=1e-5, abs=1e-7), (
-            loss,
-            mining,
-            name,
-        )
+        expected = sum(values[name] for values in seen) / 2
+        assert means[name] == pytest.approx(expected, rel=1e-5, abs=1e-7), (loss, mining, name)
     return means
 
 
@@ -76,9 +75,7 @@ def test_a_step_never_waits_for_the_device(monkeypatch):
 
     for name in ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "nonzero"):
         monkeypatch.setattr(torch.Tensor, name, waits)
-    meter = EpochMeter(
-        Counting(), BatchLog(1, torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1), write=None)
-    )
+    meter = EpochMeter(Counting(), BatchLog(1, sgd(0.1), write=None))
     for _ in range(BLOCK - 1):
         meter.add(result(torch.ones(())))
 
@@ -88,8 +85,7 @@ def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
     monkeypatch.setattr("engine.meter.time.monotonic", lambda: next(clock))
     written = []
     criterion = Counting()
-    optimizer = torch.optim.SGD([{"params": [torch.nn.Parameter(torch.zeros(1))], "name": "network", "lr": 0.125}])
-    log = BatchLog(3, optimizer, written.extend)
+    log = BatchLog(3, sgd(0.125, name="network"), written.extend)
     meter = EpochMeter(criterion, log)
     for step in range(1, 8):
         criterion.stats["share"].fill_(step / 10)
@@ -98,22 +94,18 @@ def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
     for _ in range(2):
         log.flush()
     assert [step for step, _ in written] == [3, 6] and log.steps == 7
-    first = written[0][1]
-    second = written[1][1]
+    first, second = (values for _, values in written)
     assert first["loss"] == 1 / 3 and second["loss"] == 1 / 6, "float64 stays whole"
     assert second["gradient_norm"] == 12.0 and second["rate/network"] == 0.125 and second["criterion/plain"] == 0.5
-    assert first["criterion/share"] == pytest.approx(0.3) and second["criterion/share"] == pytest.approx(0.6), (
-        "each step's own value"
-    )
-    assert second["images_per_second"] == 30.0 and 1 < second["memory_mib"] < 1e6, (
-        "30 images between two ticks of the clock"
-    )
+    shares = [values["criterion/share"] for values in (first, second)]
+    assert shares == pytest.approx([0.3, 0.6]), "each step's own value"
+    # 30 images between two ticks of the clock
+    assert second["images_per_second"] == 30.0 and 1 < second["memory_mib"] < 1e6
 
 
 def test_blocks_are_handed_over_while_the_epoch_runs():
     written = []
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
-    logs = BatchLog(1, optimizer, written.append), BatchLog(0)
+    logs = BatchLog(1, sgd(0.1), written.append), BatchLog(0)
     for _ in range(2 * BLOCK + 1):
         for log in logs:
             log.take({"loss": torch.ones(())}, 4)

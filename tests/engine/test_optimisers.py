@@ -1,7 +1,6 @@
-"""Every parameter in exactly one group, with its own rate and decay; the rate of each step, by schedule and warm-up,
-also after a resume.
-"""
+"""Every parameter in exactly one group, with its rate and decay; the rate of each step, also after a resume."""
 
+import math
 from argparse import Namespace
 
 import pytest
@@ -19,30 +18,25 @@ from engine.optimisers import (
     keeping_rates,
     parameter_groups,
 )
+from tests.kit.refusals import refused
+from tests.kit.runs import words_of
 from utilities.errors import UserError
 
 
 def options(**flags):
-    defaults = {
-        "lr": 0.1,
-        "decay": 0.01,
-        "loss_decay": 0.0,
-        "momentum": 0.9,
-        "nesterov": False,
-        "no_decay_on_bias_and_norm": False,
-        "optim": "sgd",
-        "scheduler": "step",
-        "min_lr": 0.0,
-        "tau": [2],
-        "gamma": 0.5,
-        "n_epochs": 4,
-        "plateau_patience": 0,
-    }
-    return Namespace(**{**defaults, **flags})
+    rates = {"lr": 0.1, "decay": 0.01, "loss_decay": 0.0, "momentum": 0.9, "nesterov": False, "optim": "sgd"}
+    schedule = {"scheduler": "step", "min_lr": 0.0, "tau": [2], "gamma": 0.5, "n_epochs": 4, "plateau_patience": 0}
+    return Namespace(**{**rates, **schedule, "no_decay_on_bias_and_norm": False, **flags})
 
 
 def read(*flags):
-    return parameters.read(["--dataset", "glyphs", "--optim", "sgd", "--lr", "0.2", *flags])
+    return parameters.read(words_of(*["--dataset glyphs --optim sgd --lr 0.2", *flags]))
+
+
+def network_and_optimizer(opt):
+    """The smallest network and its optimiser."""
+    network = torch.nn.Linear(2, 1)
+    return network, build_optimizer(network, torch.nn.Identity(), opt)
 
 
 class WithGroups(torch.nn.Module):
@@ -61,81 +55,55 @@ def test_a_criterions_parameters_are_all_covered_once():
     plain.lr = 7.0
     assert parameter_groups(torch.nn.Linear(2, 2), plain, options())[1]["lr"] == 7.0
     criterion.optim_dict_list *= 2
-    with pytest.raises(UserError, match="optim_dict_list"):
+    with refused("optim_dict_list"):
         parameter_groups(torch.nn.Linear(2, 2), criterion, options())
 
 
 def chosen(*flags):
-    opt = parameters.read(
-        ["--dataset", "glyphs", "--not_pretrained", "--lr", ".1", "--decay", ".01", "--embed_dim", "8", *flags]
-    )
+    opt = read("--not_pretrained --lr .1 --decay .01 --embed_dim 8", *flags)
     with torch.device("meta"):
         return opt, architectures.select(opt.arch, opt)
 
 
-@pytest.mark.parametrize(
-    ("arch", "depth", "places"),
-    [
-        (
-            "resnet18",
-            8,
-            {
-                "conv1.weight": 9,
-                "bn1.bias": 9,
-                "layer1.0.conv1.weight": 8,
-                "layer2.0.downsample.0.weight": 6,
-                "layer4.1.bn2.weight": 1,
-            },
-        ),
-        (
-            "vit_b_32",
-            12,
-            {
-                "class_token": 13,
-                "conv_proj.weight": 13,
-                "encoder.pos_embedding": 13,
-                "encoder.layers.encoder_layer_0.mlp.0.weight": 12,
-                "encoder.layers.encoder_layer_11.ln_1.weight": 1,
-                "encoder.ln.weight": 0,
-            },
-        ),
-        (
-            "efficientnet_b0",
-            16,
-            {
-                "features.0.0.weight": 17,
-                "features.1.0.block.0.0.weight": 16,
-                "features.7.0.block.0.0.weight": 1,
-                "features.8.0.weight": 0,
-            },
-        ),
-        (
-            "convnext_tiny",
-            18,
-            {"features.0.0.weight": 19, "features.1.0.block.0.weight": 18, "features.7.2.block.0.weight": 1},
-        ),
-        ("conv4", 4, {"0.weight": 4, "1.bias": 4, "12.weight": 1}),
-    ],
-)
-def test_rates_fall_with_depth(arch, depth, places):
-    opt, network = chosen("--arch", arch, "--layer_decay", ".5")
+# architecture -> how many blocks, parameter -> how many from the end
+DEPTHS = {
+    "resnet18": (
+        8,
+        "conv1.weight 9 bn1.bias 9 layer1.0.conv1.weight 8 layer2.0.downsample.0.weight 6 layer4.1.bn2.weight 1",
+    ),
+    "vit_b_32": (
+        12,
+        "class_token 13 conv_proj.weight 13 encoder.pos_embedding 13 encoder.layers.encoder_layer_0.mlp.0.weight 12 "
+        "encoder.layers.encoder_layer_11.ln_1.weight 1 encoder.ln.weight 0",
+    ),
+    "efficientnet_b0": (
+        16,
+        "features.0.0.weight 17 features.1.0.block.0.0.weight 16 features.7.0.block.0.0.weight 1 features.8.0.weight 0",
+    ),
+    "convnext_tiny": (18, "features.0.0.weight 19 features.1.0.block.0.weight 18 features.7.2.block.0.weight 1"),
+    "conv4": (4, "0.weight 4 1.bias 4 12.weight 1"),
+}
+
+
+@pytest.mark.parametrize("arch", DEPTHS)
+def test_rates_fall_with_depth(arch):
+    depth, places = DEPTHS[arch]
+    opt, network = chosen(f"--arch {arch} --layer_decay .5")
     assert len(network.blocks()) == depth
     groups = parameter_groups(network, torch.nn.Identity(), opt)
     rate = {id(p): (group["lr"], group["name"]) for group in groups for p in group["params"]}
     assert sum(len(group["params"]) for group in groups) == len(rate) == len(list(network.parameters()))
-    for name, expected in places.items():
-        assert rate[id(network.backbone.get_parameter(name))] == (
-            pytest.approx(0.1 * 0.5**expected),
-            f"backbone_{expected}",
-        )
+    words = places.split()
+    for name, place in zip(words[::2], map(int, words[1::2]), strict=True):
+        expected = pytest.approx(0.1 * 0.5**place), f"backbone_{place}"
+        assert rate[id(network.backbone.get_parameter(name))] == expected
     assert rate[id(network.last_linear.weight)] == (0.1, "last_linear")
 
 
 def test_no_decay_on_biases_and_norms():
-    opt, network = chosen("--arch", "resnet18", "--no_decay_on_bias_and_norm", "--fc_decay", ".3")
-    groups = parameter_groups(
-        network, torch.nn.Identity(), opt, [{"params": [torch.nn.Parameter(torch.zeros(2, 2))], "name": "trainer"}]
-    )
+    opt, network = chosen("--arch resnet18 --no_decay_on_bias_and_norm --fc_decay .3")
+    of_trainer = {"params": [torch.nn.Parameter(torch.zeros(2, 2))], "name": "trainer"}
+    groups = parameter_groups(network, torch.nn.Identity(), opt, [of_trainer])
     decay = {id(p): group["weight_decay"] for group in groups for p in group["params"] if group["name"] != "trainer"}
     expected = {id(p): 0 if p.ndim == 1 else 0.01 for p in network.parameters()}
     expected[id(network.last_linear.weight)] = 0.3
@@ -156,9 +124,7 @@ def test_no_decay_on_biases_and_norms():
     ],
 )
 def test_optimisers_have_the_hyperparameters_of_the_flags(words, kind, expected):
-    optimizer = build_optimizer(
-        torch.nn.Linear(2, 1), torch.nn.Identity(), read("--decay", ".3", "--optim", *words.split())
-    )
+    _, optimizer = network_and_optimizer(read(f"--decay .3 --optim {words}"))
     expected = {"lr": 0.2, "weight_decay": 0.3, **expected}
     assert type(optimizer).__name__ == kind and {name: optimizer.param_groups[0][name] for name in expected} == expected
 
@@ -174,51 +140,39 @@ class Watching:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "values", "expected"),
     [
-        ("step", [0.1, 0.05, 0.05, 0.05]),
-        ("none", [0.1] * 4),
-        ("cosine", [0.0853553, 0.05, 0.0146447, 0.0]),
-        ("plateau", [0.1, 0.05, 0.05, 0.025]),
+        ("step", [0.5, 0.4, None, 0.45], [0.1, 0.05, 0.05, 0.05]),
+        ("none", [0.5, 0.4, None, 0.45], [0.1] * 4),
+        ("cosine", [0.5, 0.4, None, 0.45], [0.0853553, 0.05, 0.0146447, 0.0]),
+        ("plateau", [0.5, 0.4, None, 0.45], [0.1, 0.05, 0.05, 0.025]),
+        ("plateau", [math.nan, 0.5, math.nan, math.nan, 0.6, 0.4], [0.1] * 5 + [0.05]),  # passes over NaN
     ],
 )
-def test_schedules(name, expected):
-    model = torch.nn.Linear(2, 1)
-    optimizer = build_optimizer(model, torch.nn.Identity(), options())
-    schedule = build_scheduler(optimizer, options(scheduler=name), Watching())
+def test_schedules(name, values, expected):
+    opt = options(scheduler=name)
+    _, optimizer = network_and_optimizer(opt)
+    schedule = build_scheduler(optimizer, opt, Watching())
     rates = []
-    for nmi in (0.5, 0.4, None, 0.45):
+    for nmi in values:
         optimizer.step()
         scores = {} if nmi is None else {"val": {"nmi": nmi}}
         schedule.step(scores)
         rates.append(optimizer.param_groups[0]["lr"])
-        fresh = build_scheduler(optimizer, options(scheduler=name), Watching())
+        fresh = build_scheduler(optimizer, opt, Watching())
         optimizer.param_groups[0]["lr"] = rates[-1]
         fresh.load_state_dict(schedule.state_dict())  # as a resume does at every epoch
         schedule = fresh
     assert rates == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_plateau_schedule_passes_over_epochs_whose_metric_is_nan():
-    optimizer = build_optimizer(torch.nn.Linear(2, 1), torch.nn.Identity(), options())
-    schedule = build_scheduler(optimizer, options(scheduler="plateau"), Watching())
-    rates = []
-    for nmi in (float("nan"), 0.5, float("nan"), float("nan"), 0.6, 0.4):
-        optimizer.step()
-        schedule.step({"val": {"nmi": nmi}})
-        rates.append(optimizer.param_groups[0]["lr"])
-    assert rates == pytest.approx([0.1] * 5 + [0.05])
-
-
 @pytest.mark.parametrize("scheduler", ["step", "cosine", "plateau"])
 def test_another_optimiser_goes_on_at_the_rate_of_now(scheduler):
-    """Restored with twice the rate and, of a cosine, twice the epochs: as if these flags had been there from the
-    start.
-    """
+    """Restored with twice the rate and epochs: as if these flags had been there from the start."""
 
     def built(optim, **flags):
         opt = options(optim=optim, scheduler=scheduler, tau=[1], **flags)
-        optimizer = build_optimizer(torch.nn.Linear(2, 1), torch.nn.Identity(), opt)
+        _, optimizer = network_and_optimizer(opt)
         return optimizer, build_scheduler(optimizer, opt, Watching())
 
     def rate_after(optimizer, schedule, scores):
@@ -227,9 +181,8 @@ def test_another_optimiser_goes_on_at_the_rate_of_now(scheduler):
             schedule.step({"val": {"nmi": nmi}})
         return optimizer.param_groups[0]["lr"]
 
-    before = {"lr": 0.1, "n_epochs": 2}
     after = {"lr": 0.2, "n_epochs": 4}
-    optimizer, schedule = built("adam", **before)
+    optimizer, schedule = built("adam", lr=0.1, n_epochs=2)
     rate_after(optimizer, schedule, [0.5, 0.4])
     resumed_optimizer, resumed_schedule = built("rmsprop", **after)
     with keeping_rates(resumed_optimizer, resumed_schedule):
@@ -242,8 +195,8 @@ def test_another_optimiser_goes_on_at_the_rate_of_now(scheduler):
 
 def rates_of(*flags, epochs, batches):
     """The rate of each step, which is what is recorded."""
-    opt = read("--n_epochs", str(epochs), *flags)
-    optimizer = build_optimizer(torch.nn.Linear(2, 1), torch.nn.Identity(), opt)
+    opt = read(f"--n_epochs {epochs}", *flags)
+    _, optimizer = network_and_optimizer(opt)
     schedule = build_scheduler(optimizer, opt, None)
     factor = build_step_factor(opt, batches)
     rates = []
@@ -258,45 +211,43 @@ def rates_of(*flags, epochs, batches):
     return rates
 
 
+def rates_of_torch(scheduler, count, **settings):
+    """The rates of so many steps by a schedule of torch."""
+    twin = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.2)
+    schedule = scheduler(twin, **settings)
+    rates = []
+    for number in range(count):
+        rates.append(twin.param_groups[0]["lr"])
+        twin.step()
+        if number + 1 < count:
+            schedule.step()
+    return rates
+
+
 @pytest.mark.parametrize(("epochs", "batches", "rise"), [(4, 5, 0.3), (1, 30, 0.1)])
 def test_onecycle_is_that_of_torch(epochs, batches, rise):
-    rates = rates_of(
-        "--scheduler", "onecycle", "--onecycle_rise", str(rise), "--min_lr", "0.002", epochs=epochs, batches=batches
+    flags = f"--scheduler onecycle --onecycle_rise {rise} --min_lr 0.002"
+    rates = rates_of(flags, epochs=epochs, batches=batches)
+    assert rates == pytest.approx(
+        rates_of_torch(
+            torch.optim.lr_scheduler.OneCycleLR,
+            len(rates),
+            max_lr=0.2,
+            total_steps=epochs * batches,
+            pct_start=rise,
+            final_div_factor=0.2 / 25 / 0.002,
+            cycle_momentum=False,
+        ),
+        rel=1e-9,
     )
-    twin = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    theirs = torch.optim.lr_scheduler.OneCycleLR(
-        twin,
-        max_lr=0.2,
-        total_steps=epochs * batches,
-        pct_start=rise,
-        div_factor=25,
-        final_div_factor=0.2 / 25 / 0.002,
-        cycle_momentum=False,
-    )
-    for number, rate in enumerate(rates):
-        assert rate == pytest.approx(twin.param_groups[0]["lr"], rel=1e-9), number
-        twin.step()
-        theirs.step() if number + 1 < len(rates) else None
+
+
+LONGER = {"n_epochs": 20, "min_lr": 0.0, "lr": 1.0, "flat_share": 0.5, "onecycle_rise": 0.25, "gamma": 0.3, "tau": [5]}
 
 
 def test_what_more_epochs_change_in_a_schedule_over_all_of_them_is_told():
     def note(before, epoch, **flags):
-        return change_of_length(
-            Namespace(
-                **{
-                    "n_epochs": 20,
-                    "min_lr": 0.0,
-                    "lr": 1.0,
-                    "flat_share": 0.5,
-                    "onecycle_rise": 0.25,
-                    "gamma": 0.3,
-                    "tau": [5],
-                    **flags,
-                }
-            ),
-            before,
-            epoch,
-        )
+        return change_of_length(Namespace(**{**LONGER, **flags}), before, epoch)
 
     line = note(10, 10, scheduler="cosine")
     assert line.startswith(
@@ -312,38 +263,30 @@ def test_what_more_epochs_change_in_a_schedule_over_all_of_them_is_told():
 
 def test_a_longer_schedule_that_changes_no_past_rate_is_not_told():
     """The first epoch of a cosine, and the flat part of flat_cosine, have the full rate whatever the length."""
-    flags = {"n_epochs": 20, "min_lr": 0.0, "lr": 1.0, "flat_share": 0.5, "onecycle_rise": 0.25}
     for scheduler, last_alike in (("cosine", 1), ("flat_cosine", 6), ("onecycle", 0)):
-        opt = Namespace(scheduler=scheduler, **flags)
+        opt = Namespace(scheduler=scheduler, **LONGER)
         assert change_of_length(opt, 10, last_alike) is None
         line = change_of_length(opt, 10, last_alike + 1)
         assert line.endswith(f"would have differed from epoch {last_alike + 1} on"), line
 
 
 def test_cosines_end_at_a_rate_and_begin_late_and_onecycle_may_only_fall():
-    rates = rates_of("--scheduler", "cosine", "--min_lr", "0.02", epochs=4, batches=1)
-    twin = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.2)
-    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(twin, T_max=4, eta_min=0.02)
-    for rate in rates:
-        assert rate == pytest.approx(twin.param_groups[0]["lr"])
-        twin.step()
-        theirs.step()
-    late = rates_of("--scheduler", "flat_cosine", "--flat_share", "0.5", "--min_lr", "0.02", epochs=8, batches=1)
-    assert late[:4] == [0.2] * 4 and late[4:] == pytest.approx(rates), (
-        "FastReID: full rate for DELAY_EPOCHS, then the cosine over the others"
+    rates = rates_of("--scheduler cosine --min_lr 0.02", epochs=4, batches=1)
+    assert rates == pytest.approx(
+        rates_of_torch(torch.optim.lr_scheduler.CosineAnnealingLR, len(rates), T_max=4, eta_min=0.02)
     )
-    falling = rates_of("--scheduler", "onecycle", "--onecycle_rise", "0", "--min_lr", "0.002", epochs=3, batches=3)
+    late = rates_of("--scheduler flat_cosine --flat_share 0.5 --min_lr 0.02", epochs=8, batches=1)
+    # FastReID: full rate for DELAY_EPOCHS, then the cosine over the others
+    assert late == pytest.approx([0.2] * 4 + rates)
+    falling = rates_of("--scheduler onecycle --onecycle_rise 0 --min_lr 0.002", epochs=3, batches=3)
     assert falling == sorted(falling, reverse=True) and max(falling) <= 0.2 and falling[-1] == pytest.approx(0.002)
 
 
-@pytest.mark.parametrize("scheduler", ["none", "step", "cosine"])
-def test_the_warm_up_multiplies_the_schedule(scheduler):
-    schedule = ["--scheduler", scheduler]
-    if scheduler == "step":
-        schedule += ["--tau", "1", "--gamma", ".5"]
+@pytest.mark.parametrize("schedule", ["none", "step --tau 1 --gamma .5", "cosine"])
+def test_the_warm_up_multiplies_the_schedule(schedule):
     plain, by_steps, by_epochs = (
-        rates_of(*schedule, *flags, epochs=3, batches=4)
-        for flags in ([], ["--warmup_steps", "5", "--warmup_start", "0.1"], ["--warmup_epochs", "2"])
+        rates_of(f"--scheduler {schedule}", flags, epochs=3, batches=4)
+        for flags in ("", "--warmup_steps 5 --warmup_start 0.1", "--warmup_epochs 2")
     )
     assert by_steps == pytest.approx([rate * (0.1 + 0.9 * min(step / 5, 1)) for step, rate in enumerate(plain, 1)])
     assert by_epochs == pytest.approx([rate * min(step / 8, 1) for step, rate in enumerate(plain, 1)])
@@ -399,6 +342,5 @@ def test_a_group_that_was_never_trained_and_is_gone_is_left_out():
             assert torch.equal(present.state[parts[name]][key], value)
     one_more = trained(names, parts)
     one_more.state[parts["last_linear"]] = {"step": torch.tensor(1.0)}
-    assert fitting(one_more.state_dict(), present)["param_groups"] == one_more.state_dict()["param_groups"], (
-        "trained: kept, and refused by torch"
-    )
+    # trained: kept, and refused by torch
+    assert fitting(one_more.state_dict(), present)["param_groups"] == one_more.state_dict()["param_groups"]

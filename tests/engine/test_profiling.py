@@ -1,14 +1,14 @@
 """--profile_steps: the time of a step by part, its trace, the first advice."""
 
 import json
+import re
 
 import pytest
 import torch
 
-import main
 import parameters
 from engine import profiling
-from tests.kit.runs import run_words
+from tests.kit.runs import run_main, run_words
 from utilities import spans
 
 
@@ -32,32 +32,29 @@ def test_a_part_inside_another_counts_once_and_one_that_fails_is_closed(monkeypa
 @pytest.mark.parametrize(
     "longest,words,device,advice",
     [
-        ("data", ["--kernels", "512"], "cpu", "most time: data. First: --image_cache DIR"),
-        ("backward", [], "cuda", "most time: network and backward. First: --precision bfloat16"),
-        ("network", ["--precision", "bfloat16", "--channels_last", "--compile"], "cuda", "First: torchrun"),
-        ("network", ["--freeze_backbone"], "cpu", "First: --feature_cache"),
-        ("loss", ["--loss", "softmax"], "cuda", "First: --sample_classes .1"),
+        ("data", "--kernels 512", "cpu", "most time: data. First: --image_cache DIR"),
+        ("backward", "", "cuda", "most time: network and backward. First: --precision bfloat16"),
+        ("network", "--precision bfloat16 --channels_last --compile", "cuda", "First: torchrun"),
+        ("network", "--freeze_backbone", "cpu", "First: --feature_cache"),
+        ("loss", "--loss softmax", "cuda", "First: --sample_classes .1"),
     ],
 )
 def test_the_first_advice_is_of_the_longest_part_and_not_yet_given(longest, words, device, advice):
     milliseconds = {**dict.fromkeys(profiling.PARTS, 1.0), "other": 1.0, longest: 50.0}
-    assert advice in profiling.advice(
-        parameters.read(["--dataset", "glyphs", *words]), milliseconds, torch.device(device)
-    )
+    opt = parameters.read(["--dataset", "glyphs", *words.split()])
+    assert advice in profiling.advice(opt, milliseconds, torch.device(device))
     for part in milliseconds.keys() - {"backward"}:
-        assert profiling.remedy(parameters.read(["--dataset", "glyphs", *words]), part, torch.device(device))
+        assert profiling.remedy(opt, part, torch.device(device))
 
 
 def test_a_profile_prints_a_table_and_writes_a_trace_alone(folder_data, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(profiling, "TRACED", 2)
-    flags = ["--loss", "triplet", "--batch_mining", "semihard", "--profile_steps", "3"]
-    main.main(parameters.read(run_words(folder_data, tmp_path, *flags)))
+    flags = "--loss triplet --batch_mining semihard --profile_steps 3".split()
+    run_main(*run_words(folder_data, tmp_path, *flags))
     out = capsys.readouterr().out
-    rows = {
-        words[0]: (float(words[1]), float(words[2]))
-        for line in out.splitlines()
-        if len(words := line.split()) == 3 and words[2][-2:-1] == "."
-    }
+    rows = {}
+    for part, milliseconds, share in re.findall(r"^ *(\S+) +(\S+) +(\S+\.\d)$", out, flags=re.M):
+        rows[part] = float(milliseconds), float(share)
     assert list(rows) == [*profiling.PARTS, "other", "step"] and "most time: " in out
     for column, tolerance in ((0, 0.1), (1, 1)):
         assert sum(row[column] for row in rows.values()) == pytest.approx(2 * rows["step"][column], abs=tolerance)

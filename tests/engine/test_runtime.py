@@ -1,13 +1,13 @@
 """A step: gradients, clipping, precision, random states, freed memory, the loss that is not finite."""
 
 import math
+import operator
 import platform
 import random
 import resource
 import subprocess
 import sys
 from argparse import Namespace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ import torch
 from engine import memory
 from engine.random_state import random_states, seed_everything, set_random_states
 from engine.runtime import NonFiniteLoss, Runtime
+from tests.conftest import ROOT
 from tests.kit import tiny
 from utilities.batchnorm import resting_statistics
 from utilities.errors import NotFinite
@@ -57,9 +58,8 @@ def test_a_seed_sets_all_generators_and_their_states_come_back_from_a_file(tmp_p
     for seed in (3, 3, 4, 2**32 + 3):
         seed_everything(seed)
         draws_of_seeds.append(draws())
-    assert draws_of_seeds[0] == draws_of_seeds[1] and all(
-        a != b for a, b in zip(draws_of_seeds[0], draws_of_seeds[2], strict=True)
-    )
+    first, repeated, second, _ = draws_of_seeds
+    assert first == repeated and all(map(operator.ne, first, second))
     np.random.randn()  # noqa: NPY002  an odd number of normal draws leaves one in store
     torch.save(random_states(), tmp_path / "states.pt")
     expected = draws()
@@ -94,10 +94,8 @@ def test_a_step_by_limited_gradients(flags):
             gradients = [g.clamp(-0.1, 0.1) for g in gradients]
         else:
             sizes = [g.norm().item() if "clip_grad_each" in flags else total for g in gradients]
-            gradients = [
-                g * min(1, min(flags.values(), default=math.inf) / size)
-                for g, size in zip(gradients, sizes, strict=True)
-            ]
+            limit = min(flags.values(), default=math.inf)
+            gradients = [g * min(1, limit / size) for g, size in zip(gradients, sizes, strict=True)]
         for p, expected, gradient in zip(network.parameters(), twin.parameters(), gradients, strict=True):
             expected.data -= 0.01 * gradient
             torch.testing.assert_close(p.data.cpu(), expected.data, rtol=1e-4, atol=1e-6)
@@ -110,10 +108,8 @@ def test_precision_of_the_forward_pass():
         steps = runtime(precision=precision)
         with steps.autocast():
             output = layer(torch.ones(1, 2, device=steps.device))
-        assert (
-            output.dtype == dtype
-            and steps.full(output).dtype == steps.full({"a": {"b": output}})["a"]["b"].dtype == torch.float32
-        )
+        assert output.dtype == dtype
+        assert steps.full(output).dtype == steps.full({"a": {"b": output}})["a"]["b"].dtype == torch.float32
     assert runtime().full(torch.ones(1, dtype=torch.float64)).dtype == torch.float64
 
 
@@ -147,7 +143,7 @@ def test_a_gradient_of_nan_stops_a_run_at_the_end_of_its_epoch():
 
 @pytest.mark.parametrize("miner", ["distance", "semihard", "multisimilarity"])
 def test_embeddings_of_nan_stop_a_run_whatever_is_mined_of_them(miner):
-    trainer, opt = tiny.trainer("metric_only", "--loss", "contrastive", "--batch_mining", miner)
+    trainer, opt = tiny.trainer("metric_only", "--loss contrastive --batch_mining", miner)
     step = tiny.step(opt, trainer)
     step(tiny.batch())
     torch.nn.init.constant_(trainer.network.last_linear.weight, torch.nan)
@@ -158,22 +154,20 @@ def test_embeddings_of_nan_stop_a_run_whatever_is_mined_of_them(miner):
 @pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="elsewhere nothing changes")
 def test_pages_are_made_once_and_can_be_given_back():
-    root = Path(__file__).resolve().parents[2]
-    printed = subprocess.run(
-        [sys.executable, "-c", FAULTS], cwd=root, check=True, capture_output=True, text=True
-    ).stdout
+    words = [sys.executable, "-c", FAULTS]
+    printed = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     as_it_comes, kept_faults, given_back = map(int, printed.split())
     assert kept_faults < as_it_comes / 10
     assert given_back * resource.getpagesize() > 80e6  # of 96 MB
 
 
 def test_a_run_keeps_freed_memory_on_a_cpu_alone(monkeypatch):
-    for device, calls in (("cpu", [1]), ("meta", [])):
-        calls_of_memory = []
-        monkeypatch.setattr(memory, "keep_freed", lambda calls=calls_of_memory: calls.append(1))
+    devices = []
+    for device in ("cpu", "meta"):
+        monkeypatch.setattr(memory, "keep_freed", lambda device=device: devices.append(device))
         monkeypatch.setattr(Runtime, "_device", staticmethod(lambda gpus, device=device: torch.device(device)))
         runtime().begin()
-        assert calls_of_memory == calls
+    assert devices == ["cpu"]
 
 
 def test_statistics_rest_and_normalise_all_the_same():
@@ -182,11 +176,8 @@ def test_statistics_rest_and_normalise_all_the_same():
     x = torch.randn(8, 3)
     with resting_statistics(layer):
         resting = layer(x)
-    assert (
-        torch.equal(resting, normalization(x))
-        and layer.num_batches_tracked == 0
-        and torch.equal(layer.running_mean, torch.zeros(3))
-    )
+    assert torch.equal(resting, normalization(x))
+    assert layer.num_batches_tracked == 0 and not layer.running_mean.any()
 
 
 def test_states_of_more_gpus_than_there_are(monkeypatch):
