@@ -8,6 +8,7 @@ columns of each data set, make tables and figures, write the page. The steps the
 import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported
 
 import argparse
+import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from results import (
 )
 from results.columns import SELECTED, Column
 from results.formats import Table
-from results.groups import Group
+from results.groups import Group, all_runs, counted_runs
 from results.progression import Method
 from results.recorded import RecordedRun
 from results.roles import FlagRoles
@@ -104,7 +105,8 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add("--plan", type=number(above=0), default=None, metavar="DELTA", help=help_plan)
     opt = parser.parse_args(argv)
-    opt.runs = opt.runs or ([] if opt.project else ["Training_Results"])
+    if not opt.runs and not opt.project:
+        opt.runs = ["Training_Results"]
     return opt
 
 
@@ -191,9 +193,9 @@ def _make_tables(report: Report, counterparts: Counterparts) -> None:
     report.notes += tables.on_average(report.groups, first_on_test)
     report.progressions = progression.find(report.groups)
     for name, methods in report.progressions.items():
-        report.tables[name + PROGRESSION] = [
-            tables.progressed(name, methods, c, opt.ddof) for c in _first_columns(report, methods)
-        ]
+        report.tables[name + PROGRESSION] = []
+        for c in _first_columns(report, methods):
+            report.tables[name + PROGRESSION].append(tables.progressed(name, methods, c, opt.ddof))
     report.notes += paired.add(report.tables, report.of_dataset, opt.paired)
     if opt.splits:
         report.grids = splits.find(report.of_dataset, opt.splits, paired.of_groups)
@@ -261,27 +263,19 @@ def _columns(dataset_groups: list[Group], requested: list[Column]) -> list[Colum
 
     There are none if all its runs failed early.
     """
-    available = columns.recorded(_runs(dataset_groups))
+    available = columns.recorded(all_runs(dataset_groups))
     if requested:
         return [c for c in requested if (c.split, c.metric) in available]
     return columns.performance(available)
 
 
-def _runs(dataset_groups: list[Group]) -> list[RecordedRun]:
-    return [run for group in dataset_groups for run in group.runs]
-
-
-def _counted(dataset_groups: list[Group]) -> list[RecordedRun]:
-    return [run for group in dataset_groups for run in group.counted]
-
-
 def _structure(dataset_groups: list[Group]) -> list[Column]:
-    return columns.structure(columns.recorded(_runs(dataset_groups)))
+    return columns.structure(columns.recorded(all_runs(dataset_groups)))
 
 
 def _together(*parts: list[Column]) -> list[Column]:
     """The columns of all parts, each once: --metrics may also name columns that describe the space."""
-    return list(dict.fromkeys(c for part in parts for c in part))
+    return list(dict.fromkeys(itertools.chain.from_iterable(parts)))
 
 
 def _without_numbers(report: Report, requested: list[Column]) -> list[str]:
@@ -291,19 +285,27 @@ def _without_numbers(report: Report, requested: list[Column]) -> list[str]:
     for dataset, dataset_columns in report.columns.items():
         if not dataset_columns:
             empty.append(dataset)
-        elif not _counted(report.of_dataset[dataset]):
+        elif not counted_runs(report.of_dataset[dataset]):
             failed.append(dataset)
     expectation = " ".join(c.metric for c in requested)
     if not expectation:
         expectation = "a metric that rates an embedding space"
-        if any(columns.recorded(_runs(report.of_dataset[dataset])) for dataset in empty):
+        if columns.recorded(_runs_on(report, empty)):
             expectation += " (name what to show with --metrics)"
     notes = []
     for datasets, reason in ((empty, f"recorded {expectation}"), (failed, "counts")):
         if datasets:
-            count = sum(len(_runs(report.of_dataset[dataset])) for dataset in datasets)
+            count = len(_runs_on(report, datasets))
             notes.append(f"no numbers on {', '.join(datasets)}: none of the runs there ({count}) {reason}")
     return notes
+
+
+def _runs_on(report: Report, datasets: list[str]) -> list[RecordedRun]:
+    """The runs on some data sets."""
+    runs = []
+    for dataset in datasets:
+        runs += all_runs(report.of_dataset[dataset])
+    return runs
 
 
 def _counterparts(report: Report, flag_roles: FlagRoles) -> Counterparts:
@@ -339,12 +341,12 @@ def _by_both(report: Report, table_columns: list[Column], dataset_groups: list[G
     """The columns, the first also by the other selection if the report shows both and the runs have it."""
     if not report.shows_both_selections:
         return table_columns
-    return columns.with_both(table_columns, _counted(dataset_groups), how)
+    return columns.with_both(table_columns, counted_runs(dataset_groups), how)
 
 
 def _twin_columns(table_columns: list[Column], dataset_groups: list[Group], quantities: list[Column]) -> list[Column]:
     """The columns with and without rho_distance: the first metric (by both selections if available), MAP@R, rho."""
-    by_both = columns.with_both(table_columns[:1], _counted(dataset_groups), SELECTED)
+    by_both = columns.with_both(table_columns[:1], counted_runs(dataset_groups), SELECTED)
     first = [c for c in by_both if c.higher is not None]
     map_r = [c for c in table_columns[1:] if plain(c.metric) == "map_r"]
     rho = [c for c in quantities if c.metric == "rho_spectrum@2"]
@@ -437,7 +439,9 @@ def _figures(
         if name is None and notes is not None:
             notes.append(f"{dataset_groups[0].dataset}: {caption} is not drawn: fewer than two groups have both")
     absent = [group.name for group in dataset_groups if not group.counted]
-    addition = f"; without a run that counts, and so not here: {', '.join(absent)}" if absent else ""
+    addition = ""
+    if absent:
+        addition = f"; without a run that counts, and so not here: {', '.join(absent)}"
     return [(name, caption + addition) for name, caption in figures if name]
 
 

@@ -8,7 +8,9 @@ from utilities.errors import UserError
 
 def as_numpy(values) -> np.ndarray:
     """A numpy array of a tensor on any device, or of anything that numpy takes."""
-    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    if isinstance(values, torch.Tensor):
+        return values.detach().cpu().numpy()
+    return np.asarray(values)
 
 
 def as_exclude(exclude, size: int, reference_size: int) -> np.ndarray:
@@ -28,13 +30,14 @@ def as_sequences(sequences, size: int, name: str) -> np.ndarray:
     """
     sequences = as_numpy(sequences)
     if sequences.dtype.kind == "O":  # None among numbers or names
-        values = sequences.reshape(-1).tolist()
-        types = {type(value) for value in values if value is not None}
+        values = sequences.reshape(-1)
+        is_empty = np.array([value is None for value in values], dtype=bool)
+        types = set(map(type, values[~is_empty]))
         of_names = all(issubclass(kind, str) for kind in types)
         if of_names or all(issubclass(kind, int) and kind is not bool for kind in types):
-            empty = "" if of_names else -1
-            values = [empty if value is None else value for value in values]
-            sequences = np.array(values).reshape(sequences.shape)
+            values = values.copy()
+            values[is_empty] = "" if of_names else -1
+            sequences = np.array(values.tolist()).reshape(sequences.shape)
     if sequences.dtype.kind not in "iuU" or sequences.shape != (size,):
         raise UserError(
             f"{name} must be ({size},) whole numbers, -1 for none, or names; they are {sequences.shape} of type "
@@ -54,11 +57,13 @@ def numbered(query_sequences: np.ndarray, reference_sequences: np.ndarray) -> tu
         )
         raise UserError(f"{kinds}: give numbers, or names.")
     size = len(query_sequences)
-    of_names = query_sequences.dtype.kind == "U"
-    dtype = None if of_names else np.int64
-    sequences = np.concatenate([query_sequences, reference_sequences], dtype=dtype, casting="unsafe")
+    if query_sequences.dtype.kind == "U":
+        sequences = np.concatenate([query_sequences, reference_sequences])
+        is_none = sequences == ""
+    else:
+        sequences = np.concatenate([query_sequences, reference_sequences], dtype=np.int64, casting="unsafe")
+        is_none = sequences < 0
     numbers = np.unique(sequences, return_inverse=True)[1].reshape(-1)
-    is_none = sequences == "" if of_names else sequences < 0
     return np.where(is_none, -1, numbers)[:size], np.where(is_none, -2, numbers)[size:]
 
 

@@ -40,11 +40,9 @@ class Hits(NamedTuple):
 
     def by_level(self) -> tuple[np.ndarray, np.ndarray]:
         """`levels` and `of_level`."""
-        return (
-            (np.ones_like(self.queries), self.relevant[:, None])
-            if self.levels is None
-            else (self.levels, self.of_level)
-        )
+        if self.levels is None:
+            return np.ones_like(self.queries), self.relevant[:, None]
+        return self.levels, self.of_level
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Sum `(Q,)` over each query's hits of `values` `(H,)`."""

@@ -1,117 +1,25 @@
 """An embedding space, and quantities of it that several metrics share, each computed once and on demand.
 
-`EmbeddingSpace` checks and numbers what it is given, and asks `_truth.py` which items are relevant to each query. Its
-neighbours come from `metrics/neighbours/`, its clusterings from `_kmeans.py`. A metric's `value(space)` reads its
-attributes; the retrieval metrics of one space are scored together, in one pass over the queries (`scores`).
+`EmbeddingSpace` checks and numbers its arguments with `_inputs.py`, and asks `_truth.py` which items are relevant to
+each query. Its neighbours come from `metrics/neighbours/`, its clusterings from `_kmeans.py`. A metric's `value(space)`
+reads its attributes; the retrieval metrics of one space are scored together, in one pass over the queries (`scores`).
 """
 
 import hashlib
 from functools import cached_property
-from numbers import Integral
 
 import numpy as np
 import torch
 
-from metrics import _hidden, _kmeans, _mapped
+from metrics import _hidden, _inputs, _kmeans, _mapped
+from metrics._inputs import SpaceOptions
 from metrics._metric import Hits
-from metrics._truth import ByClasses, ByLevels, ByLists, Lists
+from metrics._truth import ByClasses, ByLevels, ByLists
 from metrics.neighbours.search import Need, Search
-from utilities.errors import NotFinite, UserError
-from utilities.levels import refuse_unnested
+from utilities.errors import UserError
 from utilities.processes import SingleProcess
 
-BLOCK = 65536  # rows turned to float64 at once
 PAIRS = 2048  # pairs whose distances are computed at once, to fit the cache
-
-
-def as_array(values, name: str) -> np.ndarray:
-    """numpy `(N, D)` of a tensor or array of real numbers; half types become float32, whole numbers float64. Memory
-    maps are not copied.
-
-    Raises UserError for another shape, other types, NaN and infinity.
-    """
-    if isinstance(values, torch.Tensor):
-        is_half = values.dtype in (torch.float16, torch.bfloat16)
-        values = values.detach()
-        if is_half:
-            values = values.float()
-        values = values.cpu().numpy()
-    mapped = _mapped.is_mapped(values)
-    values = values if isinstance(values, _mapped.Stacked) else np.asarray(values)
-    if values.dtype.kind not in "fiub":
-        raise UserError(f"{name} are of type {values.dtype}, expected numbers.")
-    if values.ndim != 2:
-        raise UserError(f"{name} have shape {values.shape}: (N, D) is expected.")
-    if values.dtype != np.float64 and not mapped:
-        precision = np.float32 if values.dtype in (np.float16, np.float32) else np.float64
-        values = values.astype(precision, copy=False)
-    if not len(values) or not values.shape[1]:
-        raise UserError(f"{name} have shape {values.shape}: there is nothing to measure.")
-    starts = range(0, len(values), BLOCK)
-    finite = np.concatenate([np.isfinite(values[start : start + BLOCK]).all(1) for start in starts])
-    if not finite.all():
-        raise NotFinite(
-            f"{name} hold NaN or infinity in {int((~finite).sum())} of {len(values)} rows: no metric can be computed."
-        )
-    return values
-
-
-def as_labels(labels, size: int, name: str, levels: bool = False) -> np.ndarray:
-    """numpy `(N,)` of labels of any integer type, as int64: mixed integer types would be compared as floats. Raises
-    UserError for NaN.
-
-    levels: also `(N, L)`, of L levels.
-    """
-    labels = _hidden.as_numpy(labels)
-    labels = labels.astype(np.int64) if labels.dtype.kind in "iub" else labels
-    labels = labels.reshape(-1) if labels.size == size else labels
-    if labels.shape != (size,) and not (levels and labels.ndim == 2 and len(labels) == size and labels.size):
-        of_levels = f", or ({size}, L) for L levels" if levels else ""
-        raise UserError(
-            f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of features{of_levels}."
-        )
-    if labels.dtype.kind in "fcO" and (labels != labels).any():  # numpy would take NaN for a class
-        rows = (labels != labels).reshape(size, -1).any(1).sum()
-        raise UserError(f"{name} hold NaN in {rows} of {size} rows: it is no class.")
-    return labels
-
-
-def _as_sides(features, reference) -> tuple[np.ndarray, np.ndarray]:
-    """The features of queries and reference, which are the queries if `reference` is None. Raises UserError."""
-    features = as_array(features, "features")
-    if reference is None:
-        return features, features
-    reference = as_array(reference, "reference features")
-    if reference.shape[1] != features.shape[1]:
-        raise UserError(
-            f"the reference has {reference.shape[1]} dimensions, the queries {features.shape[1]}: they must agree."
-        )
-    return features, reference
-
-
-def _numbered_levels(labels: np.ndarray, reference_labels: np.ndarray) -> np.ndarray:
-    """The labels of queries and reference together, `(N + M, L)`, each column numbered from 0. Raises UserError."""
-    all_labels = np.concatenate([labels, reference_labels])
-    try:
-        columns = [
-            np.unique(column, return_inverse=True)[1].reshape(-1)
-            for column in all_labels.reshape(len(all_labels), -1).T
-        ]
-    except TypeError as error:
-        raise UserError("labels of several types cannot be compared: give numbers alone, or names alone.") from error
-    return np.stack(columns, 1)
-
-
-def _as_seeds(seed) -> list:
-    """The seeds of k-means, of one number or several. Raises UserError for anything else."""
-    seeds = []
-    if isinstance(seed, Integral):
-        seeds = [seed]
-    elif isinstance(seed, list | tuple | range):
-        seeds = list(seed)
-    if not seeds or not all(isinstance(number, Integral) and abs(number) < 2**62 for number in seeds):
-        raise UserError(f"seed {seed!r} is no whole number below 2^62, and no list of them.")
-    return seeds
 
 
 class EmbeddingSpace:
@@ -122,66 +30,46 @@ class EmbeddingSpace:
     `class_sums`, `neighbours`, `scores`. `truth`: the relevant items of a query. Labels may have levels,
     `(N, L)`, column 0 the finest: `labels` are then those of column 0.
 
-    Args: see `metrics.compute`.
+    Args: see `metrics.compute`; options: see `SpaceOptions`.
     """
 
-    def __init__(
-        self,
-        features,
-        labels,
-        reference=None,
-        reference_labels=None,
-        clusters=None,
-        exclude=None,
-        seed=0,
-        device="cpu",
-        progress=False,
-        groups=None,
-        query_sequences=None,
-        reference_sequences=None,
-        ranks=None,
-        skip_unmatched=False,
-        lists: Lists | None = None,
-    ):
-        self.skip_unmatched = skip_unmatched or lists is not None
+    def __init__(self, features, labels, reference=None, reference_labels=None, clusters=None, **options):
+        options = SpaceOptions(**options)
+        self.skip_unmatched = options.skip_unmatched or options.lists is not None
         # several processes have the same space, and search for a part of the queries each
-        self.ranks = ranks or SingleProcess()
-        self.features, self.reference = _as_sides(features, reference)
+        self.ranks = options.ranks or SingleProcess()
+        self.features, self.reference = _inputs.as_sides(features, reference)
         self.own_reference = reference is None
         self.size, self.dimensions = self.features.shape
         self.reference_size = len(self.reference)
         self.mapped = _mapped.is_mapped(features) or _mapped.is_mapped(reference)
-        self.block = BLOCK  # rows turned to float64 at once
+        self.block = _inputs.BLOCK  # rows turned to float64 at once
         if self.mapped:
-            self.block = max(1024, BLOCK * 128 // max(128, self.dimensions))
-        labels, reference_labels = self._labels(labels, reference_labels, is_listed=lists is not None)
-        if exclude is None:
-            exclude = np.arange(self.size) if self.own_reference else np.full(self.size, -1)
-        self.exclude = _hidden.as_exclude(exclude, self.size, self.reference_size)
-        sequences = self._sequences(query_sequences, reference_sequences)
-        if lists is not None and sequences is not None:
-            raise UserError("lists already define what is not ranked: leave out the sequences.")
-        levels = _numbered_levels(labels, reference_labels)
-        self.labels = np.ascontiguousarray(levels[: self.size, 0])
-        self.reference_labels = np.ascontiguousarray(levels[self.size :, 0])
-        if lists is not None:
-            lists = lists.checked(self.size, self.reference_size, self.exclude)
+            self.block = max(1024, self.block * 128 // max(128, self.dimensions))
+        labels, reference_labels = self._labels(labels, reference_labels, is_listed=options.lists is not None)
+        self.exclude = self._exclude(options.exclude)
+        sequences = self._sequences(options)
+        levels, reference_levels = _inputs.numbered_levels(labels, reference_labels)
+        self.labels = np.ascontiguousarray(levels[:, 0])
+        self.reference_labels = np.ascontiguousarray(reference_levels[:, 0])
+        if options.lists is not None:
+            lists = options.lists.checked(self.size, self.reference_size, self.exclude)
             self.truth = ByLists(lists, self.reference_size, self.exclude)
         elif levels.shape[1] == 1:
             self.truth = ByClasses(self.labels, self.reference_labels, self.exclude, sequences)
         else:
-            all_labels = np.concatenate([labels, reference_labels])
-            if all_labels.dtype.kind in "OS":
-                all_labels = all_labels.astype(str)
-            refuse_unnested(all_labels, "labels")
-            self.truth = ByLevels(levels[: self.size], levels[self.size :], self.exclude, sequences)
-        self.given_clusters = None if clusters is None else as_labels(clusters, self.size, "clusters")
+            _inputs.check_nested(labels, reference_labels)
+            self.truth = ByLevels(levels, reference_levels, self.exclude, sequences)
+        self.given_clusters = None
+        if clusters is not None:
+            self.given_clusters = _inputs.as_labels(clusters, self.size, "clusters")
         self.groups = None
-        if groups is not None:
-            self.groups = np.unique(as_labels(groups, self.size, "groups"), return_inverse=True)[1].reshape(-1)
-        self.seeds = _as_seeds(seed)
-        self.device = device
-        self.progress = progress
+        if options.groups is not None:
+            groups = _inputs.as_labels(options.groups, self.size, "groups")
+            self.groups = np.unique(groups, return_inverse=True)[1].reshape(-1)
+        self.seeds = _inputs.as_seeds(options.seed)
+        self.device = options.device
+        self.progress = options.progress
         self.norms = None
         self.reference_norms = None
         self._remembered = {}
@@ -192,26 +80,27 @@ class EmbeddingSpace:
         if is_listed and labels is None:
             labels = np.zeros(self.size, np.int64)
             reference_labels = None if self.own_reference else np.zeros(self.reference_size, np.int64)
-        labels = as_labels(labels, self.size, "labels", levels=True)
+        labels = _inputs.as_labels(labels, self.size, "labels", levels=True)
         if self.own_reference != (reference_labels is None):
             raise UserError("a reference and reference_labels go together: give both or neither.")
         if self.own_reference:
             return labels, labels
-        reference_labels = as_labels(reference_labels, self.reference_size, "reference_labels", levels=True)
-        if (labels.dtype.kind in "USO") != (reference_labels.dtype.kind in "USO"):
-            raise UserError(
-                f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give "
-                "numbers, or names."
-            )
-        if labels.shape[1:] != reference_labels.shape[1:]:
-            raise UserError(
-                f"labels have shape {labels.shape}, reference_labels {reference_labels.shape}: both need the same "
-                "levels."
-            )
+        reference_labels = _inputs.as_labels(reference_labels, self.reference_size, "reference_labels", levels=True)
+        _inputs.check_comparable(labels, reference_labels)
         return labels, reference_labels
 
-    def _sequences(self, of_queries, of_reference) -> tuple[np.ndarray, np.ndarray] | None:
+    def _exclude(self, exclude) -> np.ndarray:
+        """`(N,)` index of each query in the reference; if missing, its own in a search of the queries, else -1."""
+        if exclude is None and self.own_reference:
+            exclude = np.arange(self.size)
+        elif exclude is None:
+            exclude = np.full(self.size, -1)
+        return _hidden.as_exclude(exclude, self.size, self.reference_size)
+
+    def _sequences(self, options: SpaceOptions) -> tuple[np.ndarray, np.ndarray] | None:
         """Numbers `(N,)`, `(M,)` that are equal where a query must not find a sample; None where all may be found."""
+        of_queries = options.query_sequences
+        of_reference = options.reference_sequences
         if of_queries is None and of_reference is None:
             return None
         if of_queries is None or (of_reference is None) != self.own_reference:
@@ -221,10 +110,13 @@ class EmbeddingSpace:
             )
         of_queries = _hidden.as_sequences(of_queries, self.size, "query_sequences")
         if self.own_reference:
-            return _hidden.numbered(of_queries, of_queries)
-        return _hidden.numbered(
-            of_queries, _hidden.as_sequences(of_reference, self.reference_size, "reference_sequences")
-        )
+            of_reference = of_queries
+        else:
+            of_reference = _hidden.as_sequences(of_reference, self.reference_size, "reference_sequences")
+        numbers = _hidden.numbered(of_queries, of_reference)
+        if options.lists is not None:
+            raise UserError("lists already define what is not ranked: leave out the sequences.")
+        return numbers
 
     def normalised(self) -> "EmbeddingSpace":
         """The space of the same features at unit length; this space itself if they are so already,
@@ -252,20 +144,25 @@ class EmbeddingSpace:
         return view
 
     def _norms(self, features: np.ndarray) -> np.ndarray:
-        blocks = (
-            features[start : start + self.block].astype(np.float64) for start in range(0, len(features), self.block)
-        )
-        return np.concatenate([np.sqrt((block**2).sum(1)) for block in blocks])
+        norms = np.empty(len(features))
+        for start in range(0, len(features), self.block):
+            rows = slice(start, start + self.block)
+            norms[rows] = np.sqrt((features[rows].astype(np.float64) ** 2).sum(1))
+        return norms
 
     def queries(self, rows) -> np.ndarray:
         """Query features `(R, D)` in float64."""
         block = self.features[rows].astype(np.float64)
-        return block if self.norms is None else block / self.norms[rows]
+        if self.norms is not None:
+            block = block / self.norms[rows]
+        return block
 
     def references(self, rows) -> np.ndarray:
         """Reference features `(R, D)` in float64."""
         block = self.reference[rows].astype(np.float64)
-        return block if self.reference_norms is None else block / self.reference_norms[rows]
+        if self.reference_norms is not None:
+            block = block / self.reference_norms[rows]
+        return block
 
     def reference_blocks(self):
         """(first row, float64 features) of the whole reference, block by block."""
@@ -294,8 +191,8 @@ class EmbeddingSpace:
         if self.mapped:  # a hash of 128 bits stands for a row: different rows do not collide in practice
             digests = []
             for start in range(0, self.reference_size, self.block):
-                block = self.reference[start : start + self.block]
-                digests += [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in block]
+                for row in self.reference[start : start + self.block]:
+                    digests.append(hashlib.blake2b(row.tobytes(), digest_size=16).digest())
             rows = np.frombuffer(b"".join(digests), np.dtype((np.void, 16)))
         else:
             rows = np.ascontiguousarray(self.reference)
@@ -328,21 +225,24 @@ class EmbeddingSpace:
         one pass for all that are not known yet.
         """
         missing = {metric.key: metric for metric in metrics if metric.key not in self._scores}
-        if missing:
-            needs = self._needs(missing.values())
-            scores = {key: np.full(self.size, np.nan) for key in missing}
-            parts = self.ranks.portions(self.size, self.search.unit)
-            for block in self.search.run(needs, self.progress, parts[self.ranks.rank]):
-                for column in {metric.column for metric in missing.values()}:
-                    hits = self._hits(block, column)
-                    for key, metric in missing.items():
-                        if metric.column == column:
-                            scores[key][block.rows] = metric.score(hits)
-            for key, values in scores.items():
-                self.ranks.share_rows(values, parts)
-                if self.skip_unmatched:
-                    values[self.truth.at(missing[key].column).relevant == 0] = np.nan
-            self._scores.update(scores)
+        if not missing:
+            return self._scores
+        by_column = {}
+        scores = {}
+        for key, metric in missing.items():
+            by_column.setdefault(metric.column, {})[key] = metric
+            scores[key] = np.full(self.size, np.nan)
+        parts = self.ranks.portions(self.size, self.search.unit)
+        for block in self.search.run(self._needs(missing.values()), self.progress, parts[self.ranks.rank]):
+            for column, metrics_of_column in by_column.items():
+                hits = self._hits(block, column)
+                for key, metric in metrics_of_column.items():
+                    scores[key][block.rows] = metric.score(hits)
+        for key, values in scores.items():
+            self.ranks.share_rows(values, parts)
+            if self.skip_unmatched:
+                values[self.truth.at(missing[key].column).relevant == 0] = np.nan
+        self._scores.update(scores)
         return self._scores
 
     def _hits(self, block, column: int | None) -> Hits:
@@ -356,8 +256,10 @@ class EmbeddingSpace:
         queries, slots = np.nonzero(relevant)
         starts = np.searchsorted(queries, np.arange(len(rows)))
         orders = np.arange(len(queries)) - starts[queries] + 1
-        levels = (relevant[queries, slots], self.truth.of_level[rows]) if column is None else ()
-        return Hits(queries, slots + 1, orders, truth.relevant[rows], truth.sizes[rows], *levels)
+        hits = Hits(queries, slots + 1, orders, truth.relevant[rows], truth.sizes[rows])
+        if column is None:
+            hits = hits._replace(levels=relevant[queries, slots], of_level=self.truth.of_level[rows])
+        return hits
 
     def _needs(self, metrics) -> list[Need]:
         """At most one need of each kind, with each query's greatest depth, capped at the number of its neighbours."""
@@ -365,7 +267,8 @@ class EmbeddingSpace:
         for metric in metrics:
             truth = self.truth.at(metric.column)
             depth = np.minimum(metric.depth(truth.relevant, truth.sizes), self.visible)
-            kind = "first" if metric.FIRST_HIT_ONLY else "all", metric.column
+            goal = "first" if metric.FIRST_HIT_ONLY else "all"
+            kind = goal, metric.column
             needs[kind] = np.maximum(needs.get(kind, 0), depth)
         return [Need(depth, *kind) for kind, depth in needs.items()]
 
@@ -394,10 +297,11 @@ class EmbeddingSpace:
         """
         if self.given_clusters is not None:
             return [self.given_clusters]
+        features = self.features
         if self.mapped:
             features = _mapped.Converted(self.queries, (self.size, self.dimensions), self.block)
-        else:
-            features = self.features if self.norms is None else self.queries(slice(None))
+        elif self.norms is not None:
+            features = self.queries(slice(None))
         n_classes = len(np.unique(self.labels))
         return [_kmeans.kmeans(features, n_classes, seed, self.device, self.ranks) for seed in self.seeds]
 

@@ -22,7 +22,7 @@ Is it the published one?
   published.py    our groups beside the published figures of their methods and of their conditions
 
 Write it
-  formats.py      a table -> .md, .csv, text for the console; latex.py: -> .tex that fits its page
+  formats.py      a table -> .md, .csv, text for the console; latex.py: -> .tex that fits its page; tex_text.py: escapes
   plots.py        what the figures show; pictures/groups.py draws them
   page.py         one self-contained HTML page of everything (page.html, page.css, page.js)
   texts.py        shorter texts: names of files instead of absolute paths

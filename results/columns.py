@@ -7,6 +7,7 @@ column may have a rule of its own, see `selected_by`.
 """
 
 import functools
+import math
 from argparse import Namespace
 from dataclasses import dataclass, replace
 
@@ -100,13 +101,18 @@ class Column:
         """Factor from recorded to printed numbers."""
         return 100.0 if self.percent else 1.0
 
+    def is_undefined(self, run: RecordedRun) -> bool:
+        """Whether a run recorded the metric, and it is NaN at all epochs."""
+        is_recorded = (self.split, self.metric) in run.series.keys
+        return is_recorded and not np.isfinite(run.series.get(self.split, self.metric)).any()
+
     @property
     def digits(self) -> int:
         """Printed decimals."""
         if not self.percent:
             return 3
-        # a variance: some hundredths of a percent
-        return 4 if plain(self.metric).removeprefix("c_").startswith("opis") else 2
+        is_variance = plain(self.metric).removeprefix("c_").startswith("opis")  # some hundredths of a percent
+        return 4 if is_variance else 2
 
 
 def title(metric: str) -> str:
@@ -116,8 +122,13 @@ def title(metric: str) -> str:
         return metric
     name, at, prefix = name.partition("@d")  # e_recall@1@d64
     head, _, number = name.partition("@")
-    short = OF_NUMBER[head].format(number) if head in OF_NUMBER and is_whole(number.lstrip("-")) else name
-    return TITLES.get(name, short) + at + prefix + (f" [{above}]" if above else "")
+    short = name
+    if head in OF_NUMBER and is_whole(number.lstrip("-")):
+        short = OF_NUMBER[head].format(number)
+    heading = TITLES.get(name, short) + at + prefix
+    if above:
+        heading += f" [{above}]"
+    return heading
 
 
 @functools.cache
@@ -168,11 +179,17 @@ def performance(available) -> list[Column]:
 
     Of several domains these are their means.
     """
+    ratings = {}  # split -> evaltype, in the order of --evaltypes, -> columns
+    for split, metric in _rating(available):
+        if not available[split, metric]:
+            evaltype, _ = split_name(metric)
+            ratings.setdefault(split, {}).setdefault(evaltype, []).append(column(split, metric))
     for split in ("test", "val", "train"):
-        rating = [column(s, metric) for s, metric in _rating(available) if s == split and not available[s, metric]]
-        if rating:
-            evaltypes = list(dict.fromkeys(split_name(c.metric)[0] for c in rating))  # in the order of --evaltypes
-            return sorted(rating, key=lambda c: (evaltypes.index(split_name(c.metric)[0]), _order(c.metric)))
+        if split in ratings:
+            columns = []
+            for of_evaltype in ratings[split].values():
+                columns += sorted(of_evaltype, key=lambda c: _order(c.metric))
+            return columns
     return []
 
 
@@ -199,7 +216,9 @@ def _rating(available) -> list[tuple[str, str]]:
 def _order(metric: str):
     """e_recall@1, @2, @4, @10, then the others as they came."""
     head, _, number = plain(metric).partition("@")
-    return (0, int(number)) if head == "e_recall" and is_whole(number) else (1, 0)
+    if head == "e_recall" and is_whole(number):
+        return 0, int(number)
+    return 1, 0
 
 
 def structure(available) -> list[Column]:
@@ -251,14 +270,17 @@ def parse(name: str, available) -> Column:
 
 
 def _names(available) -> list[str]:
-    recorded = {metric for _, metric in available}
-    return sorted({metric for metric in recorded if direction(metric) is not None} or recorded)
+    recorded = sorted({metric for _, metric in available})
+    rating = [metric for metric in recorded if direction(metric) is not None]
+    return rating or recorded
 
 
 def _selecting(run: RecordedRun) -> Namespace:
     """The flags that name the metric by which the epoch is selected."""
-    defaults = {"evaltypes": [evaltypes.MAIN], "storage_metrics": ["e_recall@1"]}
-    return Namespace(**{name: run.flags.get(name) or default for name, default in defaults.items()})
+    return Namespace(
+        evaltypes=run.flags.get("evaltypes") or [evaltypes.MAIN],
+        storage_metrics=run.flags.get("storage_metrics") or ["e_recall@1"],
+    )
 
 
 def selection_metric(run: RecordedRun) -> str:
@@ -269,7 +291,8 @@ def selection_metric(run: RecordedRun) -> str:
 
 def selection_split(run: RecordedRun) -> str:
     """Validation where the run recorded it, else test."""
-    return "val" if ("val", selection_metric(run)) in run.series.keys else "test"
+    has_validation = ("val", selection_metric(run)) in run.series.keys
+    return "val" if has_validation else "test"
 
 
 def rule(run: RecordedRun) -> str:
@@ -283,7 +306,7 @@ def best_row(run: RecordedRun, split: str, metric: str) -> int | None:
     eligible = np.flatnonzero((run.series.epochs > 0) & np.isfinite(values))
     if not len(eligible):
         return None
-    best = np.argmax if direction(metric) is not False else np.argmin
+    best = np.argmin if direction(metric) is False else np.argmax
     return int(eligible[best(values[eligible])])
 
 
@@ -307,7 +330,10 @@ def has_both(run: RecordedRun) -> bool:
 
 def first_on_test(table_columns: list[Column]) -> Column | None:
     """The first column that rates the space on test."""
-    return next((c for c in table_columns if c.split == "test" and c.higher is not None), None)
+    for c in table_columns:
+        if c.split == "test" and c.higher is not None:
+            return c
+    return None
 
 
 def with_both(table_columns: list[Column], runs: list[RecordedRun], how: str) -> list[Column]:
@@ -329,10 +355,13 @@ def _tested_throughout(run: RecordedRun) -> bool:
 
     --final_test measures it once: then there is no best epoch on test.
     """
-    trained = run.series.epochs > 0
-    metric = selection_metric(run)
-    counts = [np.isfinite(run.series.get(split, metric)[trained]).sum() for split in ("test", selection_split(run))]
-    return counts[0] >= max(counts[1], 1)
+    return _n_measured(run, "test") >= max(_n_measured(run, selection_split(run)), 1)
+
+
+def _n_measured(run: RecordedRun, split: str) -> int:
+    """At how many trained epochs the selecting metric was measured on a split."""
+    values = run.series.get(split, selection_metric(run))
+    return int(np.isfinite(values[run.series.epochs > 0]).sum())
 
 
 @functools.cache
@@ -353,7 +382,7 @@ def _row(run: RecordedRun, how: str, target: Column | None = None) -> int | None
     evaluated = np.flatnonzero(np.isfinite(run.series.get(split, metric)))
     trained = evaluated[run.series.epochs[evaluated] > 0]
     if len(trained):
-        return int(trained[-1])
+        evaluated = trained
     return int(evaluated[-1]) if len(evaluated) else None
 
 
@@ -363,7 +392,9 @@ def epoch(run: RecordedRun, how: str, target: Column | None = None) -> float:
     On test it is selected by the metric of the column `target`.
     """
     row = _row(run, how, target)
-    return float("nan") if row is None else float(run.series.epochs[row])
+    if row is None:
+        return math.nan
+    return float(run.series.epochs[row])
 
 
 def value(run: RecordedRun, target: Column, how: str) -> float:
@@ -371,6 +402,10 @@ def value(run: RecordedRun, target: Column, how: str) -> float:
     how = target.how or how
     if how == OPTIMISM:
         gap = value(run, selected_by(target, BEST_ON_TEST), how) - value(run, selected_by(target, ON_VALIDATION), how)
-        return gap if direction(target.metric) is not False else -gap
+        if direction(target.metric) is False:
+            gap = -gap
+        return gap
     row = _row(run, how, target)
-    return float("nan") if row is None else float(run.series.get(target.split, target.metric)[row])
+    if row is None:
+        return math.nan
+    return float(run.series.get(target.split, target.metric)[row])

@@ -68,7 +68,9 @@ class Cell:
         """The number or text as LaTeX shows it, without absolute paths."""
         if self.text is None:
             return self.mean_text
-        return brief(self.text) if self.tex is None else self.tex
+        if self.tex is not None:
+            return self.tex
+        return brief(self.text)
 
     @property
     def deviation_text(self) -> str:
@@ -129,13 +131,15 @@ class Table:
 
     def write(self, folder: Path, plain: bool = False) -> None:
         """Write the .tex, .md and .csv files; `plain`: the .tex holds rows, means and deviations alone."""
-        for ending, text in (("tex", to_tex(self, plain)), ("md", to_markdown(self)), ("csv", to_csv(self))):
-            write_file(folder / f"{file_name(self.name)}.{ending}", text)
+        stem = file_name(self.name)
+        write_file(folder / f"{stem}.tex", to_tex(self, plain))
+        write_file(folder / f"{stem}.md", to_markdown(self))
+        write_file(folder / f"{stem}.csv", to_csv(self))
 
     @property
     def printed(self) -> "Table":
         """The table as .md and .tex show it: without the `page_only` columns, and with the folded rows in a note."""
-        table = self._with_columns([i for i, name in enumerate(self.head) if name not in self.page_only])
+        table = self._without_columns(self.page_only)
         if not self.folded:
             return table
         pairs = [f"{self.rows[i][0].mean_text} {self.rows[i][1].mean_text}" for i in self.folded]
@@ -151,31 +155,28 @@ class Table:
             plain: also without the number of seeds.
         """
         left_out = self.page_only | self.not_in_latex
+        noisy = self.noisy
         if plain:
             left_out.add(SEEDS)
-        table = self._with_columns([i for i, name in enumerate(self.head) if name not in left_out or i == 0])
+            noisy = set()
+        table = self._without_columns(left_out - {self.head[0]})
         notes = [brief(note) for note in table.notes if not note.startswith((SETTINGS_NOTE, MARKED_NOTE))]
         remarks = [list(map(brief, row_remarks)) for row_remarks in table.remarks]
-        parts = list(map(brief, table.parts))
-        noisy = set() if plain else table.noisy
-        return replace(table, notes=notes, remarks=remarks, parts=parts, noisy=noisy)
+        return replace(table, notes=notes, remarks=remarks, parts=list(map(brief, table.parts)), noisy=noisy)
 
-    def _with_columns(self, columns: list[int]) -> "Table":
-        """The table with these columns and without the folded rows."""
-        kept_rows = [i for i in range(len(self.rows)) if i not in self.folded]
-        return replace(
-            self,
-            head=[self.head[i] for i in columns],
-            rows=[[self.rows[row][i] for i in columns] for row in kept_rows],
-            remarks=[self.remarks[row] for row in kept_rows],
-            parts=[self.parts[row] for row in kept_rows],
-            folded=[],
-        )
+    def _without_columns(self, left_out: set[str]) -> "Table":
+        """The table without the columns of these heads, and without the folded rows."""
+        columns = [i for i, name in enumerate(self.head) if name not in left_out]
+        table = replace(self, head=[self.head[i] for i in columns], rows=[], remarks=[], parts=[], folded=[])
+        for number, row in enumerate(self.rows):
+            if number not in self.folded:
+                table.add([row[i] for i in columns], self.remarks[number], self.parts[number])
+        return table
 
     @property
     def letters(self) -> dict[str, str]:
         """Remark -> the letter that stands for it beside the rows."""
-        different = dict.fromkeys(remark for remarks in self.remarks for remark in remarks)
+        different = dict.fromkeys(itertools.chain.from_iterable(self.remarks))
         return {remark: _letter(i) for i, remark in enumerate(different)}
 
     def is_text(self, column: int) -> bool:
@@ -212,19 +213,25 @@ def to_markdown(table: Table) -> str:
             lines.append(_pipes([f"*{escaped(part)}*"] + [""] * (len(table.head) - 1)))
         for row in rows:
             cells = [_markdown_cell(cell) for cell in table.rows[row]]
-            row_letters = ",".join(letters[remark] for remark in table.remarks[row])
+            row_letters = ",".join(map(letters.get, table.remarks[row]))
             if row_letters:
                 cells[0] += f" <sup>{row_letters}</sup>"
             lines.append(_pipes(cells))
     lines.append("")
-    lines += [f"- <sup>{letter}</sup> {escaped(remark)}" for remark, letter in letters.items()]
-    lines += [f"- {escaped(note)}" for note in table.notes]
+    for remark, letter in letters.items():
+        lines.append(f"- <sup>{letter}</sup> {escaped(remark)}")
+    for note in table.notes:
+        lines.append(f"- {escaped(note)}")
     return "\n".join(lines) + "\n"
 
 
 def _heads(table: Table) -> list[str]:
     """The titles of the columns, those of clustering marked."""
-    return [f"{name} {NOISY}" if name in table.noisy else name for name in table.head]
+    heads = list(table.head)
+    for i, name in enumerate(heads):
+        if name in table.noisy:
+            heads[i] += f" {NOISY}"
+    return heads
 
 
 def _pipes(cells) -> str:
@@ -233,8 +240,10 @@ def _pipes(cells) -> str:
 
 def _markdown_cell(cell: Cell) -> str:
     text = escaped(cell.mean_text)
-    if cell.mark:
-        text = f"**{text}**" if cell.mark == "best" else f"<u>{text}</u>"
+    if cell.mark == "best":
+        text = f"**{text}**"
+    elif cell.mark:
+        text = f"<u>{text}</u>"
     if cell.deviation_text:
         text += f" ± {cell.deviation_text}"
     if cell.interval_text:
@@ -255,17 +264,19 @@ def to_text(table: Table) -> str:
             rows.append([part])
         for row in indices:
             cells = list(map(_text_cell, table.rows[row]))
-            row_letters = ",".join(letters[remark] for remark in table.remarks[row])
+            row_letters = ",".join(map(letters.get, table.remarks[row]))
             if row_letters:
                 cells[0] += f" [{row_letters}]"
             rows.append(cells)
-    texts = [column for column in range(len(table.head)) if table.is_text(column)]
-    lines = [table.title, "", *aligned(rows, left_columns={0, *texts}, fitted=True), ""]
-    lines += [wrapped(f"[{letter}] {remark}", 4) for remark, letter in letters.items()]
-    marks = "; ".join(f"{sign} {meaning}" for sign, meaning in TEXT_MARKS.values())
+    texts = set(filter(table.is_text, range(len(table.head))))
+    lines = [table.title, "", *aligned(rows, left_columns={0} | texts, fitted=True), ""]
+    for remark, letter in letters.items():
+        lines.append(wrapped(f"[{letter}] {remark}", 4))
     for note in table.notes:
-        line = marks if note.startswith(MARKS_NOTE) else wrapped(note, 2)
-        lines.append(line)
+        if note.startswith(MARKS_NOTE):
+            lines.append("; ".join(f"{sign} {meaning}" for sign, meaning in TEXT_MARKS.values()))
+        else:
+            lines.append(wrapped(note, 2))
     return "\n".join(lines) + "\n"
 
 
@@ -273,7 +284,9 @@ def _text_cell(cell: Cell) -> str:
     text = cell.mean_text
     if cell.deviation_text:
         text += f" ± {cell.deviation_text}"
-    return text + TEXT_MARKS[cell.mark][0] if cell.mark else text
+    if cell.mark:
+        text += TEXT_MARKS[cell.mark][0]
+    return text
 
 
 def to_csv(table: Table) -> str:
@@ -302,16 +315,27 @@ def to_csv(table: Table) -> str:
 
 def _csv_columns(cells: list[Cell], spread: str) -> list[tuple[str, list[str]]]:
     """The columns that a column of cells becomes: (what follows the title in the head, texts)."""
-    means = [cell.mean_text for cell in cells]
-    columns = [("", ["" if mean == "-" else mean for mean in means])]
+    means = []
+    deviations = []
+    marks = []
+    lows = []
+    highs = []
+    for cell in cells:
+        means.append("" if cell.mean_text == "-" else cell.mean_text)
+        deviations.append(cell.deviation_text)
+        marks.append(cell.mark)
+        bounds = ("", "")
+        if cell.interval:
+            bounds = [f"{bound:.{cell.digits}f}" for bound in cell.interval]
+        lows.append(bounds[0])
+        highs.append(bounds[1])
+    columns = [("", means)]
     if any(cell.deviation is not None for cell in cells):
-        columns.append((f" {spread}", [cell.deviation_text for cell in cells]))
-    if any(cell.mark for cell in cells):
-        columns.append((" mark", [cell.mark for cell in cells]))
+        columns.append((f" {spread}", deviations))
+    if any(marks):
+        columns.append((" mark", marks))
     if any(cell.interval for cell in cells):
-        for end, word in enumerate(("low", "high")):
-            bounds = [f"{cell.interval[end]:.{cell.digits}f}" if cell.interval else "" for cell in cells]
-            columns.append((f" to best {word}", bounds))
+        columns += [(" to best low", lows), (" to best high", highs)]
     return columns
 
 

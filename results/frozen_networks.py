@@ -84,8 +84,9 @@ def joined(folder: Path, stem: str, measured: Measured) -> tuple[str, Measured]:
     They fit a table of the same `conditions`, in which no row of the same name has another source or value.
     """
     for number in itertools.count():
-        name = f"{stem}_{number}" if number else stem
-        name = file_name(name)
+        name = file_name(stem)
+        if number:
+            name += f"_{number}"
         earlier = _read(folder / f"{name}{ROWS}")
         if earlier is None and not (folder / f"{name}.md").exists():
             return name, measured
@@ -153,34 +154,37 @@ def _differ(values: dict, other_values: dict) -> bool:
 def table_of(name: str, measured: Measured, missing: list[str], opt) -> Table:
     """The table: a part for each split, the best of each column marked. `missing`: lines on networks left out."""
     rows = measured.rows
-    metric_names = list(
-        dict.fromkeys(metric for row in rows for values in _numbers(row.scores).values() for metric in values)
-    )
-    in_percent = {metric: metric.startswith("k-NN") or _is_share(metric) for metric in metric_names}
-    heads = [f"{metric} in %" if in_percent[metric] else metric for metric in metric_names]
+    forms = {}  # metric -> factor from values to printed numbers, decimals, end of its head
+    for row in rows:
+        for values in _numbers(row.scores).values():
+            for metric in values:
+                is_percentage = metric.startswith("k-NN") or _is_share(metric)
+                forms[metric] = (100, 2, " in %") if is_percentage else (1, 4, "")
+    heads = [metric + ending for metric, (*_, ending) in forms.items()]
     table = Table(name, f"Frozen networks on {opt.dataset}", HEAD + heads)
     splits = list(rows[0].scores)
     for split in splits:
         part = split if len(splits) > 1 else ""
         best = {}
-        for metric in metric_names:
+        for metric in forms:
             best[metric] = _best(metric, [row.scores[split].get(metric, np.nan) for row in rows])
         for row in rows:
             cells = _text_cells(row)
-            for metric in metric_names:
+            for metric, (scale, digits, _) in forms.items():
                 value = row.scores[split].get(metric, float("nan"))
-                mark = "best" if value == best[metric] and len(rows) > 1 else ""
-                scale, digits = (100, 2) if in_percent[metric] else (1, 4)
-                cells.append(Cell(scale * value, mark=mark, digits=digits))
+                cell = Cell(scale * value, digits=digits)
+                if value == best[metric] and len(rows) > 1:
+                    cell.mark = "best"
+                cells.append(cell)
             table.add(cells, row.remarks, part)
-    length = "." if opt.eval_no_normalize else ", at unit length."
+    length = "" if opt.eval_no_normalize else ", at unit length"
     table.notes += [
         *_data_notes(measured.conditions),
-        f"Pooled features of frozen backbones, before any projection or classifier{length}",
+        f"Pooled features of frozen backbones, before any projection or classifier{length}.",
         "images/s: embedding and reading of images, as measured when the features were computed, "
         f"on {', '.join(measured.devices)}.",
     ]
-    if any(metric.startswith("k-NN") for metric in metric_names):
+    if any(metric.startswith("k-NN") for metric in forms):
         table.notes.append(
             f"k-NN@k: votes exp(cosine / {knn.TEMPERATURE}) of the k nearest training images, as DINO's eval_knn."
         )
@@ -192,7 +196,9 @@ def _text_cells(row: Row) -> list[Cell]:
     """The cells before a row's scores."""
     speed_digits = 0 if row.speed >= 10 else 1
     return [
-        *(Cell(text=text) for text in (row.name, row.pooling, row.size)),
+        Cell(text=row.name),
+        Cell(text=row.pooling),
+        Cell(text=row.size),
         Cell(row.width, digits=0),
         Cell(row.parameters / 1e6, digits=1),
         Cell(row.speed, digits=speed_digits),
@@ -209,16 +215,20 @@ def _best(name: str, values: list[float]) -> float | None:
     """The best of the values of a metric; None if none is defined."""
     if np.isnan(values).all():
         return None
-    rises = name.startswith("k-NN") or metrics.higher_is_better(plain(name))
-    return np.nanmax(values) if rises else np.nanmin(values)
+    if name.startswith("k-NN") or metrics.higher_is_better(plain(name)):
+        return np.nanmax(values)
+    return np.nanmin(values)
 
 
 def _data_notes(comparability: dict) -> list[str]:
     """A line on the images of each split: how many, of how many classes, by which flags of the split."""
     parts = comparability["parts"]
-    flags = [f"--split_scheme {parts['split_scheme']}"] + (["--use_tv_split"] if parts["use_tv_split"] else [])
-    split_flags = "--evaluate_all" if parts["evaluate_all"] else " ".join(flags)
-    return [
-        f"Part {split}: {data['images']:,} images of {data['classes']:,} classes ({split_flags})."
-        for split, data in comparability["data"].items()
-    ]
+    split_flags = f"--split_scheme {parts['split_scheme']}"
+    if parts["use_tv_split"]:
+        split_flags += " --use_tv_split"
+    if parts["evaluate_all"]:
+        split_flags = "--evaluate_all"
+    lines = []
+    for split, data in comparability["data"].items():
+        lines.append(f"Part {split}: {data['images']:,} images of {data['classes']:,} classes ({split_flags}).")
+    return lines

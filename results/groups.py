@@ -6,6 +6,7 @@ may rank: the same selection of the epoch, the same images, the same test classe
 measured before training, `twins` the pairs of groups that differ in the miner alone.
 """
 
+import itertools
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -67,7 +68,15 @@ class Group:
 
     def reason(self, run: RecordedRun) -> str:
         """Why a run is excluded from the means; empty if it is not."""
-        return next((reason for left_out, reason in self.left_out if left_out is run), "")
+        for left_out, reason in self.left_out:
+            if left_out is run:
+                return reason
+        return ""
+
+    def leave_out(self, runs: list[RecordedRun], reason: str) -> None:
+        """Exclude runs from the means."""
+        for run in runs:
+            self.left_out.append((run, reason))
 
     @property
     def roles(self) -> FlagRoles:
@@ -77,7 +86,7 @@ class Group:
     @property
     def counted(self) -> list[RecordedRun]:
         """The runs that are averaged."""
-        return [run for runs in self.seeds.values() for run in runs]
+        return list(itertools.chain.from_iterable(self.seeds.values()))
 
     @property
     def flags(self) -> dict:
@@ -101,7 +110,9 @@ class Group:
     @property
     def folds(self) -> list[int]:
         """The folds that each seed is averaged over; empty unless the runs are cross-validations."""
-        return sorted({run.fold for run in self.counted if run.fold is not None}) if self.n_folds > 1 else []
+        if self.n_folds < 2:
+            return []
+        return sorted({run.fold for run in self.counted} - {None})
 
     @property
     def n_folds(self) -> int:
@@ -112,7 +123,8 @@ class Group:
         flags = fold_runs[0].flags
         if flags.get("split_scheme") == "predefined":
             return 1
-        return int(flags.get("split_sets") or 1 + max(run.fold for run in fold_runs))
+        last = max(run.fold for run in fold_runs)
+        return int(flags.get("split_sets") or last + 1)
 
     @property
     def n_run(self) -> int:
@@ -125,7 +137,9 @@ class Group:
         count = str(len(self.seeds))
         if len(self.seeds) < self.n_run:
             count += f" of {self.n_run}"
-        return f"{count} x {count_of(len(self.folds), 'fold')}" if self.folds else count
+        if self.folds:
+            count += f" x {count_of(len(self.folds), 'fold')}"
+        return count
 
     @property
     def remarks(self) -> list[str]:
@@ -169,7 +183,8 @@ class Group:
         if (column, how) not in self._computed:
             means = []
             for runs in self.seeds.values():
-                means.append(np.mean([columns.value(run, column, how) * column.scale for run in runs]))
+                over_folds = [columns.value(run, column, how) * column.scale for run in runs]
+                means.append(np.mean(over_folds))
             self._computed[column, how] = np.array(means)
         return self._computed[column, how]
 
@@ -188,22 +203,17 @@ class Group:
         for title, estimate in estimates:
             if 0 < estimate.count < len(self.seeds):
                 titles.setdefault(estimate.count, []).append(title)
-        return [
-            f"{', '.join(names)}: mean of {count} of {count_of(len(self.seeds), 'seed')}"
-            for count, names in titles.items()
-        ]
+        n_seeds = count_of(len(self.seeds), "seed")
+        return [f"{', '.join(names)}: mean of {count} of {n_seeds}" for count, names in titles.items()]
 
     def undefined(self, table_columns: list[Column]) -> list[str]:
         """A remark that names the columns that every run recorded and that are NaN in all of them."""
         if not self.counted:
             return []
-        titles = []
-        for c in table_columns:
-            is_recorded = all((c.split, c.metric) in run.series.keys for run in self.counted)
-            values = [run.series.get(c.split, c.metric) for run in self.counted]
-            if is_recorded and not np.isfinite(np.concatenate(values)).any():
-                titles.append(c.title)
-        return [f"{', '.join(titles)}: NaN in all runs, not defined (no query counts)"] if titles else []
+        titles = [c.title for c in table_columns if all(map(c.is_undefined, self.counted))]
+        if not titles:
+            return []
+        return [f"{', '.join(titles)}: NaN in all runs, not defined (no query counts)"]
 
     def epochs(self, how: str, ddof: int = 1, column: Column | None = None) -> inference.Estimate:
         """Mean and deviation over the seeds of the selected epoch, see `columns.epoch`.
@@ -212,7 +222,8 @@ class Group:
         """
         means = []
         for runs in self.seeds.values():
-            means.append(np.mean([columns.epoch(run, how, column) for run in runs]))
+            over_folds = [columns.epoch(run, how, column) for run in runs]
+            means.append(np.mean(over_folds))
         return inference.estimate(means, ddof)
 
 
@@ -232,7 +243,10 @@ def build(runs: list[RecordedRun], defaults: dict | None = None) -> list[Group]:
     for run in runs:
         runs_of.setdefault((run.dataset, run.group), []).append(run)
     groups = []
-    default_of = {flag: (defaults or {}).get(flag) for run in runs for flag in run.flags}
+    default_of = {}
+    for run in runs:
+        for flag in run.flags:
+            default_of[flag] = (defaults or {}).get(flag)
     for (dataset, name), members in sorted(runs_of.items()):
         members.sort(key=lambda run: (run.seed is None, run.seed or 0, run.fold or 0, run.name))
         group = Group(dataset, name, members)
@@ -259,7 +273,7 @@ def _count(group: Group, defaults: dict) -> None:
     differing = settings.differing_flags(sound, defaults)
     if differing:
         group.refused = "runs of this group differ in " + "; ".join(differing)
-        group.left_out += [(run, "flags differ within the group") for run in sound]
+        group.leave_out(sound, "flags differ within the group")
         sound = []
     for run in _without_duplicates(group, sound):
         group.seeds.setdefault(run.seed, []).append(run)
@@ -267,10 +281,10 @@ def _count(group: Group, defaults: dict) -> None:
     for seed, members in list(group.seeds.items()):
         missing = folds - {run.fold for run in members}
         if missing:
-            reason = f"seed {seed} lacks folds {', '.join(map(str, sorted(missing)))}"
-            group.left_out += [(run, reason) for run in members]
+            group.leave_out(members, f"seed {seed} lacks folds {', '.join(map(str, sorted(missing)))}")
             del group.seeds[seed]
-    group.about_meta = [note for runs in group.seeds.values() for note in _check_meta(runs)]
+    for runs in group.seeds.values():
+        group.about_meta += _check_meta(runs)
     members = group.counted or group.runs
     group.settings = settings.together([settings.of_run(run, defaults) for run in members])
     group.derived = set.intersection(*(run.derived for run in members))
@@ -331,12 +345,22 @@ def _unselectable(run: RecordedRun) -> str | None:
     return None
 
 
+def all_runs(groups: list[Group]) -> list[RecordedRun]:
+    """The runs of some groups, whether they count or not."""
+    return list(itertools.chain.from_iterable(group.runs for group in groups))
+
+
+def counted_runs(groups: list[Group]) -> list[RecordedRun]:
+    """The runs of some groups that are averaged."""
+    return list(itertools.chain.from_iterable(group.counted for group in groups))
+
+
 def of_datasets(groups: list[Group]) -> dict[str, list[Group]]:
     """Data set -> its groups, in the order in which papers print the data sets."""
-    by_dataset = {name: [] for name in usual_order({group.dataset for group in groups})}
+    by_dataset = {}
     for group in groups:
-        by_dataset[group.dataset].append(group)
-    return by_dataset
+        by_dataset.setdefault(group.dataset, []).append(group)
+    return {name: by_dataset[name] for name in usual_order(by_dataset)}
 
 
 def usual_order(names) -> list[str]:
@@ -359,34 +383,37 @@ def pools(dataset_groups: list[Group], how: str) -> dict[str, list[Group]]:
     varying = [name for name in OF_TEST if len(values_of[name]) > 1]
     members = {}  # (split that selects, number of images, test classes) -> groups
     for group in counted:
-        split = columns.selection_split(group.counted[0]) if how == SELECTED else ""
+        split = ""
+        if how == SELECTED:
+            split = columns.selection_split(group.counted[0])
         images = group.settings.get("images", usual.get("images", ""))
         classes = ", ".join(f"{name} {group.settings.get(name, usual[name])}" for name in varying)
         members.setdefault((split, images, classes), []).append(group)
+    if not members:
+        return {"": dataset_groups}
     parts = {}
     titles = _pool_titles(list(members))
     for key in sorted(members, key=lambda key: (-len(members[key]), key[0] != "val", *key[1:])):
         is_first = not parts
         parts[titles[key]] = [g for g in dataset_groups if g in members[key] or (not g.counted and is_first)]
-    return parts or {"": dataset_groups}
+    return parts
 
 
 def _pool_titles(keys: list[tuple[str, str, str]]) -> dict[tuple[str, str, str], str]:
     """(split, images, classes) -> a title that names what distinguishes it from the others."""
-    n_splits = len({split for split, _, _ in keys})
-    n_images = len({images for _, images, _ in keys})
-    all_classes = {classes for _, _, classes in keys}
+    all_splits, all_images, all_classes = map(set, zip(*keys, strict=True))
     is_brief = len(set(map(brief, all_classes))) == len(all_classes)
     titles = {}
     for split, images, classes in keys:
         parts = []
-        if n_splits > 1:
+        if len(all_splits) > 1:
             parts.append(f"selected on {split}")
-        if n_images > 1:
+        if len(all_images) > 1:
             parts.append(f"images: {images}")
-        if classes:
-            text = brief(classes) if is_brief else classes
-            parts.append(text)
+        if classes and is_brief:
+            parts.append(brief(classes))
+        elif classes:
+            parts.append(classes)
         titles[split, images, classes] = "; ".join(parts)
     return titles
 
@@ -407,10 +434,10 @@ class Untrained:
         seeds = {}
         if column.how is None:
             for run in self.runs:
-                at = np.flatnonzero(run.series.epochs == self.epoch)
-                value = run.series.get(column.split, column.metric)[at[0]] if len(at) else np.nan
-                if np.isfinite(value):
-                    seeds.setdefault(run.seed, []).append(value * column.scale)
+                values = run.series.get(column.split, column.metric)
+                for value in values[run.series.epochs == self.epoch][:1]:
+                    if np.isfinite(value):
+                        seeds.setdefault(run.seed, []).append(value * column.scale)
         return inference.estimate([np.mean(values) for values in seeds.values()], ddof)
 
 
@@ -420,28 +447,37 @@ def untrained(dataset_groups: list[Group]) -> list[Untrained]:
     One entry per epoch and per network, data and way to measure.
     """
     members = {epoch: {} for epoch in UNTRAINED}  # epoch -> what was measured, as pairs (flag, value) -> runs
-    for run in [run for group in dataset_groups for run in group.counted]:
-        conditions = flag_texts({**run.roles.of_data(run.flags), **run.roles.of_evaluation(run.flags, {})})
+    for run in counted_runs(dataset_groups):
         for epoch, of_epoch in members.items():
             if (run.series.epochs == epoch).any():
-                network = {name: flag_text(run.flags.get(name)) for name in OF_NETWORK[epoch]}
-                key = tuple(sorted({**network, **conditions}.items()))
-                of_epoch.setdefault(key, []).append(run)
+                of_epoch.setdefault(_untrained_key(run, epoch), []).append(run)
     states = []
     for epoch, of_epoch in members.items():
-        shared_pairs = set.intersection(*map(set, of_epoch)) if of_epoch else set()
         for key, runs in sorted(of_epoch.items()):
-            title = UNTRAINED[epoch]
-            flags = dict(key)
-            if len(of_epoch) > 1:
-                title += f", {flags['arch']}"
-                if epoch == 0:
-                    title += f", {flags.get('embed_dim')} dimensions"
-            for name, value in key:
-                if (name, value) not in shared_pairs and name not in ("arch", "embed_dim"):
-                    title += f", {name} {brief(value)}"
-            states.append(Untrained(title, epoch, runs))
+            states.append(Untrained(_untrained_title(epoch, key, list(of_epoch)), epoch, runs))
     return states
+
+
+def _untrained_key(run: RecordedRun, epoch: int) -> tuple[tuple[str, str], ...]:
+    """(flag, value) of an untrained network, its data and how it was measured."""
+    flags = {name: flag_text(run.flags.get(name)) for name in OF_NETWORK[epoch]}
+    flags |= flag_texts({**run.roles.of_data(run.flags), **run.roles.of_evaluation(run.flags, {})})
+    return tuple(sorted(flags.items()))
+
+
+def _untrained_title(epoch: int, key: tuple, keys: list[tuple]) -> str:
+    """A title that names what distinguishes an untrained network from the others of its epoch."""
+    title = UNTRAINED[epoch]
+    flags = dict(key)
+    if len(keys) > 1:
+        title += f", {flags['arch']}"
+        if epoch == 0:
+            title += f", {flags.get('embed_dim')} dimensions"
+    shared_pairs = set.intersection(*map(set, keys))
+    for name, value in key:
+        if (name, value) not in shared_pairs and name not in ("arch", "embed_dim"):
+            title += f", {name} {brief(value)}"
+    return title
 
 
 def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
@@ -450,9 +486,10 @@ def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
     for group in groups:
         miner = str(group.flags.get("batch_mining"))
         if group.counted and miner in of_miner:
-            compared = flag_texts(group.roles.compared(group.flags))
-            compared.pop("batch_mining", None)
-            other_flags = sorted((flag, text) for flag, text in compared.items() if not flag.startswith("miner_"))
+            other_flags = []
+            for flag, text in sorted(flag_texts(group.roles.compared(group.flags)).items()):
+                if flag != "batch_mining" and not flag.startswith("miner_"):
+                    other_flags.append((flag, text))
             of_miner[miner].setdefault((group.dataset, *other_flags), []).append(group)
     pairs = []
     for other_flags, regularised in of_miner["rho_distance"].items():

@@ -36,7 +36,9 @@ def estimate(values, ddof: int = 1) -> Estimate:
     values = values[np.isfinite(values)]
     if not len(values):
         return Estimate(math.nan, math.nan, 0)
-    deviation = float(values.std(ddof=ddof)) if len(values) > max(ddof, 1) else math.nan
+    deviation = math.nan
+    if len(values) > max(ddof, 1):
+        deviation = float(values.std(ddof=ddof))
     return Estimate(float(values.mean()), deviation, len(values))
 
 
@@ -60,7 +62,9 @@ def welch(first: Estimate, second: Estimate) -> float:
     if min(first.count, second.count) < 2:
         return math.nan
     error, freedom = _welch(first, second)
-    return two_sided((first.mean - second.mean) / error, freedom) if error else float(first.mean == second.mean)
+    if not error:
+        return float(first.mean == second.mean)
+    return two_sided((first.mean - second.mean) / error, freedom)
 
 
 def difference(first: Estimate, second: Estimate) -> tuple[float, float] | None:
@@ -84,7 +88,9 @@ def power(true: float, first: Estimate, second: Estimate) -> float:
     if min(first.count, second.count) < 2:
         return math.nan
     error, freedom = _welch(first, second)
-    return t_power(true / error, freedom, ALPHA) if error else float(true != 0)
+    if not error:
+        return float(true != 0)
+    return t_power(true / error, freedom, ALPHA)
 
 
 def seeds_needed(true: float, deviation: float) -> int | None:
@@ -122,7 +128,9 @@ def pooled(estimates: list[Estimate]) -> Estimate:
     """
     estimable = [e for e in estimates if e.count > 1 and math.isfinite(e.deviation)]
     freedom = sum(e.count - 1 for e in estimable)
-    deviation = math.sqrt(sum((e.count - 1) * e.deviation**2 for e in estimable) / freedom) if freedom else math.nan
+    deviation = math.nan
+    if freedom:
+        deviation = math.sqrt(sum((e.count - 1) * e.deviation**2 for e in estimable) / freedom)
     return Estimate(math.nan, deviation, freedom + 1)
 
 
@@ -133,7 +141,7 @@ def holm(p_values) -> np.ndarray:
     tested = np.flatnonzero(~np.isnan(p_values))
     order = tested[np.argsort(p_values[tested], kind="stable")]
     steps = p_values[order] * np.arange(len(order), 0, -1)
-    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0) if len(order) else steps
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return adjusted
 
 
@@ -147,7 +155,10 @@ def sign_test(differences) -> tuple[int, int, float]:
     differences = np.asarray(differences, dtype=np.float64)
     above = int((differences > 0).sum())
     below = int((differences < 0).sum())
-    return above, below, float(binomtest(above, above + below).pvalue) if above + below else 1.0
+    p = 1.0
+    if above + below:
+        p = float(binomtest(above, above + below).pvalue)
+    return above, below, p
 
 
 def critical(groups: int, seeds: int, freedom: float) -> float:
@@ -159,7 +170,9 @@ def critical(groups: int, seeds: int, freedom: float) -> float:
     `SEEDS_FOR_T3` seeds Student's t, Bonferroni-corrected. `freedom`: Welch's, of the two.
     """
     pairs = groups * (groups - 1) // 2
-    return modulus_quantile(pairs, freedom) if seeds >= SEEDS_FOR_T3 else t_quantile(freedom, 1 - ALPHA / pairs)
+    if seeds < SEEDS_FOR_T3:
+        return t_quantile(freedom, 1 - ALPHA / pairs)
+    return modulus_quantile(pairs, freedom)
 
 
 class Place(NamedTuple):
@@ -183,7 +196,8 @@ def ranked(estimates: list[Estimate], higher: bool | None) -> list[Place]:
     groups = int(np.isfinite(means).sum())
     if higher is None or groups < 2:  # the only one of its column is not the best of anything
         return [Place()] * len(means)
-    first = int(np.nanargmax(means)) if higher else int(np.nanargmin(means))
+    argbest = np.nanargmax if higher else np.nanargmin
+    first = int(argbest(means))
     best = estimates[first]
     places = []
     for i, e in enumerate(estimates):
@@ -225,7 +239,9 @@ def spread_of_deviation(count: int) -> tuple[float, float]:
     from scipy.special import chdtri
 
     freedom = count - 1
-    return tuple(math.sqrt(freedom / chdtri(freedom, tail)) for tail in (ALPHA / 2, 1 - ALPHA / 2))
+    low = math.sqrt(freedom / chdtri(freedom, ALPHA / 2))
+    high = math.sqrt(freedom / chdtri(freedom, 1 - ALPHA / 2))
+    return low, high
 
 
 class Comparison(NamedTuple):
@@ -245,7 +261,9 @@ def compare(ours: Estimate, published: Estimate) -> Comparison:
     if min(ours.count, published.count) < 2 or math.isnan(published.deviation):
         return Comparison(difference, math.nan, math.nan)
     error, freedom = _welch(ours, published)
-    return Comparison(difference, difference / error, freedom) if error else Comparison(difference, math.nan, math.nan)
+    if not error:
+        return Comparison(difference, math.nan, math.nan)
+    return Comparison(difference, difference / error, freedom)
 
 
 def with_ddof_1(mean: float, deviation: float, count: int, ddof: int) -> Estimate:

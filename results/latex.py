@@ -1,21 +1,22 @@
 r"""A table as LaTeX that fits its page: `to_tex`.
 
-It needs the package booktabs alone. Widths are estimated from those of Computer Modern, the widest of the usual fonts,
-for the text width of `article` at 10 pt. A table that is too wide is set in a smaller font, then divided into blocks of
-columns, one below the other, that repeat the names of the rows; a long one goes on in further floats. Long texts become
-columns of wrapped lines, and part titles rows of their own.
+It needs the package booktabs alone. Widths are estimated (tex_text.py) for the text width of `article` at 10 pt. A
+table that is too wide is set in a smaller font, then divided into blocks of columns, one below the other, that repeat
+the names of the rows; a long one goes on in further floats. Long texts become columns of wrapped lines, and part titles
+rows of their own.
 """
 
 import math
 import re
 from typing import NamedTuple
 
+from results.tex_text import BOLD, escaped, width, wrapped
+
 RAGGED = r"\raggedright\let\\\tabularnewline "  # \raggedright takes \\ for the end of a line of text: give it back
 LONG_TEXT = r"p{.22\linewidth}"  # column of wrapped text
 LONG_SHARE = 0.22
 # Points: somewhat less than \textwidth of article at 10 pt (345), the narrowest relative to its font.
 TEXT_WIDTH = 332.0
-SAFETY = 1.04  # of estimated widths
 # points between two columns: twice \tabcolsep
 WIDE_GAP = 12.0
 GAP = 6.0
@@ -44,69 +45,6 @@ REMARK = 200  # characters of a remark; the .md has it whole
 LINE = 80  # characters of a line below the table
 SUPERSCRIPT = 0.7
 
-# Widths in thousandths of the font size: Knuth's Computer Modern at 10 pt.
-WIDTHS = {
-    **dict.fromkeys("0123456789/agnopquvxykhbd", 540),
-    **dict.fromkeys("cefrstz-()[]? ", 430),
-    **dict.fromkeys("ijl.,:;'!|`", 310),
-    **dict.fromkeys("mwMW@%&", 900),
-    **dict.fromkeys("+=<>", 800),
-    "±": 1250,
-    "_": 430,
-}
-UPPER = 770
-OTHER = 900
-BOLD = 1.16
-
-# a character, and its command in math
-SYMBOLS = (
-    "α alpha β beta γ gamma δ delta ε epsilon ζ zeta η eta θ theta ι iota κ kappa λ lambda μ mu ν nu ξ xi π pi ρ rho ς "
-    "varsigma σ sigma τ tau υ upsilon φ phi χ chi ψ psi ω omega Γ Gamma Δ Delta Θ Theta Λ Lambda Ξ Xi Π Pi Σ Sigma Υ "
-    "Upsilon Φ Phi Ψ Psi Ω Omega ← leftarrow → to ↔ leftrightarrow ⇐ Leftarrow ⇒ Rightarrow ⇔ Leftrightarrow ↑ uparrow "
-    "↓ downarrow × times · cdot ± pm … dots ≤ le ≥ ge ≠ ne ≈ approx ∼ sim ∈ in ∞ infty √ surd µ mu"
-)
-ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "^": r"\^{}",
-    "~": r"\~{}",
-    **{c: "\\" + c for c in "&%$#_{}"},
-    **{c: f"${c}$" for c in "<>|"},
-    **{c: f"$\\{name}$" for c, name in re.findall(r"(\S) (\w+)", SYMBOLS)},
-    **{"−": "$-$", "†": r"$^\dagger$", "°": r"$^\circ$", "²": "$^2$", "³": "$^3$"},
-    # Greek letters that LaTeX has no command for, because they look Latin.
-    **dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)),
-}
-BREAKS = "_/.,=:;@+-"  # a wrapped text may break behind these
-LONGEST_WORD = 24  # characters of a word that a line of text is trusted to hold
-PIECE = 6  # characters between two breaks of a longer word
-
-
-def escaped(text: str) -> str:
-    """Text that LaTeX prints as it is."""
-    characters = "[" + re.escape("".join(ESCAPES)) + "]"
-    text = re.sub(characters, lambda match: ESCAPES[match[0]], text)
-    return re.sub("-(?=-)", "-{}", text)  # two hyphens would be a dash
-
-
-def wrapped(text: str, longest: int = LONGEST_WORD) -> str:
-    """Text that LaTeX may break into lines: words of more than `longest` characters have breaks inside."""
-    words = [escaped(word) if len(word) <= longest else _with_breaks(word) for word in text.split(" ")]
-    return " ".join(words)
-
-
-def _with_breaks(word: str) -> str:
-    pieces = re.findall(rf"[^{re.escape(BREAKS)}]{{1,{PIECE}}}[{re.escape(BREAKS)}]?|.", word)
-    return r"\allowbreak{}".join(map(escaped, pieces))
-
-
-def width(text: str, size: float) -> float:
-    """Points of a text of `size` points in one line, rather more than less."""
-    thousandths = 0
-    for letter in text:
-        unknown = UPPER if letter.isupper() else OTHER
-        thousandths += WIDTHS.get(letter, unknown)
-    return SAFETY * size * thousandths / 1000
-
 
 class Block(NamedTuple):
     """Lines of LaTeX, and about how many points of the page they take."""
@@ -130,9 +68,11 @@ class Layout:
         columns = range(len(table.head))
         for size, self.gap, self.command in SIZES:
             self.size = size
-            naturals = [self._natural(column) for column in columns]
+            naturals = list(map(self._natural, columns))
             self.wrapped = [column for column in columns if self._is_long(column, naturals[column])]
-            least = MOST_SHARED if size > SMALLEST else LEAST_SHARED
+            least = LEAST_SHARED
+            if size > SMALLEST:
+                least = MOST_SHARED
             self.widths = self._shared(naturals, least)
             if sum(self.widths) + self.gap * len(self.widths) <= TEXT_WIDTH:
                 break
@@ -141,15 +81,20 @@ class Layout:
         """Points of a column in which nothing is wrapped."""
         if self._is_wide(column):
             return LONG_SHARE * TEXT_WIDTH
-        head = max(width(line, self.size) for line in self._head_lines(column))
-        return max(head, self._cells_width(column))
+        points = self._cells_width(column)
+        for line in self._head_lines(column):
+            points = max(points, width(line, self.size))
+        return points
 
     def _is_wide(self, column: int) -> bool:
         """Whether the table says that the column's texts are long."""
         return self.table.head[column] in self.table.wide
 
     def _cells_width(self, column: int) -> float:
-        return max((self._cell_width(row, column) for row in range(len(self.table.rows))), default=0.0)
+        points = 0.0
+        for row in range(len(self.table.rows)):
+            points = max(points, self._cell_width(row, column))
+        return points
 
     def _head_lines(self, column: int) -> list[str]:
         """A column's title as lines of at most `MOST_HEAD` points, in the narrowest layout no wider than its cells."""
@@ -159,9 +104,8 @@ class Layout:
         if self.gap == GAP:
             widest = min(MOST_HEAD, self._cells_width(column))
         for word in name.split(" "):
-            joined = f"{lines[-1]} {word}" if lines else word
-            if lines and width(joined, self.size) <= widest:
-                lines[-1] = joined
+            if lines and width(f"{lines[-1]} {word}", self.size) <= widest:
+                lines[-1] += f" {word}"
             else:
                 lines.append(word)
         if name in self.table.noisy:
@@ -174,8 +118,8 @@ class Layout:
             return True
         if column == 0:
             return natural > MOST_NAME
-        texts = [row[column].text or "" for row in self.table.rows]
-        return natural > MOST_TEXT and any(len(text) > SHORT_TEXT for text in texts)
+        longest = max((len(row[column].text or "") for row in self.table.rows), default=0)
+        return natural > MOST_TEXT and longest > SHORT_TEXT
 
     def _shared(self, naturals: list[float], least: float) -> list[float]:
         """The widths of all columns: wrapped ones share what the others leave, if that is `least` or more for each."""
@@ -186,9 +130,11 @@ class Layout:
         fixed = sum(natural for column, natural in enumerate(naturals) if column not in flexible)
         share = (TEXT_WIDTH - self.gap * len(naturals) - fixed) / len(flexible)
         for column in flexible:
-            widest = MOST_TEXT if column else MOST_NAME
+            widest = MOST_TEXT
             if share >= least:
                 widest = share
+            elif column == 0:
+                widest = MOST_NAME
             widths[column] = min(naturals[column], widest)
         return widths
 
@@ -208,7 +154,9 @@ class Layout:
 
     def _row_letters(self, row: int) -> str:
         """The letters of a row's remarks."""
-        return "" if self.plain else ",".join(self.letters[remark] for remark in self.table.remarks[row])
+        if self.plain:
+            return ""
+        return ",".join(map(self.letters.get, self.table.remarks[row]))
 
     def form(self, column: int) -> str:
         """The column's letter in the head of a tabular."""
@@ -221,7 +169,8 @@ class Layout:
     @property
     def n_names(self) -> int:
         """How many columns are repeated in each block: the name of a row, and what follows it of the `seeds`."""
-        return 2 if self.table.head[1:2] == ["seeds"] and len(self.table.head) > 2 else 1
+        has_seeds = self.table.head[1:2] == ["seeds"] and len(self.table.head) > 2
+        return 1 + has_seeds
 
     def blocks(self) -> list[list[int]]:
         """The columns of each block, the names first; each block fits the page's width."""
@@ -250,8 +199,10 @@ class Layout:
         if column in self.wrapped:
             return wrapped(name, 10)
         lines = [_line(escaped(line)) for line in self._head_lines(column)]
+        if len(lines) == 1:
+            return lines[0]
         stacked = r"\\ ".join(lines)
-        return stacked if len(lines) == 1 else rf"\shortstack{{{stacked}}}"
+        return rf"\shortstack{{{stacked}}}"
 
     def head_height(self, block: list[int]) -> float:
         """Points of the row of titles."""
@@ -272,18 +223,25 @@ class Layout:
         else:
             content = escaped(cell.latex_text)
         letters = self._row_letters(row)
-        return f"{content}$^{{{letters}}}$" if letters and column == 0 else content
+        if letters and column == 0:
+            content += f"$^{{{letters}}}$"
+        return content
 
     def rows(self, rows: list[int], block: list[int]) -> list[Block]:
         """The lines of some rows in a block's columns."""
         blocks = []
         for row in rows:
-            lines = [_line(" & ".join(self.cell(row, column) for column in block) + r" \\")]
-            height = self.baseline * max([1.0, *(self._lines_of(row, column) for column in block)])
-            intervals = [self.table.rows[row][column].interval_text for column in block]
+            cells = []
+            intervals = []
+            n_lines = 1.0
+            for column in block:
+                cells.append(self.cell(row, column))
+                intervals.append(_small(self.table.rows[row][column].interval_text))
+                n_lines = max(n_lines, self._lines_of(row, column))
+            lines = [_line(_joined(cells))]
+            height = self.baseline * n_lines
             if any(intervals) and not self.plain:  # on a separate line: beside the numbers they would not fit the page
-                small = [rf"{{\scriptsize ${text}$}}" if text else "" for text in intervals]
-                lines.append(" & ".join(small) + r" \\")
+                lines.append(_joined(intervals))
                 height += self.baseline
             blocks.append(Block(lines, height))
         return blocks
@@ -305,6 +263,16 @@ class Layout:
         return Block([rf"\multicolumn{{{len(block)}}}{{{form}}}{{{text}}} \\"], lines * self.baseline)
 
 
+def _joined(cells: list[str]) -> str:
+    """A row of a tabular."""
+    return " & ".join(cells) + r" \\"
+
+
+def _small(text: str) -> str:
+    """An interval in a small font; empty if there is none."""
+    return rf"{{\scriptsize ${text}$}}" if text else ""
+
+
 def _is_text(cell) -> bool:
     return cell.text is not None or not math.isfinite(cell.value)
 
@@ -315,13 +283,16 @@ def _number(cell, plain: bool) -> str:
         mean = rf"\mathbf{{{mean}}}"
     elif cell.mark == "close" and not plain:
         mean = rf"\underline{{{mean}}}"
-    deviation = rf"\pm{cell.deviation_text}" if cell.deviation_text else ""
-    return f"${mean}{deviation}$"
+    if cell.deviation_text:
+        mean += rf"\pm{cell.deviation_text}"
+    return f"${mean}$"
 
 
 def _line(text: str) -> str:
     r"""A line after `\\` or a rule; `{}` keeps LaTeX from reading a bracket or star at its beginning as an argument."""
-    return "{}" + text if text.lstrip().startswith(("[", "*")) else text
+    if text.lstrip().startswith(("[", "*")):
+        return "{}" + text
+    return text
 
 
 def to_tex(table, plain: bool = False) -> str:
@@ -332,7 +303,9 @@ def to_tex(table, plain: bool = False) -> str:
     """
     table = table.in_latex(plain)
     layout = Layout(table, plain)
-    tabulars = [tabular for block in layout.blocks() for tabular in _tabulars(layout, block)]
+    tabulars = []
+    for block in layout.blocks():
+        tabulars += _tabulars(layout, block)
     notes = [] if plain else _below(table, layout.letters)
     return "\n".join(_floats(table, layout, tabulars, notes)) + "\n"
 
@@ -359,11 +332,15 @@ def _tabulars(layout: Layout, block: list[int]) -> list[Block]:
 
 
 def _tabular(layout: Layout, block: list[int], rows: list[Block]) -> Block:
-    head = _line(" & ".join(layout.head(column) for column in block) + r" \\")
-    form = "".join(layout.form(column) for column in block)
-    body = [line for row in rows for line in row.lines]
-    lines = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
-    return Block(lines, sum(row.height for row in rows) + layout.head_height(block) + RULES)
+    head = _line(_joined(list(map(layout.head, block))))
+    form = "".join(map(layout.form, block))
+    lines = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", head, r"\midrule"]
+    height = 0.0
+    for row in rows:
+        lines += row.lines
+        height += row.height
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    return Block(lines, height + layout.head_height(block) + RULES)
 
 
 def _below(table, letters: dict[str, str]) -> list[Block]:
@@ -421,5 +398,6 @@ def _page(tabulars: list[Block], notes: list[Block]) -> list[str]:
         lines += tabular.lines
     if notes:
         lines.append(r"\par\smallskip\footnotesize\raggedright")
-        lines += [line for note in notes for line in note.lines]
+        for note in notes:
+            lines += note.lines
     return lines

@@ -17,7 +17,7 @@ import datasets
 from options.flags.shared import has_folds
 from results import columns, roles, settings
 from results.columns import Column
-from results.groups import Group
+from results.groups import Group, all_runs
 from results.recorded import RecordedRun
 from results.roles import FlagRoles
 from results.settings import UNKNOWN, flag_text
@@ -333,7 +333,7 @@ def compare(
             conditions of such figures is compared with these alone, any other group
             with all figures that share its conditions.
     """
-    recorded = columns.recorded([run for group in dataset_groups for run in group.runs])
+    recorded = columns.recorded(all_runs(dataset_groups))
     candidates = []
     for figure in figures():
         if figure.dataset == dataset_groups[0].dataset and (figure.column.split, figure.column.metric) in recorded:

@@ -63,8 +63,7 @@ def read_project(path: str, api, flag_roles: FlagRoles) -> list[RecordedRun]:
 
 
 def _read(online, path: str, flag_roles: FlagRoles) -> RecordedRun:
-    config = {key: value for key, value in dict(online.config).items() if not key.startswith("_")}
-    config = flag_roles.saved(config)
+    config = flag_roles.saved({key: value for key, value in dict(online.config).items() if not key.startswith("_")})
     recorded = config.pop("environment", None)
     problem = None
     try:
@@ -74,7 +73,7 @@ def _read(online, path: str, flag_roles: FlagRoles) -> RecordedRun:
         config = {key: config[key] for key in ("dataset", "group") if key in config}
     name = str(online.name)
     base, _, last = name.rpartition("/")
-    fold = FOLD.fullmatch(last) if base else None  # `X/fold_0`, as runs/records/online.py names the folds of X
+    fold = base and FOLD.fullmatch(last)  # `X/fold_0`, as runs/records/online.py names the folds of X
     known_flags = {flag: value for flag, value in config.items() if value is not None}
     known_flags = {"group": getattr(online, "group", None), **known_flags}
     run_name = base if fold else name
@@ -107,7 +106,8 @@ def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
     for number, row in enumerate(history):
         epoch = _epoch(row, number)
         rows += [(epoch, key, value) for key, value in row.items() if _is_number(value)]
-    names = {key: _metric(key, evaltypes) for key in {key for _, key, _ in rows}}
+    keys = {key for _, key, _ in rows}
+    names = {key: _metric(key, evaltypes) for key in keys}
     if shared := _shared_keys(names, evaltypes):
         names |= dict.fromkeys(shared)
         notes.append("train metrics of several domains were logged under one name and are left out")
@@ -118,13 +118,15 @@ def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
         if names[key] and (PLAIN_KEY.fullmatch(key) or (epoch, names[key][0]) not in plain):
             named_rows.append((epoch, *names[key], value))
     rows = _in_flags_order(named_rows, words(config.get("evaluation_metrics") or []), evaltypes)
-    logged = {metric for _, _, metric, _ in rows}
+    if not rows:
+        return EMPTY
+    epochs, splits, metrics, values = map(list, zip(*rows, strict=True))
     # The ICML pipeline's first version logged its mAP_c as `mAP`; --save_interval is a flag that only this pipeline
     # has.
-    if "mAP" in logged and "mAP_c" not in logged and "save_interval" not in config:
-        rows = [(epoch, split, "mAP_c" if metric == "mAP" else metric, value) for epoch, split, metric, value in rows]
+    if "mAP" in metrics and "mAP_c" not in metrics and "save_interval" not in config:
+        metrics = ["mAP_c" if metric == "mAP" else metric for metric in metrics]
         notes.append("its mAP is the older name of mAP_c, and read as such")
-    return Series.from_rows(*zip(*rows, strict=True)) if rows else EMPTY
+    return Series.from_rows(epochs, splits, metrics, values)
 
 
 def _in_flags_order(rows: list[tuple], metrics: list[str], evaltypes: list[str]) -> list[tuple]:
@@ -151,7 +153,9 @@ def _epoch(row: dict, number: int) -> int:
 def _metric(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
     """(split, metric) of a key of W&B; None if it is no metric."""
     exact = PLAIN_KEY.fullmatch(key)
-    return (exact[1], exact[2]) if exact else value_name(key, evaltypes)
+    if exact:
+        return exact[1], exact[2]
+    return value_name(key, evaltypes)
 
 
 def _shared_keys(names: dict, evaltypes: list[str]) -> list[str]:

@@ -16,7 +16,7 @@ from pictures.text import SPLIT_COLOURS
 from results import columns
 from results.columns import Column
 from results.formats import MARKED_NOTE, NOISY, SETTINGS_NOTE, Table, file_name
-from results.groups import Group, of_datasets
+from results.groups import Group, all_runs, counted_runs, of_datasets
 from utilities.counts import count_of
 from utilities.files import write_file
 
@@ -59,18 +59,16 @@ def write(
         if not part_tables:
             continue
         groups = [group for group in all_groups if group.dataset == name]
-        drawings = _curves(groups, curves[name]) if groups and name in curves else None
-        parts.append(
-            {
-                "name": name,
-                "groups": groups,
-                "curves": drawings,
-                "tables": [table for table in part_tables if not table.name.endswith(SETTINGS)],
-                "settings": [table for table in part_tables if table.name.endswith(SETTINGS)],
-                "figures": [(figure, caption, embedded(figure)) for figure, caption in figures.get(name, [])],
-            }
-        )
-    n_runs = count_of(sum(len(group.runs) for group in all_groups), "run")
+        part = {"name": name, "groups": groups, "curves": None, "tables": [], "settings": [], "figures": []}
+        if groups and name in curves:
+            part["curves"] = _curves(groups, curves[name])
+        for table in part_tables:
+            kind = "settings" if table.name.endswith(SETTINGS) else "tables"
+            part[kind].append(table)
+        for figure, caption in figures.get(name, []):
+            part["figures"].append((figure, caption, embedded(figure)))
+        parts.append(part)
+    n_runs = count_of(len(all_runs(all_groups)), "run")
     counts = f"{n_runs} in {count_of(len(all_groups), 'group')} on {', '.join(of_datasets(all_groups))}"
     left_out = in_no_mean(sum(len(group.left_out) for group in all_groups))
     text = template().render(
@@ -116,10 +114,15 @@ def _curves(dataset_groups: list[Group], curve: Column) -> dict | None:
 
     A plot has one line per run and split, and a dot at the selected epoch.
     """
-    series = [run.series for group in dataset_groups for run in group.runs]
-    recorded = {split for run_series in series for split, metric in run_series.keys if metric == curve.metric}
+    recorded = set()
+    values = [[]]
+    for run in all_runs(dataset_groups):
+        for split in SPLIT_COLOURS:
+            if (split, curve.metric) in run.series.keys:
+                recorded.add(split)
+                values.append(run.series.get(split, curve.metric))
     splits = [split for split in SPLIT_COLOURS if split in recorded]
-    values = np.concatenate([[], *(run_series.get(split, curve.metric) for run_series in series for split in splits)])
+    values = np.concatenate(values)
     finite = values[np.isfinite(values)] * curve.scale
     if not len(finite):
         return None
@@ -127,10 +130,12 @@ def _curves(dataset_groups: list[Group], curve: Column) -> dict | None:
     high = float(finite.max())
     if high <= low:
         high = low + 1
-    selecting = {columns.selection_split(run) for group in dataset_groups for run in group.counted}
+    selecting = set(map(columns.selection_split, counted_runs(dataset_groups)))
     title = columns.title(curve.metric)
+    if curve.percent:
+        title += " in %"
     return {
-        "title": f"{title} in %" if curve.percent else title,
+        "title": title,
         "splits": splits,
         "selected_on": " or ".join(sorted(selecting)).replace("val", "validation") or "test",
         "drawings": [_drawing(group, curve, splits, low, high) for group in dataset_groups],
@@ -139,8 +144,9 @@ def _curves(dataset_groups: list[Group], curve: Column) -> dict | None:
 
 def _drawing(group: Group, curve: Column, splits: list[str], low: float, high: float) -> dict:
     """A plot's levels (text, y), lines (split, SVG path), dots (split, x, y, text), first and last epoch."""
-    first = min((int(run.series.epochs[0]) for run in group.runs if len(run.series.epochs)), default=0)
-    last = max((int(run.series.epochs[-1]) for run in group.runs if len(run.series.epochs)), default=1)
+    epochs = np.concatenate([run.series.epochs for run in group.runs])
+    first = int(epochs.min()) if len(epochs) else 0
+    last = int(epochs.max()) if len(epochs) else 1
 
     def x(epochs):
         return LEFT + (np.asarray(epochs) - first) / max(last - first, 1) * (WIDTH - LEFT - 6)

@@ -93,11 +93,15 @@ def matrix(dataset_groups: list[Group], table_columns: list[Column], folder: Pat
     if len(means) < 2:
         return None
     units = groups.units(dataset_groups)
-    results = [[inference.correlation(first, second, units) for second in means] for first in means]
-    coefficients = np.array([[result.pearson for result in row] for row in results])
+    coefficients = np.empty((len(means), len(means)))
+    count = 0
+    for row, first in enumerate(means):
+        for column, second in enumerate(means):
+            result = inference.correlation(first, second, units)
+            coefficients[row, column] = result.pearson
+            count = max(count, result.count)
     if not np.isfinite(coefficients).any():
         return None
-    count = max(result.count for row in results for result in row)
     figure = pictures.matrix(coefficients, titles, f"{dataset}: correlation over {count_of(count, 'group')}")
     return save(figure, folder, f"{dataset}_metric_correlations")
 
@@ -105,7 +109,9 @@ def matrix(dataset_groups: list[Group], table_columns: list[Column], folder: Pat
 def labelled(dataset_groups: list[Group], x: Column, y: Column, folder: Path, name: str) -> str | None:
     """`y` against `x` with every group's label. None if fewer than two groups have both."""
     panel = _panel(dataset_groups, x, y, f"{dataset_groups[0].dataset}: ")
-    return save(pictures.labelled(panel, y.unit), folder, name) if panel else None
+    if not panel:
+        return None
+    return save(pictures.labelled(panel, y.unit), folder, name)
 
 
 def ranked(dataset_groups: list[Group], column: Column, folder: Path) -> str | None:
@@ -117,8 +123,11 @@ def ranked(dataset_groups: list[Group], column: Column, folder: Path) -> str | N
     parts = groups.pools(dataset_groups, SELECTED)
     rows = []
     for part, members in reversed(parts.items()):
-        estimates = [(group, group.estimate(column, SELECTED)) for group in members]
-        estimates = [row for row in estimates if math.isfinite(row[1].mean)]
+        estimates = []
+        for group in members:
+            estimate = group.estimate(column, SELECTED)
+            if math.isfinite(estimate.mean):
+                estimates.append((group, estimate))
         estimates.sort(key=lambda row: row[1].mean, reverse=column.higher is False)
         rows += _dots(dataset_groups, estimates)
         if estimates and len(parts) > 1:
@@ -154,10 +163,11 @@ def by_split(grid: Splits, c: Column, folder: Path) -> str:
     Its height is its mean less that of all methods on the split.
     """
     means = grid.means(c, SELECTED)
-    spreads = []
-    for row in grid.values(c, SELECTED):
-        deviations = [seeds.std(ddof=1) if len(seeds) > 1 else 0.0 for seeds in row]
-        spreads.append(deviations)
+    spreads = np.zeros_like(means)
+    for m, row in enumerate(grid.values(c, SELECTED)):
+        for k, seeds in enumerate(row):
+            if len(seeds) > 1:
+                spreads[m, k] = seeds.std(ddof=1)
     ylabel = f"{c.unit} less the split's mean"
     title = f"{grid.dataset}: {c.title}"
     figure = pictures.by_split(means - means.mean(0), spreads, grid.methods, grid.splits, ylabel, title)
@@ -180,11 +190,14 @@ def progressed(name: str, methods: list[Method], column: Column, folder: Path) -
 
 def relation(dataset_groups: list[Group], x: Column, y: Column, folder: Path) -> str | None:
     """Any two metrics against each other, labelled."""
-    names = [c.split + "_" + c.metric.replace("/", "_") for c in (x, y)]
-    return labelled(dataset_groups, x, y, folder, f"{dataset_groups[0].dataset}_relation_{names[1]}_against_{names[0]}")
+    x_name = f"{x.split}_{x.metric.replace('/', '_')}"
+    y_name = f"{y.split}_{y.metric.replace('/', '_')}"
+    return labelled(dataset_groups, x, y, folder, f"{dataset_groups[0].dataset}_relation_{y_name}_against_{x_name}")
 
 
 def rho(dataset_groups: list[Group], y: Column, quantities: list[Column], folder: Path) -> str | None:
     """Recall against rho with labels, where rho is among the recorded quantities."""
-    quantity = next((c for c in quantities if c.metric == "rho_spectrum@2"), None)
-    return quantity and labelled(dataset_groups, quantity, y, folder, f"{dataset_groups[0].dataset}_recall_against_rho")
+    for c in quantities:
+        if c.metric == "rho_spectrum@2":
+            return labelled(dataset_groups, c, y, folder, f"{dataset_groups[0].dataset}_recall_against_rho")
+    return None

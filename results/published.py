@@ -57,7 +57,9 @@ class Published:
 
     def flag(self, name: str) -> str | None:
         """The text of a flag in the command."""
-        return self.words[self.words.index(name) + 1] if name in self.words else None
+        if name not in self.words:
+            return None
+        return self.words[self.words.index(name) + 1]
 
     def loss(self, read) -> str:
         """Its --loss, in the command or in the preset that this names."""
@@ -164,10 +166,9 @@ def match(groups: list[Group], configurations: list[Published], read) -> list[Ma
     """
     matched = []
     for group in groups:
-        candidates = [
-            Match(group, published, _differences(group, published, read))
-            for published in counterparts(group, configurations, read)
-        ]
+        candidates = []
+        for published in counterparts(group, configurations, read):
+            candidates.append(Match(group, published, _differences(group, published, read)))
         if candidates:
             matched.append(min(candidates, key=lambda candidate: len(candidate.differences)))
     return matched
@@ -188,8 +189,10 @@ def from_ledger(
     groups_by_dataset: dict[str, list[Group]], flag_roles: FlagRoles, defaults: dict, read
 ) -> tuple[dict[str, ledger.Comparison], list[str]]:
     """Data set -> its groups beside the ledger's figures, and a note on the data sets without figures."""
-    scripts = [p for source in SCRIPTS for p in load(source) if p.dataset in groups_by_dataset]
-    configurations = [*scripts, *load_presets(set(groups_by_dataset))]
+    configurations = []
+    for source in SCRIPTS:
+        configurations += [p for p in load(source) if p.dataset in groups_by_dataset]
+    configurations += load_presets(set(groups_by_dataset))
     trained = {p.group: ledger.training(p.flags(read), flag_roles) for p in configurations}
     names_of = {}  # group -> the names of its published counterparts
     for groups in groups_by_dataset.values():
@@ -256,7 +259,10 @@ def rule(figure: ledger.Figure) -> str:
 def compare(group: Group, figure: ledger.Figure) -> tuple[inference.Estimate, inference.Comparison]:
     """Our estimate, with ddof 0 like the published one, and its comparison (by deviations with ddof 1)."""
     theirs = inference.with_ddof_1(figure.value, figure.deviation, figure.seeds, ddof=0)
-    ours = group.joined(figure.column) if joined(group, figure) else group.values(figure.column, rule(figure))
+    if joined(group, figure):
+        ours = group.joined(figure.column)
+    else:
+        ours = group.values(figure.column, rule(figure))
     return inference.estimate(ours, ddof=0), inference.compare(inference.estimate(ours), theirs)
 
 

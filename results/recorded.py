@@ -39,7 +39,9 @@ class Series:
     def get(self, split: str, metric: str) -> np.ndarray:
         """Values `(E,)` of one metric, all NaN if it was never recorded."""
         column = self.keys.get((split, metric))
-        return np.full(len(self.epochs), np.nan) if column is None else self.values[:, column]
+        if column is None:
+            return np.full(len(self.epochs), np.nan)
+        return self.values[:, column]
 
     @classmethod
     def from_rows(cls, epochs, splits, metrics, values) -> "Series":
@@ -95,7 +97,9 @@ class RecordedRun:
     @property
     def cross_validation(self) -> str:
         """The name of the fold's cross-validation; for any other run its own."""
-        return self.name if self.fold is None else self.name.rpartition("/")[0]
+        if self.fold is None:
+            return self.name
+        return self.name.rpartition("/")[0]
 
 
 def typed(flags: dict) -> dict:
@@ -143,7 +147,9 @@ def dataset_of(flags: dict) -> str | None:
     if not dataset and path:
         dataset = Path(str(path)).name.removesuffix(".csv")
     dataset = dataset or name
-    return f"{dataset}{_of_progression(flags)}" if dataset else None
+    if not dataset:
+        return None
+    return f"{dataset}{_of_progression(flags)}"
 
 
 def _of_progression(flags: dict) -> str:
@@ -151,20 +157,26 @@ def _of_progression(flags: dict) -> str:
 
     Their classes differ, so no table may mix them.
     """
-    return f"_oodml_{flags.get('oodml_id')}" if flags.get("split_scheme") == "oodml" else ""
+    if flags.get("split_scheme") != "oodml":
+        return ""
+    return f"_oodml_{flags.get('oodml_id')}"
 
 
 def progression_of(flags: dict, dataset: str) -> str | None:
     """The name of the progression of which this data set is one split; None for any other data set."""
-    return dataset.removesuffix(_of_progression(flags)) if _of_progression(flags) else None
+    suffix = _of_progression(flags)
+    return dataset.removesuffix(suffix) if suffix else None
 
 
 def identity(flags: dict, name: str) -> tuple[str, int | None]:
     """Group and seed by the flags, else by a name of the form `<group>_s<seed>`."""
     named = re.fullmatch(r"(.+)_s(\d+)(?:_\d+)?", name)
-    group = flags.get("group") or (named[1] if named else name)
-    named_seed = int(named[2]) if named else None
-    return str(group), flags.get("seed", named_seed)
+    group = name
+    seed = None
+    if named:
+        group = named[1]
+        seed = int(named[2])
+    return str(flags.get("group") or group), flags.get("seed", seed)
 
 
 def judge(run: RecordedRun, selected: float, evaluated: float) -> None:
@@ -196,21 +208,31 @@ def environment(content: dict) -> dict[str, str]:
     packages = content.get("packages") or {}
     data = content.get("data") or {}
     texts = {name: str(packages[name]) for name in VERSIONS if name in packages}
-    texts |= {name: str(content[name]) for name in ("cuda", "python", "weights", "dimensions") if content.get(name)}
+    for name in ("cuda", "python", "weights", "dimensions"):
+        if content.get(name):
+            texts[name] = str(content[name])
     if content.get("git_commit"):
         texts["commit"] = str(content["git_commit"])[:12]
     texts["GPU"] = str(content.get("gpu") or content.get("device") or "unknown")
-    counts = {split: count for split, count in (data.get("counts") or {}).items() if count}
-    if counts:
-        texts["images"] = ", ".join(
-            f"{split} {count.get('images')} of {count.get('classes')} classes" for split, count in counts.items()
-        )
-    if data.get("roles"):
-        texts["roles"] = ", ".join(f"{split}: {text}" for split, text in data["roles"].items())
+    texts |= _of_data(data)
     changes_of = {"data": content.get("data_changes"), "software and machine": content.get("environment_changes")}
     for name, changes in changes_of.items():
         if changes:
             texts[name] = "changed " + ", ".join(f"{moment} ({change})" for moment, change in changes.items())
-    return texts | {
-        f"transforms, {split}": str(transform) for split, transform in (data.get("transforms") or {}).items()
-    }
+    for split, transform in (data.get("transforms") or {}).items():
+        texts[f"transforms, {split}"] = str(transform)
+    return texts
+
+
+def _of_data(data: dict) -> dict[str, str]:
+    """Counts and roles of the images: title -> text."""
+    texts = {}
+    counts = []
+    for split, count in (data.get("counts") or {}).items():
+        if count:
+            counts.append(f"{split} {count.get('images')} of {count.get('classes')} classes")
+    if counts:
+        texts["images"] = ", ".join(counts)
+    if data.get("roles"):
+        texts["roles"] = ", ".join(f"{split}: {text}" for split, text in data["roles"].items())
+    return texts

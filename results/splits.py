@@ -106,23 +106,21 @@ def _grid(dataset: str, groups: list[Group], part: re.Pattern, read_queries) -> 
             notes.append(f"{dataset}: {method} is not on all {len(splits)} splits, and not among them")
     for name in excluded:
         notes.append(f"{dataset}: {name} is not selected on {usual} as most are, and not among them")
-    all_splits = {split for group_of in named.values() for split in group_of}
+    all_splits = set().union(*named.values())
     for split in sorted(all_splits - set(splits), key=_by_number):
         notes.append(f"{dataset}: {split} does not have all {len(methods)} methods, and is not among them")
     members = [[named[method][split] for split in splits] for method in methods]
-    queries, reading_notes = read_queries([group for row in members for group in row])
-    outcomes = []
-    for row in members:
-        methods_of_row = [queries.get(group.name) for group in row]
-        outcomes.append([method and method.outcomes["hit"] for method in methods_of_row])
+    queries, reading_notes = read_queries(list(itertools.chain.from_iterable(members)))
+    hits = {name: method.outcomes["hit"] for name, method in queries.items()}
+    outcomes = [[hits.get(group.name) for group in row] for row in members]
     return Splits(dataset, methods, splits, members, outcomes, notes + reading_notes)
 
 
 def _add_to(named: dict[str, dict[str, Group]], group: Group, match: re.Match) -> None:
     """Put a group into method -> split -> group by its name. Raises UserError if its place is taken."""
     method = group.name.replace(match[0], "", 1).strip("_-")
-    in_brackets = next((text for text in match.groups() if text), None)
-    split = in_brackets or match[0].strip("_-")
+    in_brackets = list(filter(None, match.groups()))
+    split = in_brackets[0] if in_brackets else match[0].strip("_-")
     group_of = named.setdefault(method, {})
     if split in group_of:
         raise UserError(
@@ -166,7 +164,7 @@ def components(values: list[list[np.ndarray]]) -> dict[str, float]:
     estimates = _by_mixed_model(finite)
     if estimates is not None:
         return estimates
-    counts = {len(seeds) for row in finite for seeds in row}
+    counts = set(map(len, itertools.chain.from_iterable(finite)))
     if len(counts) > 1 or 0 in counts:
         return dict.fromkeys(COMPONENTS, math.nan)
     return by_mean_squares(np.array(finite, dtype=np.float64))
@@ -179,7 +177,10 @@ def _by_mixed_model(values: list[list[np.ndarray]]) -> dict[str, float] | None:
     import pandas as pd
     import statsmodels.formula.api as formula
 
-    rows = [(m, k, value) for m, row in enumerate(values) for k, seeds in enumerate(row) for value in seeds]
+    rows = []
+    for m, row in enumerate(values):
+        for k, seeds in enumerate(row):
+            rows += [(m, k, value) for value in seeds]
     frame = pd.DataFrame(rows, columns=["method", "split", "value"])
     parts = {"method": "0 + C(method)", "split": "0 + C(split)", "method x split": "0 + C(method):C(split)"}
     scale = frame["value"].std() or 1.0  # the optimiser starts at variances near 1
@@ -239,7 +240,9 @@ def of_queries(outcomes: list[list[bootstrap.Outcomes | None]]) -> float:
             n = len(outcome.sizes)
             residuals = (outcome.sums - outcome.means[:, None] * outcome.sizes) / outcome.sizes.sum()
             variances += list((residuals**2).sum(1) * n / (n - 1))
-    return 100 * math.sqrt(np.mean(variances)) if variances else math.nan
+    if not variances:
+        return math.nan
+    return 100 * math.sqrt(np.mean(variances))
 
 
 class Agreement(NamedTuple):
@@ -272,7 +275,7 @@ def agreement(values: list[list[np.ndarray]]) -> Agreement:
         of_two_splits = drawn_taus[splits[:, None] < splits]
         if len(of_two_splits):
             means.append(float(of_two_splits.mean()))
-    fewest = min(len(seeds) for row in values for seeds in row)
+    fewest = min(map(len, itertools.chain.from_iterable(values)))
     single = np.array([[seeds[:fewest] for seeds in row] for row in values])  # (M, K, S)
     of_seeds = np.array([math.nan])
     if fewest > 1:
@@ -407,7 +410,7 @@ def optimism(grid: Splits, column: Column) -> Optimism | None:
     gain = selected_by(column, OPTIMISM)
     if not grid.has(gain):
         return None
-    gains = np.concatenate([seeds for row in grid.values(gain, SELECTED) for seeds in row])
+    gains = np.concatenate(list(itertools.chain.from_iterable(grid.values(gain, SELECTED))))
     on_validation = grid.means(selected_by(column, ON_VALIDATION), SELECTED)
     on_test = grid.means(selected_by(column, BEST_ON_TEST), SELECTED)
     n_reordered, pairs = reordered(on_validation, on_test)

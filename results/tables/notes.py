@@ -1,5 +1,6 @@
 """Notes below tables: selection, seeds, significance, clustering noise, shared settings; and small parts of tables."""
 
+import itertools
 import math
 
 from results import columns, groups, inference, settings
@@ -58,7 +59,7 @@ def ranking(table: Table, ranked_within: str) -> list[str]:
     Args:
         ranked_within: what the numbers are ranked within, such as `column`.
     """
-    cells = [cell for row in table.rows for cell in row]
+    cells = list(itertools.chain.from_iterable(table.rows))
     if not any(cell.mark for cell in cells):
         return []
     sentences = [f"{MARKS_NOTE}best mean of the {ranked_within}, never of a single seed."]
@@ -126,7 +127,7 @@ def mark_noise(table: Table, table_groups: list[Group], heads: dict[str, Column]
     table.noisy = {name for name, column in heads.items() if columns.is_clustered(column.metric)}
     if not table.noisy:
         return
-    starts = {run.flags.get("eval_kmeans_starts") for group in table_groups for run in group.counted}
+    starts = {run.flags.get("eval_kmeans_starts") for run in groups.counted_runs(table_groups)}
     if starts <= {None}:
         note = CLUSTERING
     elif len(starts) > 1:

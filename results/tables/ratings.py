@@ -10,7 +10,7 @@ from pathlib import Path
 from results import columns, groups, inference, settings
 from results.columns import SELECTED, SELECTIONS, Column
 from results.formats import Cell, Table
-from results.groups import Group
+from results.groups import Group, counted_runs
 from results.tables import notes
 from results.tables.notes import head, number, text
 from runs.names import plain
@@ -42,25 +42,28 @@ def single(dataset_groups: list[Group], table_columns: list[Column], how: str, d
     varied = dict(zip(dataset_groups, settings.varied(dataset_groups, common), strict=True))
     pools = groups.pools(dataset_groups, how)
     for part, members in pools.items():
-        places = {c: inference.ranked([g.estimate(c, how) for g in members], c.higher) for c in table_columns}
-        for i, group in enumerate(members):
+        places = _places(members, table_columns, how)
+        for group in members:
             epochs = group.epochs(how, ddof)
-            miner = group.flags.get("batch_mining", "") if group.miner is None else group.miner
-            method = [text(str(group.flags.get("loss", ""))), text(str(miner)), text(varied[group])]
-            numbers = [number(group.estimate(c, how, ddof), c, places[c][i]) for c in table_columns]
-            epoch = Cell(epochs.mean, epochs.deviation, digits=EPOCH_DIGITS)
-            estimates = [(c.title, group.estimate(c, how)) for c in table_columns]
+            miner = group.miner
+            if miner is None:
+                miner = group.flags.get("batch_mining", "")
+            cells = [text(group.name), text(group.seeds_text)]
+            cells += [text(str(group.flags.get("loss", ""))), text(str(miner)), text(varied[group])]
+            estimates = []
+            for c in table_columns:
+                cells.append(number(group.estimate(c, how, ddof), c, places[group, c]))
+                estimates.append((c.title, group.estimate(c, how)))
+            cells.append(Cell(epochs.mean, epochs.deviation, digits=EPOCH_DIGITS))
             remarks = group.undefined(table_columns) + group.fewer([*estimates, ("epoch", epochs)])
-            cells = [text(group.name), text(group.seeds_text), *method, *numbers, epoch]
             table.add(cells, group.remarks + remarks, part)
     for state in groups.untrained(dataset_groups):
         estimates = [state.estimate(c, ddof) for c in table_columns]
         count = max((e.count for e in estimates), default=0)
         if count:
-            numbers = [number(e, c) for e, c in zip(estimates, table_columns, strict=True)]
-            method = [text("") for _ in METHOD_HEADS]
-            cells = [text(state.title), text(str(count)), *method, *numbers, Cell(state.epoch, digits=0)]
-            table.add(cells, part=UNTRAINED_PART)
+            cells = list(map(text, (state.title, str(count), *[""] * len(METHOD_HEADS))))
+            cells += map(number, estimates, table_columns)
+            table.add([*cells, Cell(state.epoch, digits=0)], part=UNTRAINED_PART)
     ranked_within = "column" if len(pools) == 1 else "column in a part of the table"
     selection, seeds, *shared_settings = notes.of_numbers(dataset_groups, how, ddof)
     table.notes = [selection, seeds, *notes.ranking(table, ranked_within), *shared_settings]
@@ -70,16 +73,26 @@ def single(dataset_groups: list[Group], table_columns: list[Column], how: str, d
     return table
 
 
+def _places(members: list[Group], table_columns: list[Column], how: str) -> dict[tuple[Group, Column], inference.Place]:
+    """(group, column) -> the group's place among the members in this column."""
+    places = {}
+    for c in table_columns:
+        ranked = inference.ranked([group.estimate(c, how) for group in members], c.higher)
+        for group, place in zip(members, ranked, strict=True):
+            places[group, c] = place
+    return places
+
+
 def reidentification(dataset_groups: list[Group], ddof: int) -> Table | None:
     """Rank-1, Rank-5, mAP and mINP of one data set; None if no run recorded all four."""
-    runs = [run for group in dataset_groups for run in group.counted]
+    runs = counted_runs(dataset_groups)
     available = columns.recorded(runs)
     for split in ("test", "val"):
-        table_columns = [columns.column(split, metric) for metric in REIDENTIFICATION]
         if all((split, metric) in available for metric in REIDENTIFICATION):
             break
     else:
         return None
+    table_columns = [columns.column(split, metric) for metric in REIDENTIFICATION]
     table = single(dataset_groups, table_columns, SELECTED, ddof)
     table.name = f"{dataset_groups[0].dataset}_reidentification"
     table.title = f"{dataset_groups[0].dataset}: re-identification, values of the selected epoch"
@@ -108,7 +121,7 @@ def by_domain(dataset_groups: list[Group], ddof: int, requested: list[Column] = 
     """
     domain_tables = []
     metric_names = [plain(c.metric) for c in requested]
-    available = columns.recorded([run for group in dataset_groups for run in group.counted])
+    available = columns.recorded(counted_runs(dataset_groups))
     for domain, table_columns in columns.by_domain(available).items():
         if metric_names:
             table_columns = [c for c in table_columns if plain(c.metric) in metric_names]
@@ -130,7 +143,10 @@ def shared(all_groups: list[Group], columns_by_dataset: dict[str, list[Column]],
     """
     groups_by_dataset = groups.of_datasets(all_groups)
     labels = groups.label_alike(all_groups)
-    heads = {f"{dataset} {head(c)}": c for dataset in groups_by_dataset for c in columns_by_dataset[dataset]}
+    heads = {}
+    for dataset in groups_by_dataset:
+        for c in columns_by_dataset[dataset]:
+            heads[f"{dataset} {head(c)}"] = c
     table = Table(f"shared_{how}", f"All data sets: {SELECTIONS[how].partition(':')[0]}", ["method", "seeds", *heads])
     places = {}
     unranked = {}  # group -> remark
@@ -138,10 +154,7 @@ def shared(all_groups: list[Group], columns_by_dataset: dict[str, list[Column]],
         (_, largest), *other_pools = groups.pools(dataset_groups, how).items()
         for title, members in other_pools:
             unranked |= dict.fromkeys(members, f"{dataset}: not ranked with the others ({title})")
-        for c in columns_by_dataset[dataset]:
-            ranked = inference.ranked([group.estimate(c, how) for group in largest], c.higher)
-            for group, place in zip(largest, ranked, strict=True):
-                places[group, c] = place
+        places |= _places(largest, columns_by_dataset[dataset], how)
     rows = {}  # label -> data set -> group
     for group in all_groups:
         rows.setdefault(labels[group.dataset, group.name], {})[group.dataset] = group

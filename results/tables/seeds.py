@@ -32,8 +32,11 @@ def power(dataset_groups: list[Group], c: Column, plan: float | None = None) -> 
     Args:
         c: the metric.
     """
-    estimates = {group: group.estimate(c, SELECTED) for group in dataset_groups}
-    estimates = {group: estimate for group, estimate in estimates.items() if estimate.count > 1}
+    estimates = {}
+    for group in dataset_groups:
+        estimate = group.estimate(c, SELECTED)
+        if estimate.count > 1:
+            estimates[group] = estimate
     if not estimates:
         return None
     dataset = dataset_groups[0].dataset
@@ -72,8 +75,10 @@ def _needed(estimate: inference.Estimate, differences: list[float]) -> list[Cell
     cells = []
     for points in differences:
         seeds = inference.seeds_needed(points, estimate.deviation)
-        cell = text(_words(None)) if seeds is None else Cell(seeds, digits=0)
-        cells.append(cell)
+        if seeds is None:
+            cells.append(text(_words(None)))
+        else:
+            cells.append(Cell(seeds, digits=0))
     return cells
 
 
@@ -96,7 +101,9 @@ def plan(dataset_groups: list[Group], c: Column, points: float) -> str:
 
 
 def _words(seeds: float | None) -> str:
-    return f"more than {inference.MOST_SEEDS}" if seeds in (None, math.inf) else str(seeds)
+    if seeds in (None, math.inf):
+        return f"more than {inference.MOST_SEEDS}"
+    return str(seeds)
 
 
 def ranks(dataset_groups: list[Group], c: Column) -> Table | None:
@@ -129,8 +136,8 @@ def ranks(dataset_groups: list[Group], c: Column) -> Table | None:
         places = [rank(means, c.higher), rank(validated, c.higher)][: len(splits)]
         for i in np.argsort(places[0], kind="stable"):
             group = members[i]
-            shares = [Cell(100 * share, digits=1) for share in (over_seeds[i], by_bootstrap[i])]
-            cells = [text(group.name), text(group.seeds_text), Cell(means[i], digits=c.digits), *shares]
+            cells = [text(group.name), text(group.seeds_text), Cell(means[i], digits=c.digits)]
+            cells += [Cell(100 * over_seeds[i], digits=1), Cell(100 * by_bootstrap[i], digits=1)]
             cells += [Cell(place[i], digits=0) for place in places]
             table.add(cells, group.remarks, part)
         if c.split == "test":
@@ -153,7 +160,8 @@ def ranks(dataset_groups: list[Group], c: Column) -> Table | None:
 
 def rank(values: np.ndarray, higher: bool) -> np.ndarray:
     """1 for the best, NaN for a missing value; ties share the better rank."""
-    better = values[None] > values[:, None] if higher else values[None] < values[:, None]
+    is_better = np.greater if higher else np.less
+    better = is_better(values[None], values[:, None])
     return np.where(np.isfinite(values), 1.0 + better.sum(1), np.nan)
 
 

@@ -3,6 +3,8 @@
 The two of a pair differ in one thing, such as rho_distance.
 """
 
+import itertools
+
 from results import groups, inference
 from results.columns import BEST_ON_TEST, SELECTED, Column
 from results.formats import Cell, Table
@@ -34,8 +36,9 @@ def structure(dataset_groups: list[Group], table_columns: list[Column], ddof: in
 
 def correlation(dataset_groups: list[Group], a: Column, b: Column, how: str = SELECTED) -> inference.Correlation:
     """Correlation of two columns over the groups' means, twins with and without rho_distance counted once."""
-    means = [[group.estimate(c, how).mean for group in dataset_groups] for c in (a, b)]
-    return inference.correlation(*means, groups.units(dataset_groups))
+    first = [group.estimate(a, how).mean for group in dataset_groups]
+    second = [group.estimate(b, how).mean for group in dataset_groups]
+    return inference.correlation(first, second, groups.units(dataset_groups))
 
 
 def correlations(dataset_groups: list[Group], column: Column, quantities: list[Column]) -> Table:
@@ -96,7 +99,7 @@ def beside_twins(
         sides: the heads of the two of a pair.
         difference: in what the two differ, for the note.
     """
-    paired_groups = [group for pair in pairs for group in pair]
+    paired_groups = list(itertools.chain.from_iterable(pairs))
     dataset = paired_groups[0].dataset
     kind = sides[1]
     heads = ["method", "seeds"]
@@ -123,7 +126,7 @@ def beside_twins(
             remarks += [f"{group.name}: {remark}" for remark in of_group]
         table.add(cells, remarks)
     intervals = ""
-    if any(cell.interval for row in table.rows for cell in row):
+    if any(cell.interval for cell in itertools.chain.from_iterable(table.rows)):
         intervals = " In brackets: its 95 % interval (Welch's t)."
     table.notes = [
         f"Pairs differ {difference}. Difference: the second minus the first.{intervals} p: two-sided Welch's t-test, "

@@ -4,6 +4,7 @@
 `by_split`, `variance`, `survival` of rankings, `differences`, and the effect of selecting the epoch on test.
 """
 
+import itertools
 import math
 
 import numpy as np
@@ -55,8 +56,7 @@ def by_split(grid: Splits, c: Column) -> Table:
     if c.higher is not None:
         listed = []
         for method, places in zip(grid.methods, ranks, strict=True):
-            numbers = " ".join([f"{place:g}" for place in places])
-            listed.append(f"{method} {numbers}")
+            listed.append(" ".join([method, *(f"{place:g}" for place in places)]))
         deviations += f" Bold: best mean of a split, never of a single seed. Ranks: {'; '.join(listed)}."
     table.notes = [deviations, f"Seeds: {_seeds(grid)}. Epochs: {_rules(grid)}.", *grid.notes]
     return table
@@ -128,7 +128,7 @@ def differences(grid: Splits, table_columns: list[Column]) -> Table:
         "Predicted: percentage of the differences on another split that lie in the first split's interval, widened for "
         "the chance in both (95 if the intervals covered everything that another split changes).",
     ]
-    if any(len(group.seeds) == 1 for row in grid.members for group in row):
+    if any(len(group.seeds) == 1 for group in itertools.chain.from_iterable(grid.members)):
         table.notes.append(
             "With a single seed on a split there is no interval over seeds, and the paired one covers classes only."
         )
@@ -185,17 +185,16 @@ def chosen_on_test(grid: Splits, table_columns: list[Column]) -> Table | None:
 
 
 def _rules(grid: Splits) -> str:
-    return rules([group for row in grid.members for group in row])
+    return rules(list(itertools.chain.from_iterable(grid.members)))
 
 
 def _seeds(grid: Splits) -> str:
-    counts = [[len(group.seeds) for group in row] for row in grid.members]
-    different = sorted({count for row in counts for count in row})
-    if len(different) == 1:
-        return f"{different[0]} of each method on each split"
+    counts = np.array([[len(group.seeds) for group in row] for row in grid.members])
+    if len(np.unique(counts)) == 1:
+        return f"{counts[0, 0]} of each method on each split"
     texts = []
-    for split, column in zip(grid.splits, zip(*counts, strict=True), strict=True):
-        texts.append(f"{split} {'/'.join(map(str, sorted(set(column))))}")
+    for split, of_methods in zip(grid.splits, counts.T, strict=True):
+        texts.append(f"{split} {'/'.join(map(str, np.unique(of_methods)))}")
     return ", ".join(texts)
 
 

@@ -44,7 +44,7 @@ def test_every_listed_name_and_variant_is_accepted_and_within_its_range():
     for name, value in values.items():
         expected_type = np.ndarray if metrics.is_array(name) else float
         assert isinstance(value, expected_type), name
-        low, high = metrics._parse(name).metric.range
+        low, high = metrics.parse(name).metric.range
         assert np.all(np.asarray(value) >= low) and np.all(np.asarray(value) <= high), name
 
 
@@ -52,7 +52,7 @@ def test_what_names_say():
     groups = {"e_recall@1@d64": "e_recall", "nmi": "nmi", "fnmr@.01": "fnmr", "e_recall@1_worst10": "e_recall"}
     assert {name: metrics.group(name) for name in groups} == groups
     parameters = {"c_fnmr@0.01_high": 0.01, "e_recall@4_worst10": 4}
-    assert {name: metrics._parse(name).metric.parameter for name in parameters} == parameters
+    assert {name: metrics.parse(name).metric.parameter for name in parameters} == parameters
     lower = "fnmr@.01 opis alignment uniformity e_recall@1_group_gap rho_spectrum@2 dists@intra@d8"
     assert not [name for name in lower.split() if metrics.higher_is_better(name)]
     for name in ("e_recall@1_worst10", "c_map_r_macro", "e_recall@1@d64"):

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from results.formats import Cell, Table, to_markdown
-from results.latex import escaped, to_tex
+from results.latex import to_tex
+from results.tex_text import escaped
 from tests.kit.run_folders import evaluated, lines, make_runs, rows_of
 
 NAMES = [r"a\b_c%d&e#f{g}", "\\", "a\\\\b", "_a_ b_", "100%", "a & b &", "#1 of # 2", "{a}", "}{", r"\textbf{x}", "a|b"]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-import metrics
 from results import columns, formats, page
 from tests.kit.run_folders import METRICS, curve, evaluated, lines, make_run, make_runs, rows, values_of
 from tests.results.test_latex import tabulars
@@ -292,7 +291,7 @@ def test_re_identification_has_a_table_of_its_own(tmp_path):
 
 
 def test_a_metric_beyond_0_to_1_is_no_percentage(monkeypatch):
-    from metrics import mrr
+    from metrics import _names, mrr
 
     class Rank(mrr.Metric):
         """A user's metric: the rank of the first hit."""
@@ -301,8 +300,8 @@ def test_a_metric_beyond_0_to_1_is_no_percentage(monkeypatch):
         RANGE = (1.0, float("inf"))
         HIGHER_IS_BETTER = False
 
-    declared = metrics._declared()
-    monkeypatch.setattr(metrics, "_declared", lambda: {**declared, "first_rank": Rank})
+    declared = _names.declared_classes()
+    monkeypatch.setattr(_names, "declared_classes", lambda: {**declared, "first_rank": Rank})
     caches = (columns.direction, columns._is_share)
     names = ("first_rank", "ami", "nmi", "c_map_r", "fnmr@.1", "opis", "birds/e_recall@1@d8")
     for cache in caches:
