@@ -29,7 +29,9 @@ def content_of(path: str):
     """The content of a `.safetensors`, `.npz` or torch.save file, on the CPU. Raises Unreadable for any other file."""
     if path.endswith(ARRAYS):
         return {name: torch.from_numpy(values) for name, values in read_arrays(path).items()}
-    return read_safetensors(path) if path.endswith(SAFE) else pickles.load_tensors(path)
+    if path.endswith(SAFE):
+        return read_safetensors(path)
+    return pickles.load_tensors(path)
 
 
 class StateDict(dict):
@@ -48,7 +50,9 @@ def flattened(content) -> StateDict:
     entries = {}
     metadata = {}
     _flatten(content, "", entries, metadata)
-    return with_metadata(entries, metadata) if metadata else StateDict(entries)
+    if metadata:
+        return with_metadata(entries, metadata)
+    return StateDict(entries)
 
 
 def _flatten(content, prefix: str, entries: dict, metadata: dict) -> None:
@@ -70,9 +74,10 @@ def under(state: dict, prefix: str) -> dict:
     entries = {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
     if not hasattr(state, "_metadata"):
         return entries
-    metadata = {
-        path[len(prefix) :]: versions for path, versions in state._metadata.items() if f"{path}.".startswith(prefix)
-    }
+    metadata = {}
+    for path, versions in state._metadata.items():
+        if f"{path}.".startswith(prefix):
+            metadata[path[len(prefix) :]] = versions
     return with_metadata(entries, metadata)
 
 
@@ -142,8 +147,8 @@ def _innermost(fits: list[Fit]) -> list[Fit]:
     """The fits below whose prefix there is no further one."""
     innermost = []
     for place in fits:
-        below = [fit for fit in fits if fit is not place and fit.prefix.startswith(place.prefix)]
-        if not below:
+        below = sum(fit.prefix.startswith(place.prefix) for fit in fits)
+        if below == 1:  # itself
             innermost.append(place)
     return innermost
 
@@ -167,8 +172,8 @@ def _outermost(names: list[str]) -> list[str]:
     """The prefixes that lie below no other one."""
     outermost = []
     for prefix in names:
-        above = [outer for outer in names if outer != prefix and prefix.startswith(outer)]
-        if not above:
+        above = sum(prefix.startswith(outer) for outer in names)
+        if above == 1:  # itself
             outermost.append(prefix)
     return outermost
 
@@ -184,7 +189,12 @@ def unused(flat: dict, prefix: str, used_keys: set[str]) -> list[str]:
         while depth < len(parts) and prefix.startswith(".".join([*parts[:depth], ""])):
             depth += 1
         groups[".".join(parts[:depth])] += 1
-    lines = [name if count == 1 else f"{name} ({count} tensors)" for name, count in groups.items()]
+    lines = []
+    for name, count in groups.items():
+        text = name
+        if count > 1:
+            text += f" ({count} tensors)"
+        lines.append(text)
     if len(lines) > NAMED:
         return [*lines[:NAMED], f"{len(lines) - NAMED} more"]
     return lines
@@ -209,4 +219,6 @@ def without_chunks(state: dict) -> dict | None:
     """The state of a ViT of DINOv2's training, `blocks.<chunk>.<block>.`, without the chunks; None without any."""
     chunked = re.compile(r"blocks\.\d+\.(\d+)\.")
     renamed = {chunked.sub(r"blocks.\1.", key): value for key, value in state.items()}
-    return renamed if len(renamed) == len(state) and renamed.keys() != state.keys() else None
+    if len(renamed) < len(state) or renamed.keys() == state.keys():
+        return None
+    return renamed

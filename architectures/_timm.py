@@ -93,7 +93,9 @@ def data_config(constructor: str):
 
 def published(config) -> Pretrained | None:
     """Source of the weights; None without any."""
-    name = f"{config.architecture}.{config.tag}" if config.tag else config.architecture
+    name = config.architecture
+    if config.tag:
+        name += f".{config.tag}"
     if config.hf_hub_id:
         return Pretrained(name, f"hf-hub:{config.hf_hub_id}", hashed=False, fetch=functools.partial(fetch, config))
     if config.url and not config.url.endswith(".npz"):
@@ -147,13 +149,16 @@ def build(name, config, size: int | None) -> torch.nn.Module:
 
     `size`: side of the images, for networks of a fixed input size.
     """
-    arguments = {"img_size": size} if size is not None else {}
+    arguments = {}
+    at_size = ""
+    if size is not None:
+        arguments["img_size"] = size
+        at_size = f" at --crop_size {size}: take {config.input_size[-1]}"
     try:
         return package().create_model(name.constructor, pretrained=False, num_classes=0, **arguments)
     except (ArithmeticError, AssertionError, RuntimeError, TypeError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        at = f" at --crop_size {size}: take {config.input_size[-1]}" if size is not None else ""
-        raise UserError(f"{name.full} cannot be built{at} ({reason[:120]})") from None
+        raise UserError(f"{name.full} cannot be built{at_size} ({reason[:120]})") from None
 
 
 def set_pool(backbone: torch.nn.Module, name: str, pool: str) -> None:
@@ -288,7 +293,9 @@ class Network(_network.Network):
             norm = getattr(self.backbone, "fc_norm", torch.nn.Identity())  # EVA-02 and BEiT normalise the pooled tokens
             features["pooled"] = torch.cat([features["pooled"], norm(self.mean_of(activations))], 1)
         if isinstance(activations, torch.Tensor) and activations.ndim == 4:
-            features["spatial"] = activations.permute(0, 3, 1, 2) if self.maps_are_channels_last else activations
+            features["spatial"] = activations
+            if self.maps_are_channels_last:
+                features["spatial"] = activations.permute(0, 3, 1, 2)
         return features
 
     def pool(self, spatial: torch.Tensor) -> torch.Tensor:
@@ -343,11 +350,10 @@ def _leaves(module: torch.nn.Module):
 
 def renamed_efficientnet(state: dict, backbone: torch.nn.Module) -> dict:
     """A state dict of efficientnet-pytorch or efficientnet-lite-pytorch with the names of timm's EfficientNets."""
-    places = [
-        (f"blocks.{stage}.{number}.", hasattr(block, "conv_pwl"))
-        for stage, blocks in enumerate(backbone.blocks)
-        for number, block in enumerate(blocks)
-    ]
+    places = []
+    for stage, blocks in enumerate(backbone.blocks):
+        for number, block in enumerate(blocks):
+            places.append((f"blocks.{stage}.{number}.", hasattr(block, "conv_pwl")))
     renamed = {}
     for key, value in state.items():
         block = FOREIGN_BLOCK.fullmatch(key)

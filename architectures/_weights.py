@@ -175,7 +175,9 @@ def _load_backbone(network, place: "_checkpoints.Fit", source: str) -> tuple[lis
             _checkpoints.with_metadata(state, metadata), strict=False
         )
     except (RuntimeError, ValueError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if "size mismatch" in line] or [_first_line(error)]
+        lines = [line.strip() for line in str(error).splitlines() if "size mismatch" in line]
+        if not lines:
+            lines = [_first_line(error)]
         raise UserError(f"{source} does not fit {network.name}: {_few(lines, '; ', 2)}") from None
     _refuse_other_prompts(state, missing, unexpected, source)
     return missing, unexpected
@@ -196,24 +198,32 @@ def _refuse_other_keys(network, missing: list, unexpected: list, source: str, pl
     `places`: where else they may lie.
     """
     missing = [key for key in missing if not key.endswith(LEARNED)]
-    faults = [f"{kind} {_few(keys)}" for kind, keys in (("missing", missing), ("unexpected", unexpected)) if keys]
+    faults = []
+    if missing:
+        faults.append(f"missing {_few(missing)}")
+    if unexpected:
+        faults.append(f"unexpected {_few(unexpected)}")
     if not faults:
         return
-    way_out = f", or say by --weights_prefix where they lie: {_few(places)}" if places else ""
-    way_out = f"give weights of this backbone{way_out}, or --not_pretrained"
+    way_out = "give weights of this backbone"
+    if places:
+        way_out += f", or say by --weights_prefix where they lie: {_few(places)}"
+    way_out += ", or --not_pretrained"
     raise UserError(f"{source} does not fit {network.name}: {'; '.join(faults)}: {way_out}")
 
 
 def _fit(network, flat: dict, prefix: str) -> "_checkpoints.Fit":
     """How the tensors below a prefix fit the backbone, as they are or in the names that other programs give them."""
     below = _checkpoints.under(flat, prefix)
-    fits = [_fit_of(network, below, prefix)]
-    if fits[0].is_exact:
-        return fits[0]
+    as_it_is = _fit_of(network, below, prefix)
+    if as_it_is.is_exact:
+        return as_it_is
     for renamed in (_checkpoints.by_position(below, network.backbone), _checkpoints.without_chunks(below)):
         if renamed is not None:
-            fits.append(_fit_of(network, renamed, prefix))
-    return next((fit for fit in fits if fit.is_exact), fits[0])
+            fit = _fit_of(network, renamed, prefix)
+            if fit.is_exact:
+                return fit
+    return as_it_is
 
 
 def _fit_of(network, state: dict, prefix: str) -> "_checkpoints.Fit":
@@ -228,8 +238,13 @@ def _fit_of(network, state: dict, prefix: str) -> "_checkpoints.Fit":
     if hasattr(state, "_metadata"):
         entries = _checkpoints.with_metadata(entries, state._metadata)
     missing = [key for key in backbone if key not in entries and not key.endswith((*OPTIONAL, *LEARNED))]
-    unexpected = [key for key in entries if key not in backbone]
-    other_shape = [key for key in entries if key in backbone and entries[key].shape != backbone[key].shape]
+    unexpected = []
+    other_shape = []
+    for key, value in entries.items():
+        if key not in backbone:
+            unexpected.append(key)
+        elif value.shape != backbone[key].shape:
+            other_shape.append(key)
     return _checkpoints.Fit(prefix, entries, missing, unexpected, other_shape)
 
 
@@ -240,12 +255,15 @@ def _usual_prefix(content) -> str:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
             prefix = f"{prefix}{key}."
-    keys = list(map(str, content)) if isinstance(content, dict) else []
+    keys = []
+    if isinstance(content, dict):
+        keys = list(map(str, content))
     while (wrapper := _wrapper_of(keys)) is not None:
         keys = [key[len(wrapper) :] for key in keys]
         prefix += wrapper
-    has_backbone = any(key.startswith("backbone.") for key in keys)
-    return f"{prefix}backbone." if has_backbone else prefix
+    if any(key.startswith("backbone.") for key in keys):
+        prefix += "backbone."
+    return prefix
 
 
 def _wrapper_of(keys: list[str]) -> str | None:
@@ -270,13 +288,18 @@ def _whole_network(network, flat: dict, prefix: str) -> dict | None:
         return None
     state = _checkpoints.under(flat, prefix.removesuffix("backbone."))
     layers = tuple(f"{name}." for name in network.embedding_layers)
-    has_layers = any(key.startswith(layers) for key in state)
-    return state if has_layers and all(key.startswith(("backbone.", *layers)) for key in state) else None
+    n_layers = sum(key.startswith(layers) for key in state)
+    n_backbone = sum(key.startswith("backbone.") for key in state)
+    if not n_layers or n_layers + n_backbone < len(state):
+        return None
+    return state
 
 
 def _tell_place(flat: dict, place, further_places: list, network_state: dict | None, content, source: str) -> None:
     """Print the place of weights that are not at the usual one, what else fits, and what is not used."""
-    used_prefix = place.prefix if network_state is None else place.prefix.removesuffix("backbone.")
+    used_prefix = place.prefix
+    if network_state is not None:
+        used_prefix = place.prefix.removesuffix("backbone.")
     used_keys = {key for key in flat if key.startswith(used_prefix)}
     unused = _checkpoints.unused(flat, place.prefix, used_keys)
     if not unused and not further_places and place.prefix == _usual_prefix(content):
@@ -312,10 +335,14 @@ def _shapes(state: dict) -> dict:
 
 def _with_keys(state: dict, rename) -> dict:
     entries = {rename(key): value for key, value in state.items()}
-    return _checkpoints.with_metadata(entries, state._metadata) if hasattr(state, "_metadata") else entries
+    if hasattr(state, "_metadata"):
+        entries = _checkpoints.with_metadata(entries, state._metadata)
+    return entries
 
 
 def _few(items, separator: str = ", ", count: int = 3) -> str:
     items = list(items)
     text = separator.join(items[:count])
-    return f"{text}{separator}… ({len(items)} in all)" if len(items) > count else text
+    if len(items) > count:
+        text += f"{separator}… ({len(items)} in all)"
+    return text

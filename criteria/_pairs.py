@@ -73,12 +73,16 @@ class PairCriterion(MetricCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        mined = None if self.batchminer is None else self.pair_masks(batch, labels, reference)
+        mined = None
+        if self.batchminer is not None:
+            mined = self.pair_masks(batch, labels, reference)
         return self.finish(self.compare(batch, labels, reference, mined), batch)
 
     def prepare(self, batch: torch.Tensor, reference: Reference) -> tuple[torch.Tensor, Reference]:
         """The embeddings that `measure` compares, of the batch and of the reference."""
-        return reference.mapped(normalize, batch) if self.SPACE == "cosine" else (batch, reference)
+        if self.SPACE != "cosine":
+            return batch, reference
+        return reference.mapped(normalize, batch)
 
     def measure(self, points: torch.Tensor, reference_points: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """The values `(b, M)` of prepared embeddings `(b, D)` and `(M, D)`; these are the same tensor where a batch is
@@ -88,11 +92,9 @@ class PairCriterion(MetricCriterion):
         """
         if self.SPACE == "euclidean":
             return pairwise_distances(points, reference_points, norms)
-        return (
-            squared_distances(points, reference_points, norms)
-            if self.SPACE == "squared"
-            else points @ reference_points.T
-        )
+        if self.SPACE == "squared":
+            return squared_distances(points, reference_points, norms)
+        return points @ reference_points.T
 
     def compare(
         self,
@@ -121,7 +123,9 @@ class PairCriterion(MetricCriterion):
             results = part(points, labels, reference, mined)
         else:
             anchors = reference.split(size)
-            masks = [None] * len(anchors) if mined is None else zip(*(mask.split(size) for mask in mined), strict=True)
+            masks = [None] * len(anchors)
+            if mined is not None:
+                masks = zip(*(mask.split(size) for mask in mined), strict=True)
             parts = few_at_a_time(part, zip(points.split(size), labels.split(size), anchors, masks, strict=True))
             results = {name: joined([part[name] for part in parts]) for name in parts[0]}
         return {"labels": labels, **results}
@@ -130,10 +134,13 @@ class PairCriterion(MetricCriterion):
         positives, negatives = (as_weights(mask, points) for mask in (mined or reference.masks(labels)))
         values = self.measure(points, reference.embeddings, norms)
         results = formula(values, positives, negatives, labels)
-        results = results if isinstance(results, dict) else {"loss": results}
+        if not isinstance(results, dict):
+            results = {"loss": results}
         results = {**results, "n_positives": positives.sum(1), "n_negatives": negatives.sum(1)}
         if self.STATISTIC:
-            values = values.detach().square() if self.SPACE == "euclidean" else values.detach()
+            values = values.detach()
+            if self.SPACE == "euclidean":
+                values = values.square()
             results |= {"positive_sum": (values * positives).sum(), "negative_sum": (values * negatives).sum()}
         return results
 
@@ -158,17 +165,18 @@ def anchors_at_once(n_others: int) -> int:
 def few_at_a_time(part: Callable, argument_lists: Iterable[tuple]) -> list:
     """`part(*arguments)` of each of `argument_lists`, computed again in the backward pass, as exactly as now."""
     precision = precision_of_products()
-    return [
-        checkpoint(
-            part, *arguments, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), Products(precision))
-        )
-        for arguments in argument_lists
-    ]
+
+    def contexts():
+        return contextlib.nullcontext(), Products(precision)
+
+    return [checkpoint(part, *arguments, use_reentrant=False, context_fn=contexts) for arguments in argument_lists]
 
 
 def joined(parts: list[torch.Tensor]) -> torch.Tensor:
     """Rows one after the other, numbers summed."""
-    return torch.cat(parts) if parts[0].ndim else torch.stack(parts).sum(0)
+    if parts[0].ndim:
+        return torch.cat(parts)
+    return torch.stack(parts).sum(0)
 
 
 def as_weights(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

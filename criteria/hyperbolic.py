@@ -42,7 +42,8 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """See the base. The formula also needs the views of the reference, which values and weights do not tell."""
-        reference = reference if len(reference) else reference.with_own_row()
+        if not len(reference):
+            reference = reference.with_own_row()
         formula = functools.partial(self.formula, views=views_of(reference.labels))
         return self.finish(self.compare(batch, labels, reference, formula=formula), batch)
 
@@ -52,7 +53,10 @@ class Criterion(PairCriterion):
 
     def formula(self, values, positives, negatives, labels, views) -> dict:
         """Cross-entropy and view j `(P,)` of each positive pair, `views` `(M,)` being those of the reference."""
-        logits = -values / (2 * self.temperature if Ball(self.c, self.clip_r).flat else self.temperature)
+        temperature = self.temperature
+        if Ball(self.c, self.clip_r).flat:
+            temperature = 2 * temperature
+        logits = -values / temperature
         masses = _masses(logits, negatives, views)  # (b, V)
         anchors, partners = positive_pairs(positives)  # (P,) each
         own_rows = own_columns(positives, negatives).index_select(0, anchors)

@@ -59,7 +59,9 @@ class Criterion(MetricCriterion):
         if not isinstance(self.beta, torch.Tensor):
             return self.beta
         beta = self.beta.to(dtype)
-        return beta if self.beta_shared or not beta.ndim else beta.index_select(0, anchor_labels)
+        if self.beta_shared or not beta.ndim:
+            return beta
+        return beta.index_select(0, anchor_labels)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""

@@ -84,7 +84,9 @@ class Criterion(MetricCriterion):
         distances = pairwise_distances(batch.detach()[lone_anchors], reference.embeddings.detach()).masked_fill(
             ~are_negative[lone_anchors], torch.inf
         )
-        nearest = distances.argmin(1) if len(lone_anchors) else lone_anchors
+        nearest = lone_anchors
+        if len(lone_anchors):
+            nearest = distances.argmin(1)
         return lone_anchors, pair_distances(batch, lone_anchors, nearest, self.squared, reference.embeddings)
 
 
@@ -99,4 +101,6 @@ def drawn_per_anchor(count: "int | str | None", batchminer, opt):
         raise UserError(
             f"--loss_triplet_per_anchor {count}: a miner chooses the triplets; add --batch_mining none, or leave it out"
         )
-    return batchminer if count == "all" else batch_mining.select("random", opt, miner_random_per_anchor=count)
+    if count == "all":
+        return batchminer
+    return batch_mining.select("random", opt, miner_random_per_anchor=count)

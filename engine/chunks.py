@@ -86,9 +86,8 @@ class Chunks:
             if number == 0:
                 first_names = {}  # id of a value -> the first of its names: embeddings mostly have two
                 names = {name: first_names.setdefault(id(value), name) for name, value in part.items()}
-                distinct_names = list(first_names.values())
-                trained_names = [name for name in distinct_names if _requires_gradient(part[name])]
-            parts.append({name: _detached(part[name]) for name in distinct_names})
+                trained_names = [name for name in first_names.values() if _requires_gradient(part[name])]
+            parts.append({name: _detached(part[name]) for name in dict.fromkeys(names.values())})
             state = draw_state(device)
         if not same_state(before, state):
             self.runtime.say_once(
@@ -97,7 +96,9 @@ class Chunks:
             )
         whole_batch = {}
         for name, value in parts[0].items():
-            whole_batch[name] = torch.cat([part[name] for part in parts]) if torch.is_tensor(value) else value
+            whole_batch[name] = value
+            if torch.is_tensor(value):
+                whole_batch[name] = torch.cat([part[name] for part in parts])
         self.leaves = {name: whole_batch[name].requires_grad_() for name in trained_names}
         return nested({name: whole_batch[first_name] for name, first_name in names.items()})
 
@@ -106,9 +107,10 @@ class Chunks:
         device = self.runtime.device
         state = draw_state(device)
         gradients = {name: leaf.grad for name, leaf in self.leaves.items() if leaf.grad is not None}
-        runs = self.runs if gradients else []
+        if not gradients:
+            self.runs = []
         with resting_statistics(self.trainer):
-            for number, (before, calls) in enumerate(runs):
+            for number, (before, calls) in enumerate(self.runs):
                 calls.begin_second_run()
                 outputs = self._run(number, before, calls)
                 rows = slice(number * self.size, (number + 1) * self.size)

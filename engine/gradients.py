@@ -25,12 +25,18 @@ class GradientEntries:
             norm_of: the norm of the gradient of each parameter that the optimiser steps,
             which the step computes anyway.
         """
-        parameters = [parameter for parameter in self.parameters if parameter in norm_of]
-        gradients = [parameter.grad for parameter in parameters if parameter.grad.numel()]
+        gradients = []
+        norms = []
+        count = 0
+        for parameter in self.parameters:
+            if parameter in norm_of:
+                norms.append(norm_of[parameter])
+                if parameter.grad.numel():
+                    gradients.append(parameter.grad)
+                    count += parameter.grad.numel()
         self.values = {}
         if gradients:
-            count = sum(gradient.numel() for gradient in gradients)
-            norm = torch.nn.utils.get_total_norm([norm_of[parameter] for parameter in parameters])
+            norm = torch.nn.utils.get_total_norm(norms)
             self.values = {"gradient_rms": norm / math.sqrt(count), "gradient_max": largest_magnitude(gradients)}
 
 
@@ -39,5 +45,7 @@ def largest_magnitude(tensors: list[torch.Tensor]) -> torch.Tensor:
     if tensors[0].device.type != "cpu":
         return torch.nn.utils.get_total_norm(tensors, math.inf)  # one kernel for many tensors
     # On a CPU torch's norm of this order takes nine times as long as a pass over the entries.
-    ends = [end for tensor in tensors for end in tensor.aminmax()]
+    ends = []
+    for tensor in tensors:
+        ends += tensor.aminmax()
     return torch.stack(ends).abs().max()

@@ -1,47 +1,24 @@
-"""Data loaders whose batches and augmentations depend on the seed alone, not on the number of workers."""
+"""Data loaders whose batches and augmentations depend on the seed alone, not on the number of workers.
 
-import operator
+`training_loader` loads the batches of batches.py, by workers (`Loader`, `SeededItems`) or, under --decode_once, out of
+the image cache (`CutBatches`). `evaluation_loader` loads a data set in its order.
+"""
+
 import random
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
-from tqdm import tqdm
 
 from engine import memory
+from engine.batches import Batch, BatchesInOrder, EpochBatches, Items, SeededBatch
 from engine.cropping import Cut
 from engine.erasing import Erased
-from utilities.console import wrapped
 from utilities.errors import UserError, lost_worker
 from utilities.processes import kernels
-
-
-class Batch(NamedTuple):
-    """What a training step takes: labels `(B,)`, images uint8 `(B, 3, H, W)`, their indices in the data set `(B,)`.
-
-    Under --random_erasing the images are `engine.erasing.Erased`, with their rectangles, under --decode_once
-    `engine.cropping.Cut`. Under torchrun a loader gives each process labels and images of its part of the batch, and
-    the indices of the whole batch.
-    """
-
-    labels: torch.Tensor
-    images: torch.Tensor | Erased | Cut
-    indices: torch.Tensor
-
-
-class Items(list):
-    """The items of a batch or of a part of it.
-
-    `indices` are those of the whole batch, `erased` the rectangles of these items.
-    """
-
-    indices = None
-    erased = None
 
 
 def _collate(items: Items) -> Batch:
@@ -51,147 +28,6 @@ def _collate(items: Items) -> Batch:
     if items.indices is not None:
         batch = batch._replace(indices=torch.tensor(items.indices))
     return batch
-
-
-class SeededBatch(list):
-    """The indices of one batch with the seed of its augmentations.
-
-    `part`: the slice of it that is loaded, None: all.
-    """
-
-    seed = 0
-    part = None
-
-
-class EpochBatches:
-    """A sampler's batches of one epoch.
-
-    All are drawn before the first is loaded: the random stream must not depend on prefetching workers.
-
-    Args:
-        size: number of images.
-        iterations: batches per epoch; None: the sampler's own number.
-        views: how often a batch holds each image, augmented anew each time.
-        ranks: this process's `engine.ranks.Ranks`, which loads its part of each batch; None: the whole batch.
-        reports_repeats: whether the first epoch prints how many of its batches hold an image several times.
-    """
-
-    def __init__(
-        self,
-        sampler,
-        size: int,
-        iterations: int | None = None,
-        views: int = 1,
-        ranks=None,
-        reports_repeats: bool = False,
-    ):
-        self.sampler = sampler
-        self.size = size
-        self.iterations = iterations
-        self.views = views
-        self.ranks = ranks
-        self.reports_repeats = reports_repeats
-
-    def __len__(self):
-        return self.iterations or len(self.sampler)
-
-    def __iter__(self):
-        batches = self._drawn()
-        while len(batches) < len(self):
-            self.sampler.precompute_indices()
-            batches += self._drawn()
-        if self.iterations:
-            batches = batches[: len(self)]
-        self._report_repeats(batches)
-        seeds = torch.randint(2**62, (len(batches),)).tolist()
-        for indices, seed in zip(batches, seeds, strict=True):
-            batch = SeededBatch([*indices] * self.views)
-            batch.seed = seed
-            if self.ranks is not None and self.ranks.cuts(len(batch)):
-                batch.part = self.ranks.part(len(batch))
-            yield batch
-
-    def _report_repeats(self, batches: list) -> None:
-        """In the first epoch, print how many batches hold an image several times."""
-        if self.reports_repeats:
-            line = _repeats(batches, self._name)
-            if line is not None:
-                tqdm.write(wrapped(line, 2))
-        self.reports_repeats = False
-
-    def _drawn(self) -> list:
-        """The batches that the sampler yields, all of them checked: a user's sampler may yield anything, in any epoch.
-
-        Raises UserError where it yields none, because filling up such an epoch would never end, and for a batch that
-        is not a list of indices of the data set.
-        """
-        name = f"--data_sampler {self._name}"
-        batches = [_listed(batch) for batch in self.sampler]
-        if not batches:
-            raise UserError(f"{name} yields no batch: __iter__ must yield lists of indices each time, in every epoch")
-        for batch in batches:
-            if not self._fits(batch):
-                raise UserError(
-                    f"{name} yields {str(batch)[:60]}: expected a list of whole numbers from 0 to {self.size - 1}, "
-                    "places in image_list"
-                )
-        return batches
-
-    @property
-    def _name(self) -> str:
-        """The sampler's name, the value of `--data_sampler`."""
-        return type(self.sampler).__module__.rpartition(".")[2]
-
-    def _fits(self, batch) -> bool:
-        """Whether a batch is a list of places in the data set, at least one."""
-        try:
-            places = list(map(operator.index, batch))
-        except TypeError:
-            return False
-        return bool(places) and min(places) >= 0 and max(places) < self.size
-
-
-def _listed(batch):
-    """A batch that can be read several times: an iterator of a user's sampler becomes a list."""
-    return list(batch) if isinstance(batch, Iterator) else batch
-
-
-def _repeats(batches: list, name: str) -> str | None:
-    """A line on batches that hold an image several times, of the sampler `name`; None without any."""
-    repeats = [len(batch) - len(set(map(int, batch))) for batch in batches]
-    affected = sum(count > 0 for count in repeats)
-    images = sum(map(len, batches))
-    if not affected:
-        return None
-    return (
-        f"batches of {name}: {affected:,} of {len(batches):,} hold an image several times, {sum(repeats) / images:.1%} "
-        "of the images are such repeats, positives that show the image of their anchor. --data_sampler class_balanced "
-        "repeats only images of classes with fewer than --samples_per_class"
-    )
-
-
-class BatchesInOrder:
-    """The batches, in the data set's order, that one process embeds: consecutive whole batches.
-
-    Attributes:
-        rows: the images that each process embeds, one slice per process.
-    """
-
-    def __init__(self, count: int, size: int, ranks):
-        batches = -(-count // size)
-        # Rounded up: the first process has a batch if any has.
-        starts = [min(-(-rank * batches // ranks.size) * size, count) for rank in range(ranks.size)]
-        ends = [*starts[1:], count]
-        self.rows = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
-        self.mine = self.rows[ranks.rank]
-        self.size = size
-
-    def __len__(self):
-        return -(-(self.mine.stop - self.mine.start) // self.size)
-
-    def __iter__(self):
-        for start in range(self.mine.start, self.mine.stop, self.size):
-            yield list(range(start, min(start + self.size, self.mine.stop)))
 
 
 def _rectangles(dataset, batch) -> torch.Tensor | None:
@@ -239,7 +75,8 @@ class SeededItems(Dataset):
             else:
                 items = self._part(batch, part)
         items.erased = _rectangles(self.dataset, batch)
-        self.seconds[0 if worker is None else worker.id] += time.perf_counter() - since
+        worker_id = 0 if worker is None else worker.id
+        self.seconds[worker_id] += time.perf_counter() - since
         return items
 
     def _part(self, batch: SeededBatch, part: slice) -> Items:
@@ -397,8 +234,9 @@ def evaluation_loader(dataset: Dataset, opt, ranks=None, parts: list[slice] | No
     ranks: the run's processes, each of which loads its part of the batches.
     parts: the images to load, in slices, no two of which share a batch; None: all.
     """
-    keep_their_shape = getattr(getattr(dataset, "transform", None), "limit", None) is not None
-    size = 1 if keep_their_shape else opt.eval_bs
+    size = opt.eval_bs
+    if getattr(getattr(dataset, "transform", None), "limit", None) is not None:  # images keep their shapes
+        size = 1
     if parts is not None:
         batches = []
         for part in parts:

@@ -27,7 +27,7 @@ def statistics(criterion) -> dict:
 
 def learning_rates(optimizer: torch.optim.Optimizer) -> dict:
     """`rate/<group>` -> learning rate, that of the latest step."""
-    factor = optimizer.step_factor if hasattr(optimizer, "step_factor") else 1.0
+    factor = getattr(optimizer, "step_factor", 1.0)
     return {f"rate/{group.get('name', i)}": group["lr"] * factor for i, group in enumerate(optimizer.param_groups)}
 
 
@@ -36,7 +36,9 @@ def peak_memory(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)  # bytes on macOS, else KiB
+    if sys.platform == "darwin":  # in bytes
+        return peak / 2**20
+    return peak / 2**10
 
 
 class BatchLog:
@@ -118,16 +120,20 @@ class EpochMeter:
     def add(self, done) -> None:
         """Take one step's values, an `engine.step.StepResult`. Several losses are recorded by name."""
         self.latest = done.loss
-        parts = done.losses if len(done.losses) > 1 else {}
         gradients = {"gradient_norm": done.gradient_norm, **done.gradients}
-        values = {"loss": self.latest, **parts, **gradients, **statistics(self.criterion)}
+        values = {"loss": self.latest}
+        if len(done.losses) > 1:
+            values |= done.losses
+        values |= {**gradients, **statistics(self.criterion)}
         for name, value in values.items():
             value = torch.as_tensor(value).detach().float()
             count = 1
             if name in gradients:  # float16 leaves steps out whose gradient overflows
                 count = torch.isfinite(value)
                 value = torch.where(count, value, 0)
-            self.sums[name] = self.sums[name] + value if name in self.sums else value
+            if name in self.sums:
+                value = self.sums[name] + value
+            self.sums[name] = value
             self.counts[name] = self.counts.get(name, 0) + count
         self.images += done.images
         self.batches.take(values, done.images)

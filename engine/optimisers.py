@@ -27,8 +27,7 @@ def parameter_groups(model, criterion, opt, trainer_groups=()) -> list[dict]:
     if opt.no_decay_on_bias_and_norm:
         groups = _without_decay(groups)
         trainer_groups = _without_decay(trainer_groups)
-    groups = [*groups, *criterion_groups(criterion, opt), *trainer_groups]
-    groups = [group for group in groups if group["params"]]
+    groups = [group for group in (*groups, *criterion_groups(criterion, opt), *trainer_groups) if group["params"]]
     if not groups:
         raise UserError(
             "there is nothing to train: with --freeze_backbone and --embed_dim 0, choose a loss or trainer with "
@@ -50,9 +49,11 @@ def _without_decay(groups) -> list[dict]:
     """Split each group in two: parameters of at most one dimension (biases, norm layers) get no weight decay."""
     split_groups = []
     for group in groups:
-        parameters = list(group["params"])
-        matrices = [p for p in parameters if p.ndim > 1]
-        vectors = [p for p in parameters if p.ndim <= 1]
+        matrices = []
+        vectors = []
+        for parameter in group["params"]:
+            kind = matrices if parameter.ndim > 1 else vectors
+            kind.append(parameter)
         name = f"{group.get('name', 'group')}_no_decay"
         split_groups.append({**group, "params": matrices})
         split_groups.append({**group, "params": vectors, "name": name, "weight_decay": 0.0})
@@ -90,8 +91,10 @@ def keeping_rates(optimizer: torch.optim.Optimizer, schedule: "Schedule"):
     for group, flags in zip(optimizer.param_groups, flags_of_groups, strict=True):
         rate = flags["initial_lr"]
         saved_rate = group["initial_lr"]
-        if rate != saved_rate:
-            group["lr"] = group["lr"] * rate / saved_rate if saved_rate else rate
+        if not saved_rate:
+            group["lr"] = rate
+        elif rate != saved_rate:
+            group["lr"] = group["lr"] * rate / saved_rate
         group.update(flags)
     schedule.follow_flags()
 
@@ -124,8 +127,11 @@ def _are_renamed(saved_groups: list[dict], groups: list[dict]) -> bool:
     names = [group.get("name") for group in groups]
     if saved_names == names or None in saved_names + names:
         return False
-    numbers = sorted(number for group in saved_groups for number in group["params"])
-    return numbers == list(range(sum(len(group["params"]) for group in groups)))
+    numbers = []
+    for group in saved_groups:
+        numbers += group["params"]
+    size = sum(len(group["params"]) for group in groups)
+    return sorted(numbers) == list(range(size))
 
 
 def _without_untrained(state: dict, optimizer: torch.optim.Optimizer) -> dict:
@@ -137,8 +143,12 @@ def _without_untrained(state: dict, optimizer: torch.optim.Optimizer) -> dict:
     known_groups = [group for group in state["param_groups"] if group.get("name") in present_names]
     if [group.get("name") for group in known_groups] != present_names:
         return state
-    numbers = {number for group in known_groups for number in group["params"]}
-    return {**state, "param_groups": known_groups} if set(state["state"]) <= numbers else state
+    numbers = set()
+    for group in known_groups:
+        numbers.update(group["params"])
+    if not set(state["state"]) <= numbers:
+        return state
+    return {**state, "param_groups": known_groups}
 
 
 def check_state(optimizer: torch.optim.Optimizer) -> None:
@@ -166,7 +176,10 @@ def _state_names(group: dict) -> set[str]:
         return {"step", "exp_avg", "exp_avg_sq"}
     if "alpha" not in group:  # sgd
         return set()
-    return {"step", "square_avg", "momentum_buffer"} if group.get("momentum") else {"step", "square_avg"}
+    names = {"step", "square_avg"}
+    if group.get("momentum"):
+        names.add("momentum_buffer")
+    return names
 
 
 def _kind(group: dict) -> tuple:
@@ -222,7 +235,9 @@ def build_step_factor(opt, batches: int) -> StepFactor:
 
 def warm_up(step: int, total: int, start: float) -> float:
     """The factor of a step, counted from 1: it rises linearly from `start` to 1 at step `total`."""
-    return start + (1 - start) * min(step / total, 1.0) if total else 1.0
+    if not total:
+        return 1.0
+    return start + (1 - start) * min(step / total, 1.0)
 
 
 def one_cycle(step: int, total: int, rise: float, end: float) -> float:
@@ -235,9 +250,10 @@ def one_cycle(step: int, total: int, rise: float, end: float) -> float:
     place = min(step, total) - 1
     top = rise * total - 1
     last = total - 1
+    if top > 0 and place <= top:
+        return _half_cosine(CYCLE_START, 1.0, place / top)
     if place <= top:
-        share = place / top if top > 0 else 1.0
-        return _half_cosine(CYCLE_START, 1.0, share)
+        return 1.0
     return _half_cosine(1.0, end, (place - top) / (last - top))
 
 
@@ -278,13 +294,17 @@ class Schedule:
         Settings that the flags decide are left out, so that a run may go on with other flags.
         """
         state = self.scheduler.state_dict()
-        names = {"last_epoch"} if self.watch is None else set(state) - {"factor", "patience", "mode"}
+        if self.watch is None:
+            return {"last_epoch": state["last_epoch"]}
+        names = set(state) - {"factor", "patience", "mode"}
         plain_types = (int, float, str, list, bool, type(None))
         return {name: state[name] for name in names if isinstance(state[name], plain_types)}
 
     def after(self, state: dict, epoch: int) -> dict:
         """The state of a plateau schedule, for this schedule to load after `epoch`."""
-        return {**state, "last_epoch": epoch} if self.watch is None else state
+        if self.watch is not None:
+            return state
+        return {**state, "last_epoch": epoch}
 
     def load_state_dict(self, state: dict) -> None:
         """Restore a `state_dict`, also that of another schedule. Raises ValueError or KeyError for anything else."""
@@ -310,8 +330,10 @@ class Schedule:
 def _shape(value):
     """The kind of an entry of a schedule's state; a restored value must be of the same kind as the present one."""
     if isinstance(value, list):
-        return [_shape(item) for item in value]
-    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
+        return list(map(_shape, value))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "number"
+    return type(value)
 
 
 def build_scheduler(optimizer, opt, selection) -> Schedule:

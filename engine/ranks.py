@@ -78,7 +78,9 @@ class Ranks(SingleProcess):
     def gpu(self) -> str:
         """This process's GPU: under torchrun one of its own, if there are enough."""
         rank = local_rank()
-        return "cuda" if rank is None else f"cuda:{rank % max(torch.cuda.device_count(), 1)}"
+        if rank is None:
+            return "cuda"
+        return f"cuda:{rank % max(torch.cuda.device_count(), 1)}"
 
     @_raising_lost
     def gather(self, rows: dict, total: int) -> dict:
@@ -90,7 +92,7 @@ class Ranks(SingleProcess):
         """
         sizes = [(rank + 1) * total // self.size - rank * total // self.size for rank in range(self.size)]
         mine = sizes[self.rank]
-        parts = [_as_bytes(value) for value in rows.values()]
+        parts = list(map(_as_bytes, rows.values()))
         sent = torch.cat(parts, 1)
         if mine < max(sizes):
             sent = torch.cat([sent, sent.new_zeros(max(sizes) - mine, sent.shape[1])])
@@ -209,7 +211,9 @@ class Ranks(SingleProcess):
         if self.size == 1:
             return
         states = random_states()
-        gpu_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        gpu_state = None
+        if device.type == "cuda":
+            gpu_state = torch.cuda.get_rng_state(device)
         states, gpu_state = self.share(({**states, "cuda": []}, gpu_state))
         set_random_states(states)
         if gpu_state is not None:
@@ -249,12 +253,16 @@ def _buckets(tensors: list[torch.Tensor]):
 
 def local_rank() -> int | None:
     """This process's number on its machine under torchrun; None without it."""
-    return int(os.environ["LOCAL_RANK"]) if _under_torchrun() else None
+    if not _under_torchrun():
+        return None
+    return int(os.environ["LOCAL_RANK"])
 
 
 def starter() -> list[str]:
     """The words before a program's name in a command that starts it as it runs: Python, or torchrun on one machine."""
-    return ["torchrun", "--nproc_per_node", os.environ["LOCAL_WORLD_SIZE"]] if _under_torchrun() else ["python"]
+    if not _under_torchrun():
+        return ["python"]
+    return ["torchrun", "--nproc_per_node", os.environ["LOCAL_WORLD_SIZE"]]
 
 
 def _under_torchrun() -> bool:

@@ -66,7 +66,9 @@ class Runtime:
         self.compiles = opt.compile
         self.tf32 = opt.tf32 and self.device.type == "cuda"
         self.compiler = Compiler(self.device) if self.compiles else None
-        self._check_every = CHECK_EVERY if self.device.type == "cuda" else 1
+        self._check_every = 1
+        if self.device.type == "cuda":
+            self._check_every = CHECK_EVERY
         # Called in each step when the gradients are those of the whole batch, before they are limited, with the norm of
         # each parameter's gradient.
         self.on_gradients = lambda norm_of: None
@@ -147,7 +149,9 @@ class Runtime:
 
         Those of the backward pass are not.
         """
-        return Products("highest") if self.tf32 else contextlib.nullcontext()
+        if not self.tf32:
+            return contextlib.nullcontext()
+        return Products("highest")
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor, or `Erased` or `Cut` images, on this runtime's device, without waiting if memory is pinned.
@@ -169,7 +173,8 @@ class Runtime:
 
         A tensor with several names stays one.
         """
-        raised = {} if raised is None else raised  # id -> float32
+        if raised is None:
+            raised = {}  # id -> float32
         if isinstance(output, dict):
             return {name: self.full(value, raised) for name, value in output.items()}
         if torch.is_tensor(output) and id(output) not in raised:

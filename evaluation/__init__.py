@@ -68,7 +68,7 @@ def loaders(splits: dict, opt, ranks=None) -> dict:
             f"--eval_whiten {opt.eval_whiten}: there are no training images to fit on: fit on other embeddings by "
             f"`{whitening.PROGRAM}`"
         )
-    chosen = {split: dataset for split, dataset in of_names.items() if split in embedded_names}
+    chosen = {split: of_names[split] for split in of_names if split in embedded_names}
     checks.check(chosen, opt)
     return {split: evaluation_loader(dataset, opt, ranks) for split, dataset in chosen.items()}
 
@@ -109,9 +109,11 @@ def _widths(model, dataset, opt, runtime) -> set[int]:
     for name, output in _outputs(embeddings, activations, bare=False).items():
         rows[name] = output.float().cpu().numpy()
     widths = {of_type(rows, evaltype).shape[1] for evaltype in opt.evaltypes}
+    if opt.eval_use_trunk_output:
+        widths = set()
     if opt.eval_use_trunk_output or opt.check_untrained_accuracy:
         (trunk,) = _outputs(embeddings, activations, bare=True).values()
-        widths = {trunk.shape[1]} if opt.eval_use_trunk_output else {trunk.shape[1], *widths}
+        widths.add(trunk.shape[1])
     return widths
 
 
@@ -119,15 +121,20 @@ def _check_dimensions(widths: set[int], datasets: dict, opt) -> None:
     """Raise UserError for more principal components, or dimensions of a metric, than there are;
     warn about few samples.
     """
-    roles_of = {split: galleries.roles_of(dataset, len(dataset)) for split, dataset in datasets.items()}
-    sizes = {split: len(roles.rows("gallery")) for split, roles in roles_of.items()}
+    roles_of = {}
+    sizes = {}
+    for split, dataset in datasets.items():
+        roles_of[split] = galleries.roles_of(dataset, len(dataset))
+        sizes[split] = len(roles_of[split].rows("gallery"))
     for size in from_splits.reference_sizes(sizes, opt):
         for width in widths:
             from_splits.check_components(opt.eval_pca, size, width)
             metrics.check_width(opt.evaluation_metrics, opt.eval_pca or whitening.check(opt, width))
     for split in from_splits.scored(sizes, opt):
         pool = roles_of[split].pool
-        size = roles_of[split].size if pool is None else len(pool)
+        size = roles_of[split].size
+        if pool is not None:
+            size = len(pool)
         say_few_samples(split, _requested(opt), size, opt.eval_pca or max(widths))
 
 
@@ -172,12 +179,16 @@ def _outputs(embeddings, activations: dict, bare: bool, unit_length: bool = Fals
     `unit_length`: whether the backbone's features are brought to unit length;
     the network itself does so with its embeddings.
     """
+    if not bare and isinstance(embeddings, dict):
+        return embeddings
     if not bare:
-        return embeddings if isinstance(embeddings, dict) else {MAIN_EVALTYPE: embeddings}
+        return {MAIN_EVALTYPE: embeddings}
     if BARE not in activations:
         raise UserError(f"--eval_use_trunk_output: the network gives no {BARE!r} among its features")
     pooled = activations[BARE]
-    return {BARE: normalize_rows(raise_half(pooled)) if unit_length else pooled}
+    if unit_length:
+        pooled = normalize_rows(raise_half(pooled))
+    return {BARE: pooled}
 
 
 @dataclass(frozen=True)
@@ -215,7 +226,9 @@ def embed(model: torch.nn.Module, loader, runtime, title: str = "", settings: Em
     # one process's loader has no parts
     count = len(loader.dataset)
     parts = getattr(getattr(loader, "batch_sampler", None), "rows", None)
-    mine = slice(0, count) if parts is None else loader.batch_sampler.mine
+    mine = slice(0, count)
+    if parts is not None:
+        mine = loader.batch_sampler.mine
     features = {}
     labels = np.empty(count, dtype=np.int64)
     start = mine.start
@@ -249,7 +262,8 @@ def embed(model: torch.nn.Module, loader, runtime, title: str = "", settings: Em
 
 def _join(features: dict, labels: np.ndarray, parts: list[slice], ranks) -> None:
     """Fill in what the other processes have embedded; a process without images gets names and widths from the first."""
-    for name, width in ranks.share({name: rows.shape[1] for name, rows in features.items()}).items():
+    widths = {name: rows.shape[1] for name, rows in features.items()}
+    for name, width in ranks.share(widths).items():
         features.setdefault(name, np.empty((len(labels), width), dtype=np.float32))
         ranks.share_rows(features[name], parts)
     ranks.share_rows(labels, parts)
@@ -313,7 +327,8 @@ def _score(embedded: dict, opt, runtime) -> dict:
             means = over_draws(draws, opt.evaluation_metrics, settings, notes)
             for note in notes:
                 runtime.say_once(f"{split}: {named(evaltype, note, opt.evaltypes)}")
-            scores[split].update({named(evaltype, name, opt.evaltypes): value for name, value in means.items()})
+            for name, value in means.items():
+                scores[split][named(evaltype, name, opt.evaltypes)] = value
     return scores
 
 
@@ -331,7 +346,10 @@ def _draws(task, embedded: dict, split: str, evaltype: str, opt):
     """
     yield divided(task)
     sources = from_splits.sources_of(split, from_splits.scored(embedded, opt), opt)
-    draws = {name: galleries.draws(embedded[name].dataset) for name in embedded if name in {split, *sources}}
+    draws = {}
+    for name in embedded:
+        if name == split or name in sources:
+            draws[name] = galleries.draws(embedded[name].dataset)
     for number in range(1, max(map(len, draws.values()))):
         of_draw = dict(embedded)
         for name, datasets_of_draws in draws.items():
@@ -344,16 +362,16 @@ def unaffected_metrics(metric_names: list[str], opt) -> list[str]:
     """One line that names the requested metrics that `--eval_space hyperbolic` and `--rerank` do not change; none if
     there are none.
     """
-    hyperbolic = metrics.ball(opt) is not None
     unaffected = [name for name in metric_names if not metrics.searches(name)]
     flags = []
-    if hyperbolic:
+    values = "as without it"
+    if metrics.ball(opt) is not None:
         flags.append("--eval_space hyperbolic")
+        values = "Euclidean, of the tangent vectors"
     if opt.rerank:
         flags.append(f"--rerank {opt.rerank}")
     if not flags or not unaffected:
         return []
-    values = "Euclidean, of the tangent vectors" if hyperbolic else "as without it"
     return [f"{' '.join(flags)}: changes what queries find; {', '.join(unaffected)}: {values}"]
 
 

@@ -4,6 +4,7 @@ A metric is NaN where it is not defined: one that searches where no query counts
 its gallery; a distance within classes where no class has two images. Means leave such tasks out, and notes say so.
 """
 
+import itertools
 import math
 import statistics
 from dataclasses import replace
@@ -24,10 +25,13 @@ def divided(task: Task) -> list[Task]:
     The queries of a domain search the whole gallery, or, with super-classes, that of their own.
     """
     if task.queries.domains is not None:
-        return [_of_group(task, "domains", name) for name in np.unique(task.classified.domains).tolist()]
-    if task.queries.parents is not None:
-        return [_of_group(task, "parents", number) for number in np.unique(task.classified.parents).tolist()]
-    return [task]
+        column = "domains"
+    elif task.queries.parents is not None:
+        column = "parents"
+    else:
+        return [task]
+    groups = np.unique(getattr(task.classified, column))
+    return [_of_group(task, column, group) for group in groups.tolist()]
 
 
 def _of_group(task: Task, column: str, group) -> Task:
@@ -62,13 +66,9 @@ def over_draws(draws, names: list[str], settings: dict, notes: list[str] | None 
     searching = [name for name in names if metrics.searches(name)]
     for tasks in draws:
         names_of_draw = searching if means_of_draws else names
-        values = [measure(task, names_of_draw, **settings) for task in tasks]
-        means = {name: mean([of_task[name] for of_task in values]) for name in values[0]}
-        for task, of_task in zip(tasks, values, strict=True):
-            if task.name:
-                means |= {f"{task.name}/{name}": value for name, value in of_task.items()}
-        means_of_draws.append(means)
-        values_of_draws.append([(task.name, of_task) for task, of_task in zip(tasks, values, strict=True)])
+        values_of_tasks = [(task.name, measure(task, names_of_draw, **settings)) for task in tasks]
+        means_of_draws.append(_over_tasks(values_of_tasks))
+        values_of_draws.append(values_of_tasks)
         if not searching:
             break
     results = {}
@@ -79,14 +79,26 @@ def over_draws(draws, names: list[str], settings: dict, notes: list[str] | None 
     return results
 
 
+def _over_tasks(values_of_tasks: list[tuple[str | None, dict]]) -> dict:
+    """Metric -> its mean over the tasks of one draw, and `<domain>/<metric>` -> its value in a domain."""
+    means = {}
+    for metric in values_of_tasks[0][1]:
+        means[metric] = mean([values[metric] for _, values in values_of_tasks])
+    for domain, values in values_of_tasks:
+        if domain:
+            for metric, value in values.items():
+                means[f"{domain}/{metric}"] = value
+    return means
+
+
 def mean(values: list):
     """The mean, NaN left out; of arrays too, where a shorter one (a spectrum of few samples) is padded with zeros."""
     if len(values) == 1:
         return values[0]
     if not np.ndim(values[0]):
-        defined = [value for value in values if not math.isnan(value)]
-        return statistics.fmean(defined) if defined else float("nan")
-    longest = max(len(value) for value in values)
+        defined = list(itertools.filterfalse(math.isnan, values))
+        return statistics.fmean(defined) if defined else math.nan
+    longest = max(map(len, values))
     return np.mean([np.pad(value, (0, longest - len(value))) for value in values], axis=0)
 
 
@@ -118,9 +130,11 @@ def _undefined(draws: list[list[tuple[str | None, dict]]], name: str) -> str:
     undefined = ""
     if draws[0][0][0] is not None:
         distinct = sorted(set(map(str, domains)))
-        ending = " and others" if len(distinct) > MOST_NAMED else ""
         averaged = "domains"
-        undefined = f" (without {', '.join(distinct[:MOST_NAMED])}{ending})"
+        undefined = ", ".join(distinct[:MOST_NAMED])
+        if len(distinct) > MOST_NAMED:
+            undefined += " and others"
+        undefined = f" (without {undefined})"
     if len(draws) > 1 and len(draws[0]) > 1:
         averaged += " in all draws of the gallery"
     return f"mean over {len(values) - len(domains)} of {len(values)} {averaged}{undefined}; NaN in the others"
@@ -128,4 +142,6 @@ def _undefined(draws: list[list[tuple[str | None, dict]]], name: str) -> str:
 
 def _reason(searches: bool) -> str:
     """Why a metric is NaN."""
-    return "no query counts: none has anything to find" if searches else "it is not defined on these images"
+    if searches:
+        return "no query counts: none has anything to find"
+    return "it is not defined on these images"

@@ -64,11 +64,12 @@ def read(
     if labels is not None:
         raise UserError(f"{flag} {labels}: the .npz file {path} holds its labels itself, leave it out")
     arrays, names = content
-    needs_labels = needs_labels and not has_lists(arrays)
-    required = REQUIRED if needs_labels else ("features",)
+    required = ["features"]
+    if needs_labels and not has_lists(arrays):
+        required.append("labels")
+    if "reference_features" in arrays and ("labels" in required or "labels" in arrays):
+        required.append("reference_labels")
     missing = [name for name in required if name not in arrays]
-    if "reference_features" in arrays and "reference_labels" not in arrays and (needs_labels or "labels" in arrays):
-        missing.append("reference_labels")
     if missing:
         raise UserError(f"{path} has no {' and no '.join(missing)}; it holds {', '.join(names) or 'nothing'}")
     return checked(path, arrays)
@@ -79,9 +80,12 @@ def _with_labels(path: str, features: np.ndarray, labels: str | None, flag: str,
     arrays = {"features": features}
     if labels is None and not needs_labels:
         return checked(path, arrays)
-    content = None if labels is None else opened(labels, ())
+    content = None
+    instead = ""
+    if labels is not None:
+        content = opened(labels, ())
+        instead = f", not {labels}"
     if not isinstance(content, np.ndarray):
-        instead = f", not {labels}" if labels else ""
         raise UserError(f"{path}: one array, the features: name the .npy file of their labels by {flag}{instead}")
     return {**checked(path, arrays), **checked(labels, {"labels": np.array(content)})}
 
@@ -134,9 +138,10 @@ def _with_roles(path: str, has_gallery: bool, with_names: bool, **labels) -> dic
     arrays = read(path, (*OF_REFERENCE, *ROLES, *GROUPS, HIGHER, DOMAINS, *LISTS, "flags", *names), **labels)
     if "reference_features" not in arrays:
         for name in arrays:
-            if name in OF_REFERENCE and not (has_gallery and name == "exclude"):
-                or_gallery = ", or --gallery" if name == "exclude" else ""
-                raise UserError(f"{path}: {name} needs reference_features{or_gallery}")
+            if name == "exclude" and not has_gallery:
+                raise UserError(f"{path}: exclude needs reference_features, or --gallery")
+            if name == "reference_labels":
+                raise UserError(f"{path}: reference_labels needs reference_features")
     if DOMAINS in arrays and arrays[DOMAINS].shape != arrays["features"].shape[:1]:
         raise UserError(
             f"{path}: {DOMAINS} has shape {arrays[DOMAINS].shape}: ({len(arrays['features'])},) is expected, one "
@@ -153,17 +158,22 @@ def read_gallery(paths: list[str], keep: str | None = None, labels: list[str] | 
 
     Raises UserError for files that hold different arrays.
     """
-    labels = [None] * len(paths) if labels is None else labels
+    if labels is None:
+        labels = [None] * len(paths)
     if len(labels) != len(paths):
         raise UserError(
             f"--gallery_labels {' '.join(labels)}: {len(labels)} files beside {len(paths)} of --gallery: give one "
             "for each"
         )
-    parts = [_with_roles(path, True, True, labels=file, **reading) for path, file in zip(paths, labels, strict=True)]
+    parts = []
+    for path, label_file in zip(paths, labels, strict=True):
+        parts.append(_with_roles(path, True, True, labels=label_file, **reading))
     parts = missing_labels.of_gallery(paths, parts)
     if keep is not None:
         parts = [_without_unlisted(path, part, keep) for path, part in zip(paths, parts, strict=True)]
-    return parts[0] if len(parts) == 1 else _joined(paths, parts)
+    if len(parts) == 1:
+        return parts[0]
+    return _joined(paths, parts)
 
 
 def _joined(paths: list[str], parts: list[dict]) -> dict:
@@ -184,10 +194,14 @@ def _joined(paths: list[str], parts: list[dict]) -> dict:
     if len({array.shape[1:] for array in features}) > 1:
         shapes = ", ".join(str(array.shape) for array in features)
         raise UserError(f"--gallery {' '.join(paths)}: features of {shapes}: their width must agree")
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in names - {"features"}}
+    joined = {}
+    for name in names - {"features"}:
+        joined[name] = np.concatenate([part[name] for part in parts])
     if any(map(metrics.is_mapped, features)):
-        return {**joined, "features": metrics.Stacked(*((array, None) for array in features))}
-    return {**joined, "features": np.concatenate(features)}
+        joined["features"] = metrics.Stacked(*((array, None) for array in features))
+    else:
+        joined["features"] = np.concatenate(features)
+    return joined
 
 
 def _without_unlisted(path: str, arrays: dict, keep: str) -> dict:
@@ -203,7 +217,11 @@ def _without_unlisted(path: str, arrays: dict, keep: str) -> dict:
     for row, name in enumerate(map(str, arrays["paths"].tolist())):
         is_listed[row] = not listed.isdisjoint({name, Path(name).name, Path(name).stem})
     rows = np.flatnonzero(is_listed | ~arrays["is_distractor"].astype(bool))
-    return {name: array[rows] if array.shape[:1] == is_listed.shape else array for name, array in arrays.items()}
+    of_listed = dict(arrays)
+    for name, array in arrays.items():
+        if array.shape[:1] == is_listed.shape:
+            of_listed[name] = array[rows]
+    return of_listed
 
 
 def written_flags(arrays: dict) -> dict:

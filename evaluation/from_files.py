@@ -39,7 +39,9 @@ class EmbeddingFile(NamedTuple):
         if "class_names" in self.arrays:
             return self.arrays["class_names"]
         labels = finest(self.arrays)
-        return labels if labels.dtype.kind == "U" else None
+        if labels.dtype.kind != "U":
+            return None
+        return labels
 
     def rows(self, role: str) -> np.ndarray:
         """The rows that are `queries`, or `gallery`. Raises UserError if there are none."""
@@ -53,7 +55,9 @@ class EmbeddingFile(NamedTuple):
 def finest(arrays: dict, features: str = "features", name: str = "labels") -> np.ndarray:
     """The labels `(N,)` of the rows, of several levels the finest; one label for all if lists replace labels."""
     size = len(np.atleast_1d(arrays[features]))
-    return metrics.finest(arrays[name], size) if name in arrays else np.zeros(size, dtype=np.int64)
+    if name not in arrays:
+        return np.zeros(size, dtype=np.int64)
+    return metrics.finest(arrays[name], size)
 
 
 def n_classes(arrays: dict) -> int:
@@ -66,7 +70,10 @@ def n_classes(arrays: dict) -> int:
 
 def rows_of(arrays: dict) -> Rows:
     """All rows of a file."""
-    groups = next((arrays[name] for name in GROUPS if name in arrays), None)
+    groups = None
+    for name in GROUPS:
+        if groups is None:
+            groups = arrays.get(name)
     return Rows(
         arrays["features"],
         finest(arrays),
@@ -86,14 +93,16 @@ def _levels(
     size = len(arrays[features])
     labels = arrays.get(name)
     if labels is not None and labels.ndim == 2:
-        return labels[:, 1:] if len(labels) == size and labels.shape[1] > 1 else None
+        has_coarser = len(labels) == size and labels.shape[1] > 1
+        return labels[:, 1:] if has_coarser else None
     if groups is None:
         return None
     levels = [groups]
     if HIGHER in arrays:
         levels.append(arrays[HIGHER])
-    fit = all(len(level) == size and level.ndim < 3 for level in levels)
-    return np.column_stack(levels) if fit else None
+    if any(len(level) != size or level.ndim > 2 for level in levels):
+        return None
+    return np.column_stack(levels)
 
 
 def plain_space(path: str, arrays: dict) -> metrics.EmbeddingSpace:
@@ -131,14 +140,16 @@ def task_of(
         return judgements.with_lists(path, task_of(path, plain, gallery_path, gallery, listed=True), lists)
     if gallery is not None:
         return in_another(_checked(path, arrays, listed), _checked(gallery_path, gallery))
-    role = next((name for name in ROLES if name in arrays), None)
-    if "reference_features" not in arrays:
-        return Task(rows_of(arrays)) if role is None else in_itself(_checked(path, arrays, listed))
-    if role is not None:
+    roles = [name for name in ROLES if name in arrays]
+    if roles and "reference_features" in arrays:
         raise UserError(
-            f"{path}: it has reference_features and {role}: both define queries and gallery: leave out one of them"
+            f"{path}: it has reference_features and {roles[0]}: both define queries and gallery: leave out one of them"
         )
-    return with_reference(arrays)
+    if roles:
+        return in_itself(_checked(path, arrays, listed))
+    if "reference_features" in arrays:
+        return with_reference(arrays)
+    return Task(rows_of(arrays))
 
 
 def without_classes(arrays: dict) -> dict:
@@ -193,19 +204,21 @@ def roles_in(arrays: dict, size: int) -> Roles:
     if sequences is not None and sequences.dtype.kind == "U":
         names, numbers = np.unique(sequences, return_inverse=True)
         sequences = np.where(names[numbers] == "", -1, numbers)
-    distractor = arrays.get("is_distractor")
-    distractor = None if distractor is None else distractor.astype(bool)
-    attributes = {"sequences": sequences, "is_distractor": distractor}
-    draws = arrays.get("role_draws")
-    if draws is not None:
-        return galleries.roles_of(
-            SimpleNamespace(is_query=~draws[0], is_gallery=draws[0], role_draws=draws, **attributes), size
-        )
-    no_distractor = None if distractor is None else ~distractor
-    queries = arrays.get("is_query", no_distractor)
-    return galleries.roles_of(
-        SimpleNamespace(is_query=queries, is_gallery=arrays.get("is_gallery"), **attributes), size
+    roles = SimpleNamespace(
+        is_query=arrays.get("is_query"),
+        is_gallery=arrays.get("is_gallery"),
+        role_draws=arrays.get("role_draws"),
+        sequences=sequences,
+        is_distractor=None,
     )
+    if "is_distractor" in arrays:
+        roles.is_distractor = arrays["is_distractor"].astype(bool)
+        if roles.is_query is None:
+            roles.is_query = ~roles.is_distractor
+    if roles.role_draws is not None:
+        roles.is_gallery = roles.role_draws[0]
+        roles.is_query = ~roles.role_draws[0]
+    return galleries.roles_of(roles, size)
 
 
 def with_reference(arrays: dict) -> Task:

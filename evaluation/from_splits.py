@@ -40,8 +40,16 @@ def changed_flags(flags: dict, plain: dict) -> list[str]:
     """The flags of `plain` that have another value in `flags`, as on a command line;
     those that `flags` lacks are plain.
     """
-    changed = {name: flags[name] for name, value in plain.items() if flags.get(name, value) != value}
-    return [f"--{name}" if value is True else f"--{name} {value}" for name, value in changed.items()]
+    changed = []
+    for name, plain_value in plain.items():
+        value = flags.get(name, plain_value)
+        if value == plain_value:
+            continue
+        text = f"--{name}"
+        if value is not True:
+            text += f" {value}"
+        changed.append(text)
+    return changed
 
 
 def images_of(datasets: dict) -> dict[str, Embedded]:
@@ -70,7 +78,9 @@ def tasks(images: dict[str, Embedded], opt, evaltype: str | None = None) -> dict
     Raises UserError if the training images are the reference but missing,
     or the data set lacks the names that are compared.
     """
-    features = dict.fromkeys(images) if evaltype is None else projected(images, evaltype, opt)
+    features = dict.fromkeys(images)
+    if evaltype is not None:
+        features = projected(images, evaltype, opt)
     measured = scored(images, opt)
     roles = galleries.roles_of_all(images)
     rows = _all_rows(images, features, roles, opt)
@@ -88,7 +98,9 @@ def tasks(images: dict[str, Embedded], opt, evaltype: str | None = None) -> dict
                 references[key] = _reference(sources, rows, roles)
             gallery = references[key]
             exclude = _places_of(split, sources, queries, gallery, roles)
-        pool = None if roles[split].pool is None else rows[split].take(roles[split].pool)
+        pool = None
+        if roles[split].pool is not None:
+            pool = rows[split].take(roles[split].pool)
         further_labels = _further(images[split].dataset, roles[split])
         of_splits[split] = Task(queries, gallery, exclude, _relevance(roles[split], opt), further_labels, pool)
     return of_splits
@@ -118,8 +130,11 @@ def _all_rows(images: dict[str, Embedded], features: dict, roles: dict[str, Role
 
 def _reference(sources: list[str], rows: dict[str, Rows], roles: dict[str, Roles]) -> Rows:
     """The galleries of several splits, one after the other; `ids` count the images of the whole splits through."""
-    parts = [rows[source].take(roles[source].gallery) for source in sources]
-    ids = [part.positions + _first_row(source, sources, roles) for source, part in zip(sources, parts, strict=True)]
+    parts = []
+    ids = []
+    for source in sources:
+        parts.append(rows[source].take(roles[source].gallery))
+        ids.append(parts[-1].positions + _first_row(source, sources, roles))
     return replace(joined(parts), ids=np.concatenate(ids))
 
 
@@ -192,7 +207,9 @@ def roles(images: dict[str, Embedded], opt) -> dict[str, str]:
         if task.relevance is not None:
             lines[split] = galleries.lists_described(task)
         elif skips or of_all[split].restrict or any(of_all[source].gallery is not None for source in sources):
-            gallery_name = "its gallery" if sources == [split] else f"the gallery of {', '.join(sources)}"
+            gallery_name = "its gallery"
+            if sources != [split]:
+                gallery_name = f"the gallery of {', '.join(sources)}"
             draws = max(of_all[name].draws for name in {split, *sources})
             lines[split] = galleries.described(task, of_all[split], gallery_name, skips, draws)
     return {split: line for split, line in lines.items() if line}
@@ -207,7 +224,9 @@ def projected(embedded: dict[str, Embedded], evaltype: str, opt) -> dict[str, np
     features = {split: of_type(of_split.features, evaltype) for split, of_split in embedded.items()}
     if opt.eval_pca is None and opt.eval_whiten is None:
         return features
-    training = (features["train"], embedded["train"].labels) if "train" in embedded else None
+    training = None
+    if "train" in embedded:
+        training = (features["train"], embedded["train"].labels)
     roles = galleries.roles_of_all(embedded)
     measured = scored(embedded, opt)
     projections = {}  # splits -> the function that their gallery defines
@@ -218,7 +237,9 @@ def projected(embedded: dict[str, Embedded], evaltype: str, opt) -> dict[str, np
         key = tuple(sources)
         if key not in projections:
             parts = [take_rows(features[source], roles[source].gallery) for source in sources]
-            gallery = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            gallery = parts[0]
+            if len(parts) > 1:
+                gallery = np.concatenate(parts)
             if opt.eval_pca is None:
                 projections[key] = whitening.of_flags(opt, training, gallery)
             else:
@@ -273,7 +294,11 @@ def names_at(dataset, level: int) -> dict:
     """Label -> name at a level."""
     if level >= len(LEVELS):
         of_class = {names[0]: names[level] for names in dataset.lineages}
-        return {label: of_class[name] for label, name in dataset.class_names.items() if name in of_class}
+        names_of = {}
+        for label, name in dataset.class_names.items():
+            if name in of_class:
+                names_of[label] = of_class[name]
+        return names_of
     table = getattr(dataset, LEVELS[level], None)
     if table is None:
         raise UserError(
@@ -295,19 +320,24 @@ def _codes(images: dict[str, Embedded], level: int, opt) -> tuple[dict[str, np.n
     by classes, its own labels are used.
     """
     if level == 0 and opt.eval_reference_set == SELF:
-        labels = {split: of_split.labels for split, of_split in images.items()}
-        return labels, {split: getattr(of_split.dataset, LEVELS[0], None) for split, of_split in images.items()}
+        own_labels = {}
+        own_names = {}
+        for split, of_split in images.items():
+            own_labels[split] = of_split.labels
+            own_names[split] = getattr(of_split.dataset, LEVELS[0], None)
+        return own_labels, own_names
     tables = {split: names_at(of_split.dataset, level) for split, of_split in images.items()}
-    names = set()
+    all_names = set()
     for table in tables.values():
-        names |= set(map(str, table.values()))
-    numbers = {name: number for number, name in enumerate(sorted(names))}
+        all_names |= set(map(str, table.values()))
+    names = sorted(all_names)
+    numbers = {name: number for number, name in enumerate(names)}
     codes = {}
     for split, of_split in images.items():
         table = {label: numbers[str(name)] for label, name in tables[split].items()}
         by_label = np.array([table.get(label, -1) for label in range(max(table) + 1)])
         codes[split] = np.where(of_split.labels < 0, -1, by_label[of_split.labels])  # -1: a distractor
-    return codes, dict.fromkeys(images, {number: name for name, number in numbers.items()})
+    return codes, dict.fromkeys(images, dict(enumerate(names)))
 
 
 def _levels(images: dict[str, Embedded], opt) -> dict[str, np.ndarray]:

@@ -71,8 +71,10 @@ class Roles(NamedTuple):
             distractors = None
         if distractors is None and not self.differ:
             return None
-        rows = np.arange(self.size) if self.either is None else self.either
-        return rows if distractors is None else np.setdiff1d(rows, distractors)
+        rows = take_rows(np.arange(self.size), self.either)
+        if distractors is not None:
+            rows = np.setdiff1d(rows, distractors)
+        return rows
 
 
 def roles_of(dataset, size: int) -> Roles:
@@ -81,12 +83,15 @@ def roles_of(dataset, size: int) -> Roles:
     gallery = _flags(dataset, "is_gallery", size)
     sequences = getattr(dataset, "sequences", None)
     if sequences is not None:
-        sequences = None if (np.asarray(sequences) < 0).all() else np.asarray(sequences)
+        sequences = np.asarray(sequences)
+        if (sequences < 0).all():
+            sequences = None
     distractors = getattr(dataset, "is_distractor", None)
     if distractors is not None:
         distractors = np.flatnonzero(distractors)
-    draws = getattr(dataset, "role_draws", None)
-    n_draws = 1 if draws is None else len(draws)
+    n_draws = 1
+    if getattr(dataset, "role_draws", None) is not None:
+        n_draws = len(dataset.role_draws)
     return Roles(
         size,
         _rows(query),
@@ -103,7 +108,9 @@ def roles_of(dataset, size: int) -> Roles:
 def _flags(dataset, name: str, size: int) -> np.ndarray:
     """bool `(N,)`, an attribute of the data set; all true without it."""
     flags = getattr(dataset, name, None)
-    return np.ones(size, dtype=bool) if flags is None else np.asarray(flags, dtype=bool)
+    if flags is None:
+        return np.ones(size, dtype=bool)
+    return np.asarray(flags, dtype=bool)
 
 
 def _rows(flags: np.ndarray) -> np.ndarray | None:
@@ -132,12 +139,16 @@ def check(datasets: dict, measured: list[str]) -> None:
     """Raise UserError for a split to measure without queries, or a split without a gallery."""
     for split, dataset in datasets.items():
         roles = roles_of(dataset, len(dataset))
-        for rows, role in ((roles.queries if split in measured else None, "query"), (roles.gallery, "gallery")):
-            if rows is not None and not len(rows):
-                raise UserError(
-                    f"{split}, of --dataset {dataset.name}: none of its {roles.size} images is a {role} image "
-                    f"(is_{role})"
-                )
+        missing = None
+        if split in measured and not len(roles.rows("queries")):
+            missing = "query"
+        elif not len(roles.rows("gallery")):
+            missing = "gallery"
+        if missing and roles.size:
+            raise UserError(
+                f"{split}, of --dataset {dataset.name}: none of its {roles.size} images is a {missing} image "
+                f"(is_{missing})"
+            )
 
 
 def numbers(roles: dict[str, Roles]) -> dict[str, np.ndarray | None]:
@@ -156,7 +167,9 @@ def numbers(roles: dict[str, Roles]) -> dict[str, np.ndarray | None]:
         table = np.full(len(distinct), -1)
         for place, number in enumerate(distinct.tolist()):
             if number >= 0:
-                key = (split, number) if of_split.names is None else str(of_split.names.get(number))
+                key = (split, number)
+                if of_split.names is not None:
+                    key = str(of_split.names.get(number))
                 table[place] = number_of.setdefault(key, len(number_of))
         numbered[split] = table[places.reshape(-1)]
     return numbered
@@ -188,7 +201,9 @@ def searching(n_queries: int, n_searched: int, gallery: str, n_both: int, n_pool
     """What searches the gallery of that name. n_both: images that are query and gallery.
     n_pool: those of class-wise numbers.
     """
-    roles = f"{n_both:,} images are query and gallery, none finds itself" if n_both else "no image is query and gallery"
+    roles = "no image is query and gallery"
+    if n_both:
+        roles = f"{n_both:,} images are query and gallery, none finds itself"
     return [
         f"{n_queries:,} queries search in {n_searched:,} images, {gallery}",
         roles,
@@ -232,8 +247,8 @@ def dumped(roles: Roles) -> dict[str, np.ndarray]:
         if roles.distractors is not None and len(roles.distractors) < roles.size:
             arrays["is_distractor"] = np.isin(rows, roles.distractors)
     for protocol, lists in (roles.relevance() or {}).items():
-        ending = f"_{protocol}" if protocol else ""
-        arrays |= {f"{name}{ending}": array for name, array in lists._asdict().items()}
+        for name, array in lists._asdict().items():
+            arrays[f"{name}_{protocol}" if protocol else name] = array
     if roles.sequences is not None:
         arrays["sequence"] = roles.sequences
         if roles.names is not None:

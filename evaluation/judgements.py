@@ -102,9 +102,12 @@ def by_ground_truth(task: Task, path: str, arrays: dict, gallery: dict) -> Task:
         for positives, junk in images_of.values():
             for name in (*positives, *junk):
                 _refuse_unknown(path, name, places, "gallery")
-        listed = [images_of.get(name, images_of.get(Path(name).stem, ((), ()))) for name in map(str, query_paths)]
-        positives = [[places[name] for name in names] for names, _ in listed]
-        junk = [[places[name] for name in names] for _, names in listed]
+        positives = []
+        junk = []
+        for query in map(str, query_paths):
+            positive_names, junk_names = images_of.get(query, images_of.get(Path(query).stem, ((), ())))
+            positives.append([places[name] for name in positive_names])
+            junk.append([places[name] for name in junk_names])
         lists[protocol] = metrics.Lists.of(positives, junk)
     return with_lists(path, task, lists)
 
@@ -121,5 +124,6 @@ def _by_name(paths: np.ndarray) -> dict[str, int]:
     places = {}
     for place, path in enumerate(map(str, paths.tolist())):
         for name in {path, Path(path).stem}:
-            places[name] = place if name not in places else -1
+            is_repeated = name in places
+            places[name] = -1 if is_repeated else place
     return places

@@ -24,8 +24,10 @@ def classless(arrays: dict, distractor: np.ndarray) -> dict:
 
 def _without_class(labels: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """The labels `(N,)` or `(N, L)`, at `rows` `(N,)` one that no query has."""
-    labels = labels.astype(np.int64) if labels.dtype.kind in "biu" else labels
-    labels = labels.reshape(-1) if labels.size == len(rows) else labels
+    if labels.dtype.kind in "biu":
+        labels = labels.astype(np.int64)
+    if labels.size == len(rows):
+        labels = labels.reshape(-1)
     nobody = {"U": "", "S": b""}.get(labels.dtype.kind, np.iinfo(np.int64).min)
     return np.where(rows.reshape(-1, *[1] * (labels.ndim - 1)), nobody, labels)
 
@@ -61,7 +63,9 @@ def of_gallery(paths: list[str], parts: list[dict]) -> list[dict]:
         return parts
     marked = []
     for part, missing in zip(parts, all_missing, strict=True):
-        rows = np.zeros(len(part["features"]), dtype=bool) if missing is None else missing
+        rows = missing
+        if missing is None:
+            rows = np.zeros(len(part["features"]), dtype=bool)
         roles = part.get("is_query")
         if roles is not None and roles.shape == rows.shape:
             part = {**part, "is_query": np.where(rows, False, roles)}
@@ -132,8 +136,10 @@ def _refuse(path: str, labels: np.ndarray, rows: np.ndarray, way_out: str, name:
     if not rows.any():
         return
     row = int(rows.argmax())
-    value = labels.reshape(len(rows), -1)[row, 0]
-    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    text = labels.reshape(len(rows), -1)[row, 0]
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    text = str(text)
     raise UserError(
         f"{path}: {int(rows.sum()):,} of {len(rows):,} {name} are missing, such as {text!r} in row {row}: {way_out}"
     )

@@ -95,12 +95,18 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
     paths = _draw_queries(folder, embedded, split, tasks[split], opt, title)
     if any(task.pool is not None for task in tasks.values()):
         title += ", queries and gallery"
-    rows = {name: task.classified for name, task in tasks.items() if (task.classified.labels >= 0).any()}
+    rows = {}
+    features = {}
+    labels = {}
+    parents = {}
+    for name, task in tasks.items():
+        if (task.classified.labels >= 0).any():
+            rows[name] = task.classified
+            features[name] = task.classified.features
+            labels[name] = task.classified.labels
+            parents[name] = task.classified.parents
     if not rows:  # no image has a class
         return paths
-    features = {name: of_split.features for name, of_split in rows.items()}
-    labels = {name: of_split.labels for name, of_split in rows.items()}
-    parents = {name: of_split.parents for name, of_split in rows.items()}
     paths.append(space.spectra(folder / "spectrum.png", features, opt.seed, title))
     paths.append(space.distances(folder / "distances.png", features, labels, parents, opt.seed, title, ball))
     if not opt.eval_size_of_tsne:
@@ -171,14 +177,19 @@ def of_untrained(run, epoch: int, scores: dict, embedded: dict) -> dict:
     of the untrained network (epoch 0). Returns `scores`.
     """
     if run.writes and run.opt.n_epochs == 0 and epoch == 0:
-        print("".join(f"written  {path}\n" for path in dump_requested(run.folder, embedded, run.opt, epoch)), end="")
+        for path in dump_requested(run.folder, embedded, run.opt, epoch):
+            print(f"written  {path}")
     return scores
 
 
 def dump_requested(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = None) -> list[Path]:
     """Write what `--dump_embeddings` and `--dump_query_results` ask for; `instead` as in `dump`. Returns the paths."""
-    paths = dump(folder, embedded, opt, instead) if opt.dump_embeddings else []
-    return paths + (queries.dump(folder, embedded, opt, epoch, instead) if opt.dump_query_results else [])
+    paths = []
+    if opt.dump_embeddings:
+        paths += dump(folder, embedded, opt, instead)
+    if opt.dump_query_results:
+        paths += queries.dump(folder, embedded, opt, epoch, instead)
+    return paths
 
 
 def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list[Path]:
@@ -267,7 +278,8 @@ def evaluate_run(model, splits: dict, opt, runtime) -> dict:
     for text in overruled(opt):
         say(f"note  {text}")
     print(f"\n{folder / name}, epoch {epoch}{data_note}\n\n{table(scores)}\n")
-    print("\n".join(f"written  {path}" for path in written))
+    for path in written:
+        print(f"written  {path}")
     return scores
 
 
@@ -279,7 +291,9 @@ def evaluate_untrained(model, splits: dict, opt, runtime) -> dict:
     """
     loaders = evaluation.loaders(splits, opt, runtime.ranks)
     evaluation.check(model, loaders, opt, runtime)
-    bare = evaluation.evaluate(model, loaders, opt, runtime, bare=True)[0] if opt.embed_dim else None
+    bare = {}
+    if opt.embed_dim:
+        bare, _ = evaluation.evaluate(model, loaders, opt, runtime, bare=True)
     scores, embedded = evaluation.evaluate(model, loaders, opt, runtime)
     if not runtime.ranks.writes:
         return scores
@@ -287,7 +301,7 @@ def evaluate_untrained(model, splits: dict, opt, runtime) -> dict:
     describe(folder, opt)
     write_json(
         folder / "evaluation.json",
-        {"data": _data(loaders, opt), "values": jsonable(scores), "bare_backbone": jsonable(bare or {})},
+        {"data": _data(loaders, opt), "values": jsonable(scores), "bare_backbone": jsonable(bare)},
     )
     if not opt.no_records:
         draw_pictures(folder, embedded, _first_split(scores), opt, fitted(opt.arch, TITLE_SIZE, TITLE_WIDTH))
@@ -311,7 +325,10 @@ def plain(scores: dict) -> dict:
 
 def _first_split(scores: dict) -> str:
     """The split whose queries pictures show."""
-    return next(split for split in ("val", "test", "train") if split in scores)
+    for split in ("val", "test"):
+        if split in scores:
+            return split
+    return "train"
 
 
 def _title(group: str, epoch: int) -> str:

@@ -159,7 +159,10 @@ def first_hits(task: Task, skips: bool, ball: Ball | None = None) -> np.ndarray:
     reciprocals = np.zeros(len(task.queries))
     for places, space, _ in searches(task, np.arange(len(reciprocals)), ball):
         reciprocals[places] = metrics.per_query(["mrr"], space)["mrr"]
-    reciprocals = reciprocals[~np.isnan(reciprocals)] if skips else np.nan_to_num(reciprocals)
+    if skips:
+        reciprocals = reciprocals[~np.isnan(reciprocals)]
+    else:
+        reciprocals = np.nan_to_num(reciprocals)
     return np.divide(1.0, reciprocals, out=np.full(len(reciprocals), np.inf), where=reciprocals > 0).round()
 
 

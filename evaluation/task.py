@@ -140,12 +140,16 @@ class Task:
         """`(N,)` index of each query among the images that are searched, -1 where it is not there."""
         if self.gallery is None:
             return np.arange(len(self.queries))
-        return np.full(len(self.queries), -1) if self.exclude is None else self.exclude
+        if self.exclude is None:
+            return np.full(len(self.queries), -1)
+        return self.exclude
 
     @property
     def lists(self) -> metrics.Lists | None:
         """Positives and junk by the first protocol; None where classes say what is relevant."""
-        return next(iter(self.relevance.values())) if self.relevance else None
+        if not self.relevance:
+            return None
+        return next(iter(self.relevance.values()))
 
     def arguments(self, levels: bool = False) -> dict:
         """The arguments of `metrics.compute` and `metrics.EmbeddingSpace`;
@@ -168,10 +172,11 @@ class Task:
 
     def with_features(self, function) -> "Task":
         """The same task on the features that `function` makes of those of queries, gallery and pool."""
-        sides = {"queries": self.queries, "gallery": self.gallery, "pool": self.pool}
-        changed = {
-            name: replace(rows, features=function(rows.features)) for name, rows in sides.items() if rows is not None
-        }
+        changed = {}
+        for side in ("queries", "gallery", "pool"):
+            rows = getattr(self, side)
+            if rows is not None:
+                changed[side] = replace(rows, features=function(rows.features))
         return replace(self, **changed)
 
     def findable(self) -> tuple[np.ndarray, np.ndarray]:
@@ -190,7 +195,8 @@ class Task:
         if self.further_labels:
             sizes = dict(zip(*np.unique(searched.labels, return_counts=True), strict=True))
             for query, labels in self.further_labels.items():
-                relevant[query] += sum(sizes.get(label, 0) for label in {*labels} - {queries.labels[query]})
+                for label in {*labels} - {queries.labels[query]}:
+                    relevant[query] += sizes.get(label, 0)
         return relevant, ranked
 
     def part(self, rows: np.ndarray, gallery_rows: np.ndarray) -> "Task":
@@ -202,8 +208,9 @@ class Task:
         gallery = None
         exclude = None
         if self.gallery is not None or not np.array_equal(rows, gallery_rows):
-            # a large one is not copied
-            gallery = searched if len(gallery_rows) == len(searched) else searched.take(gallery_rows)
+            gallery = searched
+            if len(gallery_rows) < len(searched):  # a large one is not copied
+                gallery = searched.take(gallery_rows)
             exclude = places_in(gallery_rows, len(searched))[self.places[rows]]
         relevance = None
         if self.relevance is not None:
@@ -213,7 +220,9 @@ class Task:
         for query, row in enumerate(rows.tolist()):
             if self.further_labels and row in self.further_labels:
                 further_labels[query] = self.further_labels[row]
-        return replace(part, relevance={"": part._lists_with(further_labels)}) if further_labels else part
+        if further_labels:
+            part = replace(part, relevance={"": part._lists_with(further_labels)})
+        return part
 
     def _lists_with(self, further_labels: dict[int, list[int]]) -> metrics.Lists:
         """The relevant items of each query: the images of its own class, and of its `further_labels`."""
@@ -231,7 +240,9 @@ class Task:
 
 
 def _labels(rows: Rows, levels: bool) -> np.ndarray:
-    return np.column_stack([rows.labels, rows.levels]) if levels else rows.labels
+    if not levels:
+        return rows.labels
+    return np.column_stack([rows.labels, rows.levels])
 
 
 def measure(task: Task, names: list[str], **settings) -> dict:

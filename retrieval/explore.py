@@ -2,6 +2,7 @@
 The page itself: explore_page.py.
 """
 
+import functools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,16 +91,17 @@ def explore(flags) -> Path:
         raise UserError(f"--out {flags.out}: a page's name ends in .html")
     if not out.absolute().parent.is_dir():
         raise UserError(f"--out {flags.out}: there is no folder {out.absolute().parent}")
-    of_one = flags.source.endswith(".npz")
-    for name, plain in OF_RUNS.items():
-        if of_one and getattr(flags, name) != plain:
-            raise UserError(
-                f"--{name} {getattr(flags, name)}: {flags.source} is a file, and all of its rows are shown as they "
-                "are: leave it out"
-            )
-    images = of_file(flags.source) if of_one else of_run(flags)
-    page = explore_page.html(content(images, flags))
-    write_file(out, page)
+    if flags.source.endswith(".npz"):
+        for name, plain in OF_RUNS.items():
+            if getattr(flags, name) != plain:
+                raise UserError(
+                    f"--{name} {getattr(flags, name)}: {flags.source} is a file, and all of its rows are shown as "
+                    "they are: leave it out"
+                )
+        images = of_file(flags.source)
+    else:
+        images = of_run(flags)
+    write_file(out, explore_page.html(content(images, flags)))
     print(
         f"{out}: {len(images.features):,} images of {len(set(images.labels.tolist())):,} classes, "
         f"{out.stat().st_size / 1e6:.1f} MB"
@@ -124,13 +126,16 @@ def of_run(flags) -> PageImages:
     title = f"{saved_flags.get('group', '')}: {flags.split} of {dataset.name}"
     features = _embedded(embedder, dataset)
     roles = galleries.roles_of(dataset, len(labels))
-    listed = None if roles.lists is None else _of_roles(features, labels, roles)
+    listed = None
+    if roles.lists is not None:
+        listed = _of_roles(features, labels, roles)
     notes = (
         *_unheeded(roles.restrict and listed is None, saved_flags, UNHEEDED | from_splits.OF_EMBEDDINGS),
         *_heeded(listed),
     )
-    has_supers = None not in supers and len(supers) >= 2
-    super_labels = dataset.super_labels if has_supers else None
+    super_labels = None
+    if None not in supers and len(supers) >= 2:
+        super_labels = dataset.super_labels
     return PageImages(
         title,
         features,
@@ -157,8 +162,10 @@ def _heeded(listed: Listed | None) -> tuple[str, ...]:
     """A note on the lists that the page goes by; none without."""
     if listed is None:
         return ()
+    lists = "Lists"
     protocol = next(iter(listed.task.relevance))
-    lists = f"Lists of {protocol}" if protocol else "Lists"
+    if protocol:
+        lists += f" of {protocol}"
     note = f"{lists} say what queries are to find: ✓; – is junk, and images that no list judges have no mark."
     return (note,)
 
@@ -176,10 +183,13 @@ def of_file(path: str) -> PageImages:
     """
     arrays = read(path, optional=("paths", "class_names", "super_names", *ROLES, *LISTS, "flags"))
     arrays = missing_labels.of_queries(path, arrays, has_lists(arrays))
-    listed = _listed(path, arrays) if has_lists(arrays) else None
-    evaluation_arrays = {
-        name: arrays.pop(name) for name in list(arrays) if name in (*ROLES, "flags") or protocol_of(name) is not None
-    }
+    listed = None
+    if has_lists(arrays):
+        listed = Listed(from_files.task_of(path, arrays))
+    evaluation_arrays = {}
+    for name in list(arrays):
+        if name in ROLES or name == "flags" or protocol_of(name) is not None:
+            evaluation_arrays[name] = arrays.pop(name)
     size = len(arrays["features"])
     arrays.setdefault("labels", np.zeros(size, dtype=np.int64))
     for name, array in arrays.items():
@@ -189,29 +199,30 @@ def of_file(path: str) -> PageImages:
             )
     _, firsts, labels = np.unique(arrays["labels"], return_index=True, return_inverse=True)
     labels = np.where(evaluation_arrays.get("is_distractor", np.zeros(size)), -1, labels)
-    names = arrays.get("class_names", [f"class {label}" for label in arrays["labels"].tolist()])
+    if "class_names" in arrays:
+        names = map(str, arrays["class_names"][firsts])
+    else:
+        names = [f"class {label}" for label in arrays["labels"][firsts].tolist()]
     supers = None
     if "super_names" in arrays and len(set(arrays["super_names"].tolist())) > 1:
-        supers = {label: str(arrays["super_names"][place]) for label, place in enumerate(firsts)}
-    class_names = {label: str(names[place]) for label, place in enumerate(firsts)}
-    paths = [str(image_path) for image_path in arrays["paths"]] if "paths" in arrays else None
+        supers = dict(enumerate(map(str, arrays["super_names"][firsts])))
+    paths = None
+    picture = None
+    if "paths" in arrays:
+        paths = list(map(str, arrays["paths"]))
+        picture = functools.partial(_decoded, paths)
+    has_roles = not evaluation_arrays.keys().isdisjoint(ROLES)
+    notes = _unheeded(has_roles and listed is None, written_flags(evaluation_arrays), UNHEEDED) + _heeded(listed)
+    title = Path(path).name
+    class_names = dict(enumerate(names))
+    return PageImages(title, arrays["features"], labels, class_names, supers, paths, picture, notes, listed)
+
+
+def _decoded(paths: list[str], place: int):
+    """The image at a place of the paths, uint8 `(3, H, W)`."""
     from datasets import decode
 
-    picture = None if paths is None else lambda place: decode(paths[place])
-    notes = (
-        *_unheeded(
-            any(name in evaluation_arrays for name in ROLES) and listed is None,
-            written_flags(evaluation_arrays),
-            UNHEEDED,
-        ),
-        *_heeded(listed),
-    )
-    return PageImages(Path(path).name, arrays["features"], labels, class_names, supers, paths, picture, notes, listed)
-
-
-def _listed(path: str, arrays: dict) -> Listed:
-    """The queries of a file with lists, and its gallery."""
-    return Listed(from_files.task_of(path, arrays))
+    return decode(paths[place])
 
 
 def _unheeded(has_roles: bool, flags: dict, unheeded: dict) -> tuple[str, ...]:
@@ -241,11 +252,21 @@ def content(images: PageImages, flags) -> dict:
     rows, columns = np.nonzero(neighbours >= 0)
     distances = np.full(neighbours.shape, np.nan, dtype=np.float32)
     distances[rows, columns] = np.sqrt(space.squared_distances(rows, neighbours[rows, columns]))
-    precision = metrics.per_query(["map_r"], space)["map_r"] if images.listed is None else images.listed.precision(size)
+    judged = None
+    if images.listed is None:
+        precision = metrics.per_query(["map_r"], space)["map_r"]
+    else:
+        precision = images.listed.precision(size)
+        judged = explore_page.packed(images.listed.judged(neighbours), np.uint8)
     plane, how = maps.places(features.astype(np.float32), flags.map, flags.map_size, flags.seed)
     low = plane.min(0)
     extent = float(np.ptp(plane, axis=0).max()) or 1.0
-    sheets, missing = (None, 0) if flags.no_thumbnails or images.picture is None else _thumbnails(images.picture, size)
+    sheets = None
+    missing = 0
+    if images.picture is not None and not flags.no_thumbnails:
+        sheets, missing = _thumbnails(images.picture, size)
+    if sheets is not None:
+        sheets = {"images": sheets.addresses(), "side": sheets.side, "across": sheets.across}
     notes = [
         f"Map: {how}. Neighbouring points are usually neighbours in the embedding; gaps and sizes of clusters mean "
         "little."
@@ -255,8 +276,15 @@ def content(images: PageImages, flags) -> dict:
         notes.append(
             f"{missing:,} of {size:,} images cannot be shown: their files are not there, or cannot be decoded."
         )
-    super_of = [images.supers.get(label, "no class") for label in classes] if images.supers else None
-    supers = sorted(set(super_of)) if images.supers else None
+    paths = images.paths
+    if paths is not None:
+        paths = list(map(str, paths))
+    supers = None
+    super_of = None
+    if images.supers:
+        names = [images.supers.get(label, "no class") for label in classes]
+        supers = sorted(set(names))
+        super_of = [supers.index(name) for name in names]
     pair_space = space  # the histogram's pairs are of images that have a class
     if of_none.any():
         pair_space = metrics.EmbeddingSpace(features[~of_none], images.labels[~of_none])
@@ -268,18 +296,16 @@ def content(images: PageImages, flags) -> dict:
         "k": neighbours.shape[1],
         "classes": [str(images.class_names.get(label, "no class")) for label in classes],
         "supers": supers,
-        "superOf": [supers.index(name) for name in super_of] if supers else None,
-        "paths": None if images.paths is None else [str(path) for path in images.paths],
+        "superOf": super_of,
+        "paths": paths,
         "labels": explore_page.packed(labels, np.uint32),
         "places": explore_page.packed((plane - low) / extent * 65535, np.uint16),
         "neighbours": explore_page.packed(np.where(neighbours < 0, 2**32 - 1, neighbours), np.uint32),
-        "judged": None if images.listed is None else explore_page.packed(images.listed.judged(neighbours), np.uint8),
+        "judged": judged,
         "distances": explore_page.packed(distances, np.float32),
         "precision": explore_page.packed(precision, np.float32),
         "meanPrecision": None if np.isnan(precision).all() else float(np.nanmean(precision)),
-        "sheets": None
-        if sheets is None
-        else {"images": sheets.addresses(), "side": sheets.side, "across": sheets.across},
+        "sheets": sheets,
         "confusions": confusions(labels, np.where(of_none, -1, neighbours[:, 0])),
         "histogram": histogram(pair_space, flags.fmr, flags.seed),
     }
@@ -289,14 +315,15 @@ def _thumbnails(picture, size: int) -> tuple[Sheets | None, int]:
     """Thumbnails of all images, None where all are missing, and how many are missing."""
     sheets = Sheets(size)
     missing = 0
-    for place in tqdm(
-        range(size), desc="thumbnails", unit="img", leave=False, disable=None
-    ):  # one image in memory at a time
+    # one image in memory at a time
+    for place in tqdm(range(size), desc="thumbnails", unit="img", leave=False, disable=None):
         try:
             sheets.put(place, picture(place))
         except UserError:
             missing += 1
-    return (None if missing == size else sheets), missing
+    if missing == size:
+        sheets = None
+    return sheets, missing
 
 
 def confusions(labels: np.ndarray, nearest: np.ndarray) -> list[list]:
@@ -308,11 +335,10 @@ def confusions(labels: np.ndarray, nearest: np.ndarray) -> list[list]:
         np.stack([labels[has_neighbour], labels[nearest[has_neighbour]]], axis=1), axis=0, return_counts=True
     )
     sizes = np.bincount(labels)
-    rows = [
-        [int(a), int(b), int(count), float(count / sizes[a])]
-        for (a, b), count in zip(pairs_of, counts, strict=True)
-        if a != b
-    ]
+    rows = []
+    for (a, b), count in zip(pairs_of, counts, strict=True):
+        if a != b:
+            rows.append([int(a), int(b), int(count), float(count / sizes[a])])
     return sorted(rows, key=lambda row: (-row[2], -row[3], row[0], row[1]))
 
 
@@ -321,19 +347,23 @@ def histogram(space: metrics.EmbeddingSpace, rates: list[float], seed: int) -> d
     fnmr (as metric).
     """
     same_class, different_class, pairs_text = pairs.distances(space.features.astype(np.float32), space.labels, seed)
-    farthest = float(max((kind.max() for kind in (same_class, different_class) if len(kind)), default=1.0)) or 1.0
-    bars = [
-        (np.histogram(kind, bins=BINS, range=(0, farthest))[0] / max(len(kind), 1)).tolist()
-        for kind in (same_class, different_class)
-    ]
-    points = [(rate, *fnmr.operating_point(space, rate)) for rate in rates]
-    thresholds = [{"fmr": rate, "distance": at, "fnmr": missed} for rate, at, missed in points if not np.isnan(missed)]
-    counts = [len(same_class), len(different_class)]
+    farthest = float(np.concatenate([same_class, different_class]).max(initial=0)) or 1.0
+    thresholds = []
+    for rate in rates:
+        distance, missed = fnmr.operating_point(space, rate)
+        if not np.isnan(missed):
+            thresholds.append({"fmr": rate, "distance": distance, "fnmr": missed})
     return {
-        "same": bars[0],
-        "different": bars[1],
+        "same": _shares(same_class, farthest),
+        "different": _shares(different_class, farthest),
         "most": farthest,
         "pairs": pairs_text,
-        "counts": counts,
+        "counts": [len(same_class), len(different_class)],
         "thresholds": thresholds,
     }
+
+
+def _shares(distances: np.ndarray, farthest: float) -> list[float]:
+    """Shares of distances `(P,)` in `BINS` bars from 0 to `farthest`."""
+    counts, _ = np.histogram(distances, bins=BINS, range=(0, farthest))
+    return (counts / max(len(distances), 1)).tolist()

@@ -137,8 +137,12 @@ def _read(path: Path, images: int, code: str, dimensions: int):
     import faiss
 
     with parsing(path, "delete the folder and make the index anew"):
-        index = faiss.read_index(str(path)) if code == codes.FLOAT32 else Codes.read(path, code, dimensions)
-    held = len(index) if isinstance(index, Codes) else index.ntotal
+        if code == codes.FLOAT32:
+            index = faiss.read_index(str(path))
+            held = index.ntotal
+        else:
+            index = Codes.read(path, code, dimensions)
+            held = len(index)
     if held != images:
         raise UserError(
             f"{path} holds {held:,} vectors, and there are {images:,} images: delete the folder and make the index anew"
@@ -150,8 +154,9 @@ def _candidates(index, queries: np.ndarray, kind: str, k: int) -> np.ndarray:
     """The candidates for the nearest: rows `(Q, K)`, K >= k; -1 for none."""
     import faiss
 
-    # exact: distances equal in float32 may differ in float64
-    width = k + 8 if kind == EXACT else max(AGAIN * k, 100)
+    width = max(AGAIN * k, 100)
+    if kind == EXACT:
+        width = k + 8  # distances equal in float32 may differ in float64
     width = min(width, index.ntotal)
     if kind == HNSW:
         index.hnsw.efSearch = max(SEARCHING, width)
@@ -175,7 +180,9 @@ def _copies(blocks, read, paths: list[str], first: int) -> list[tuple[str, str]]
     for block in blocks():
         new = np.arange(max(first, start), max(first, start + len(block)))
         copies = finder.find(block[new - start], new)
-        pairs += [(paths[row], paths[copy]) for row, copy in zip(new, copies, strict=True) if copy >= 0]
+        for row, copy in zip(new, copies, strict=True):
+            if copy >= 0:
+                pairs.append((paths[row], paths[copy]))
         start += len(block)
     return pairs
 
@@ -294,23 +301,26 @@ def _fill(
     if old and old.code != codes.FLOAT32:
         coded = old.faiss
     held = 0 if coded is None else len(coded)
-    indexed_paths = set(old.paths) if old else set()
+    written = list(old.paths) if old else []
+    indexed_paths = set(written)
     paths = [path for path in paths if path not in indexed_paths]
     vectors = _Vectors(folder / VECTORS, embedder.dimensions)
     left_out = {}
-    written = list(old.paths) if old else []
     try:
         with open(folder / PATHS, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerows([["path"], *([path] for path in written)])
+            writer.writerow(["path"])
+            writer.writerows([path] for path in written)
             if old and coded is None:
                 for block in _blocks(old.folder / VECTORS):
                     vectors.append(block)
             for batch in embedder.stream(paths, total=len(paths)):
                 vectors.append(batch.vectors)
-                writer.writerows([paths[place]] for place in batch.places)
-                written += [paths[place] for place in batch.places]
-                left_out |= {paths[place]: reason for place, reason in batch.refused}
+                for place in batch.places:
+                    writer.writerow([paths[place]])
+                    written.append(paths[place])
+                for place, reason in batch.refused:
+                    left_out[paths[place]] = reason
     finally:
         vectors.close()
     if not (vectors.rows or held):
@@ -382,11 +392,9 @@ def _write_faiss(folder: Path, kind: str, rows: int, dimensions: int) -> dict | 
         index = _ivfpq(vectors, rows, dimensions)
     for block in _blocks(vectors):
         index.add(block)
-    recall = (
-        None
-        if kind == EXACT or rows < 2
-        else _recall(lambda queries, k: _candidates(index, queries, kind, k), vectors, rows)
-    )
+    recall = None
+    if kind != EXACT and rows > 1:
+        recall = _recall(lambda queries, k: _candidates(index, queries, kind, k), vectors, rows)
     faiss.write_index(index, str(folder / FAISS))
     return recall
 
