@@ -321,7 +321,10 @@ def _csv_columns(cells: list[Cell], spread: str) -> list[tuple[str, list[str]]]:
     lows = []
     highs = []
     for cell in cells:
-        means.append("" if cell.mean_text == "-" else cell.mean_text)
+        mean = cell.mean_text
+        if mean == "-":
+            mean = ""
+        means.append(mean)
         deviations.append(cell.deviation_text)
         marks.append(cell.mark)
         bounds = ("", "")
