@@ -25,11 +25,9 @@ def check(datasets: dict, opt) -> None:
     """
     measured = scored(datasets, opt)
     deepest = opt.label_hierarchy_level + (opt.tester == INSIDE_PARENTS)
-    flag = (
-        "--tester same_parent_label"
-        if opt.tester == INSIDE_PARENTS
-        else f"--label_hierarchy_level {opt.label_hierarchy_level}"
-    )
+    flag = f"--label_hierarchy_level {opt.label_hierarchy_level}"
+    if opt.tester == INSIDE_PARENTS:
+        flag = f"--tester {INSIDE_PARENTS}"
     for dataset in datasets.values():
         if deepest and None in names_at(dataset, deepest).values():
             raise UserError(
@@ -37,8 +35,9 @@ def check(datasets: dict, opt) -> None:
                 "X/<super>/<class>/ do"
             )
     galleries.check(datasets, measured)
-    _check_lists({split: datasets[split] for split in measured}, opt)
-    _check_domains({split: datasets[split] for split in measured}, opt)
+    of_measured = {split: datasets[split] for split in measured}
+    _check_lists(of_measured, opt)
+    _check_domains(of_measured, opt)
     if opt.tester == INSIDE_PARENTS:
         _check_parents(datasets, measured, deepest, opt)
     level_flag = flag if deepest else None
@@ -161,4 +160,6 @@ def _names_of(dataset, level: int, role: str) -> set:
     """The names at a level of a data set's `queries` or `gallery`."""
     table = names_at(dataset, level)
     rows = getattr(galleries.roles_of(dataset, len(dataset)), role)
-    return set(table.values()) if rows is None else {table.get(dataset.image_list[row][1]) for row in rows.tolist()}
+    if rows is None:
+        return set(table.values())
+    return {table.get(dataset.image_list[row][1]) for row in rows.tolist()}

@@ -217,7 +217,9 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
             name = queries.file_name(split, evaltype, opt.evaltypes, "embeddings")
             if ball is not None:
                 arrays["points"] = ball.in_ball(torch.from_numpy(features[evaltype][split])).numpy()
-            place = instead if instead is not None and (folder / name).exists() else folder
+            place = folder
+            if instead is not None and (folder / name).exists():
+                place = instead
             paths.append(place / name)
             write_npz(paths[-1], dict(features=features[evaltype][split], flags=flags, **arrays))
     return paths

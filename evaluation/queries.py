@@ -63,11 +63,15 @@ def dump(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = N
         for split in from_splits.scored(embedded, opt):
             queries = tasks[split].queries
             name = file_name(split, evaltype, opt.evaltypes)
-            place = instead if instead is not None and (folder / name).exists() else folder
+            place = folder
+            if instead is not None and (folder / name).exists():
+                place = instead
             images = described(embedded[split])
             facts = {field: take_rows(values, queries.ids) for field, values in images.items()}
             facts |= {"flags": flags, "epoch": np.array(epoch)}
-            labels = queries.labels if (queries.labels >= 0).any() else None
+            labels = None
+            if (queries.labels >= 0).any():
+                labels = queries.labels
             values = results(tasks[split], metrics.ball(opt), metrics.reranking(opt))
             paths.append(write(place / name, values, labels, **facts))
     return paths
@@ -75,7 +79,9 @@ def dump(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = N
 
 def file_name(split: str, evaltype: str, evaltypes: list[str], kind: str = "query_results") -> str:
     """The name of a split's file."""
-    return f"{kind}_{split}.npz" if len(evaltypes) == 1 else f"{kind}_{split}_{evaltype}.npz"
+    if len(evaltypes) == 1:
+        return f"{kind}_{split}.npz"
+    return f"{kind}_{split}_{evaltype}.npz"
 
 
 def described(embedded) -> dict[str, np.ndarray]:
@@ -93,7 +99,9 @@ def super_classes(embedded) -> np.ndarray | None:
     """`(N,)` names of the samples' super-classes; None where the data set knows none, or only one."""
     table = getattr(embedded.dataset, "super_labels", None) or {}
     names = np.array([str(table.get(label)) for label in embedded.labels.tolist()])
-    return names if None not in table.values() and len(set(names)) > 1 else None
+    if None in table.values() or len(set(names)) < 2:
+        return None
+    return names
 
 
 def higher_names(embedded) -> dict[str, np.ndarray]:

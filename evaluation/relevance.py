@@ -62,5 +62,8 @@ def _lists(path: str, changed: int, *rows: bytes) -> Lists:
 def _reason(error: BaseException) -> str:
     """An error of the user's file as text."""
     if isinstance(error, SystemExit):
-        return f"SystemExit: sys.exit({'' if error.code is None else error.code!r}) would end the program: leave it out"
+        argument = ""
+        if error.code is not None:
+            argument = repr(error.code)
+        return f"SystemExit: sys.exit({argument}) would end the program: leave it out"
     return f"{type(error).__name__}: {error}"

@@ -42,7 +42,8 @@ def resized(images: torch.Tensor, scale: float) -> torch.Tensor:
     """
     if scale == 1:
         return images
-    images = images if images.is_floating_point() else images.float() / 255
+    if not images.is_floating_point():
+        images = images.float() / 255
     return torch.nn.functional.interpolate(images, scale_factor=scale, mode="bilinear", align_corners=False)
 
 

@@ -98,19 +98,18 @@ def _least_others(metric: str) -> int | None:
         return int(parameter.partition("_")[0])  # with fewer a hit is among the first k wherever it lies
     if metric == "alignment":
         return 0
-    described = head.removeprefix("c_") in ("nmi", "ami", "f1", "fnmr", "opis") or metric in (
-        "dists@intra",
-        "dists@intra_over_inter",
-    )
-    return 1 if metrics.searches(metric) or described else None
+    compares_classes = head.removeprefix("c_") in ("nmi", "ami", "f1", "fnmr", "opis")
+    if compares_classes or metric in ("dists@intra", "dists@intra_over_inter") or metrics.searches(metric):
+        return 1
+    return None
 
 
 def _way_out(split: str, within: bool, opt) -> str:
     """What to change so that the metric can vary on the split, as text."""
     if not within:
-        split_flags = (
-            "--use_tv_split --tv_split_by_samples" if not has_folds(vars(opt)) else "--split_scheme closed_set"
-        )
+        split_flags = "--use_tv_split --tv_split_by_samples"
+        if has_folds(vars(opt)):
+            split_flags = "--split_scheme closed_set"
         return f"Take --eval_reference_set compared_to_self, or validate on the classes that train: {split_flags}"
     if split == "test":
         return (
@@ -118,8 +117,10 @@ def _way_out(split: str, within: bool, opt) -> str:
             "--storage_metrics"
         )
     if not has_folds(vars(opt)) and opt.use_tv_split:
-        by_classes = "" if not opt.tv_split_by_samples else ", or leave out --tv_split_by_samples"
-        return f"Lower --tv_split_perc {opt.tv_split_perc:g} so that two classes keep two images or more{by_classes}"
+        way_out = f"Lower --tv_split_perc {opt.tv_split_perc:g} so that two classes keep two images or more"
+        if opt.tv_split_by_samples:
+            way_out += ", or leave out --tv_split_by_samples"
+        return way_out
     if not has_folds(vars(opt)) or opt.split_scheme == "predefined":
         return "Give validation two classes of two images or more"
     return f"Lower --split_partitions {opt.split_partitions} so that validation has two classes of two images or more"

@@ -16,7 +16,9 @@ import metrics
 
 def take_rows(values, rows: np.ndarray | None):
     """`values[rows]`; all of them if `rows` is None."""
-    return values if rows is None or values is None else values[rows]
+    if rows is None or values is None:
+        return values
+    return values[rows]
 
 
 def places_in(rows: np.ndarray, size: int) -> np.ndarray:
@@ -74,9 +76,10 @@ class Rows:
         """The images `rows`, ascending indices; None: all. Features in a file are not read."""
         if rows is None:
             return self
-        columns = {
-            field.name: take_rows(getattr(self, field.name), rows) for field in fields(self) if field.name != "features"
-        }
+        columns = {}
+        for field in fields(self):
+            if field.name != "features":
+                columns[field.name] = take_rows(getattr(self, field.name), rows)
         columns["ids"] = self.positions[rows]
         return Rows(self._features_of(rows), **columns)
 

@@ -88,7 +88,7 @@ def _spread(values: np.ndarray, dims: int | None) -> np.ndarray:
         raise UserError(
             f"whitening: the embeddings spread in {rank} dimensions of {len(values)}: request at most {rank}"
         )
-    return values if dims is None else np.where(np.arange(len(values)) < dims, values, 1.0)
+    return np.where(np.arange(len(values)) < requested, values, 1.0)
 
 
 def pairs_of_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -198,8 +198,9 @@ def finest(labels, size: int):
 
 def _length(values) -> int:
     """The number of rows; 0 without any, and of a single number, which `as_array` refuses."""
-    shape = () if values is None else np.shape(values)
-    return shape[0] if shape else 0
+    if values is None or not np.ndim(values):
+        return 0
+    return np.shape(values)[0]
 
 
 def _cut(names: list[str], features, width: int | None):

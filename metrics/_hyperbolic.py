@@ -44,7 +44,9 @@ class HyperbolicSpace(EmbeddingSpace):
             part = slice(start, start + PAIRS)
             pairs = torch.from_numpy(self.queries(rows[part])), torch.from_numpy(self.references(columns[part]))
             distances[part] = self.ball.paired(*pairs).numpy()
-        return distances if self.ball.flat else np.square(distances)
+        if self.ball.flat:
+            return distances
+        return np.square(distances)
 
     @cached_property
     def search(self) -> Search:

@@ -42,8 +42,10 @@ def kmeans(
         return np.zeros(len(features), dtype=np.int64)
     features = in_range(features)
     nearest, step = searcher(device)
-    nearest = nearest if isinstance(features, np.ndarray) else in_blocks(nearest)
-    nearest = nearest if ranks.size == 1 else functools.partial(of_parts, nearest, step, ranks)
+    if not isinstance(features, np.ndarray):
+        nearest = in_blocks(nearest)
+    if ranks.size > 1:
+        nearest = functools.partial(of_parts, nearest, step, ranks)
     centroids = features[start(len(features), seed)[:n_clusters]]
     distances, assigned = nearest(features, centroids)
     for _ in range(ITERATIONS):
@@ -72,19 +74,24 @@ def in_range(features: np.ndarray | Converted) -> np.ndarray | Converted:
     """The features in float32; divided by a power of two where their squared distances would overflow,
     which changes no cluster.
     """
-    is_array = isinstance(features, np.ndarray)
-    if is_array:
+    if isinstance(features, np.ndarray):
         largest = max(abs(float(features.max(initial=0))), abs(float(features.min(initial=0))))
-    else:
-        starts = range(0, len(features), features.block)
-        blocks = (features.read(slice(first, first + features.block)) for first in starts)
-        largest = max((float(np.abs(block).max()) for block in blocks), default=0.0)
+        if largest > LARGEST:
+            features = features * _factor(largest)
+        return np.ascontiguousarray(features, dtype=np.float32)
+    largest = 0.0
+    for first in range(0, len(features), features.block):
+        block = features.read(slice(first, first + features.block))
+        largest = max(largest, float(np.abs(block).max()))
     if largest <= LARGEST:
-        return np.ascontiguousarray(features, dtype=np.float32) if is_array else features
-    factor = 2.0 ** -math.ceil(math.log2(largest / LARGEST))
-    if is_array:
-        return np.ascontiguousarray(features * factor, dtype=np.float32)
+        return features
+    factor = _factor(largest)
     return Converted(lambda rows: features.read(rows) * factor, features.shape, features.block)
+
+
+def _factor(largest: float) -> float:
+    """The power of two that brings a coordinate of this size to at most `LARGEST`."""
+    return 2.0 ** -math.ceil(math.log2(largest / LARGEST))
 
 
 def start(size: int, seed: int) -> np.ndarray:
@@ -136,7 +143,8 @@ def updated(features: np.ndarray, centroids: np.ndarray, assigned: np.ndarray) -
         while split is None:
             numbers = np.frombuffer(draws.bytes(4 * n_clusters), "<u4").astype(np.float32) / np.float32(2**32 - 1)
             is_drawn = numbers < odds
-            split = int(is_drawn.argmax()) if is_drawn.any() else None
+            if is_drawn.any():
+                split = int(is_drawn.argmax())
         centroids[hole] = centroids[split] * (1 + push)
         centroids[split] *= 1 - push
         counts[hole] = counts[split] // 2
@@ -162,9 +170,13 @@ def in_blocks(nearest):
     def read(features, centroids):
         if isinstance(features, np.ndarray):
             return nearest(features, centroids)
-        starts = range(0, len(features), features.block)
-        blocks = [nearest(features[slice(start, start + features.block)], centroids) for start in starts]
-        return tuple(np.concatenate(parts) for parts in zip(*blocks, strict=True))
+        distances = []
+        assigned = []
+        for start in range(0, len(features), features.block):
+            of_block = nearest(features[slice(start, start + features.block)], centroids)
+            distances.append(of_block[0])
+            assigned.append(of_block[1])
+        return np.concatenate(distances), np.concatenate(assigned)
 
     return read
 

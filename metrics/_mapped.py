@@ -28,12 +28,16 @@ class Stacked:
         return self.shape[0]
 
     def __getitem__(self, rows) -> np.ndarray:
-        rows = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(len(self)))
+        rows = np.asarray(rows)
         features = np.empty((len(rows), self.shape[1]), self.dtype)
         part = np.searchsorted(self.starts, rows, side="right") - 1
         for number, (array, rows_of_part) in enumerate(zip(self.arrays, self.rows, strict=True)):
             places = rows[part == number] - self.starts[number]
-            features[part == number] = array[places if rows_of_part is None else rows_of_part[places]]
+            if rows_of_part is not None:
+                places = rows_of_part[places]
+            features[part == number] = array[places]
         return features
 
 

@@ -44,9 +44,10 @@ class Lists(NamedTuple):
 
     def each(self, kind: str) -> list[np.ndarray]:
         """One array of indices for each query, of its `positive` samples or its `junk`."""
-        indptr, indices = self[:2] if kind == "positive" else self[2:]
+        indptr = getattr(self, f"{kind}_indptr")
         if indptr is None:
             return [np.zeros(0, np.int64)] * len(self)
+        indices = getattr(self, f"{kind}_indices")
         return np.split(np.asarray(indices), np.asarray(indptr)[1:-1])
 
     def checked(self, size: int, reference_size: int, exclude: np.ndarray) -> "Lists":
@@ -56,12 +57,12 @@ class Lists(NamedTuple):
         Args:
             exclude: `(size,)` index of each query in the reference, -1 where it is not there.
         """
-        junk = self[2:]
-        if self.junk_indptr is None or self.junk_indices is None:
-            junk = [
-                np.zeros(size + 1, np.int64) if self.junk_indptr is None else self.junk_indptr,
-                np.zeros(0, np.int64) if self.junk_indices is None else self.junk_indices,
-            ]
+        junk_indptr = self.junk_indptr
+        if junk_indptr is None:
+            junk_indptr = np.zeros(size + 1, np.int64)
+        junk_indices = self.junk_indices
+        if junk_indices is None:
+            junk_indices = np.zeros(0, np.int64)
         positive_indptr, positives = _checked("positive", *self[:2], size, reference_size)
         rows, columns = np.divmod(positives, reference_size)
         themselves = np.flatnonzero(columns == exclude[rows])
@@ -71,7 +72,7 @@ class Lists(NamedTuple):
                 f"positive_indices: query {rows[first]} lists itself, {columns[first]}: an image is not its own "
                 "positive."
             )
-        junk_indptr, ignored = _checked("junk", *junk, size, reference_size)
+        junk_indptr, ignored = _checked("junk", junk_indptr, junk_indices, size, reference_size)
         conflicts = np.intersect1d(positives, ignored)
         if len(conflicts):
             query, index = divmod(int(conflicts[0]), reference_size)
@@ -299,7 +300,9 @@ class ByLevels(ByClasses):
 
     def at(self, column: int | None) -> ByClasses:
         """The truth by one column of the labels; None: by the last."""
-        return self._columns[-1 if column is None else column]
+        if column is None:
+            column = -1
+        return self._columns[column]
 
     def are_relevant(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """The level, int8 `(Q, W)`: how many columns of the labels the queries `rows` `(Q,)` share with reference

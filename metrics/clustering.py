@@ -111,7 +111,9 @@ def f1(table: Contingency) -> float:
     together, clustered, true = (
         float((sizes * (sizes - 1.0)).sum()) for sizes in (table.counts, table.clusters, table.classes)
     )
-    return 2.0 * together / (clustered + true) if clustered + true else 1.0
+    if not clustered + true:
+        return 1.0
+    return 2.0 * together / (clustered + true)
 
 
 class Metric(Base):
@@ -132,7 +134,8 @@ class Metric(Base):
 
     @property
     def range(self) -> tuple[float, float]:
-        return (-1.0 if self.name == "ami" else 0.0, 1.0)
+        lowest = -1.0 if self.name == "ami" else 0.0
+        return lowest, 1.0
 
     def value(self, space) -> float:
         tables = space.remember(

@@ -39,7 +39,10 @@ class Metric(Base):
 
     @property
     def range(self) -> tuple[float, float]:
-        return (0.0, np.inf if self.name == "dists@intra_over_inter" else 2.0)
+        highest = 2.0
+        if self.name == "dists@intra_over_inter":
+            highest = np.inf
+        return 0.0, highest
 
     @property
     def higher_is_better(self) -> bool:
@@ -49,10 +52,13 @@ class Metric(Base):
         def mean(part):
             return space.remember(part.__name__, lambda: part(space))
 
-        if self.name != "dists@intra_over_inter":
-            part = intra if self.name == "dists@intra" else inter
-            return mean(part)
-        return float(np.divide(mean(intra), mean(inter))) if mean(inter) else float("nan")
+        if self.name == "dists@intra":
+            return mean(intra)
+        if self.name == "dists@inter":
+            return mean(inter)
+        if not mean(inter):
+            return float("nan")
+        return float(np.divide(mean(intra), mean(inter)))
 
 
 def intra(space) -> float:
@@ -60,7 +66,9 @@ def intra(space) -> float:
     counts = np.bincount(space.labels)
     sums, squares = space.class_sums(normalised=True)
     paired = counts > 1
-    return float(mean_distance(sums[paired], squares[paired], counts[paired]).mean()) if paired.any() else float("nan")
+    if not paired.any():
+        return float("nan")
+    return float(mean_distance(sums[paired], squares[paired], counts[paired]).mean())
 
 
 def inter(space) -> float:

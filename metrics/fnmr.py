@@ -106,7 +106,8 @@ def sampled(pairs, fmr: float) -> Rate:
     from scipy.special import bdtrik, betaincinv
 
     drawn_same = pairs.same > SAMPLE
-    tail = (1 - CONFIDENCE) / (4 if drawn_same else 2)
+    n_tails = 4 if drawn_same else 2
+    tail = (1 - CONFIDENCE) / n_tails
     distances = drawn_negatives(pairs)
     n = SAMPLE
     if drawn_same:
@@ -116,16 +117,12 @@ def sampled(pairs, fmr: float) -> Rate:
         squared_distances = np.sort(np.concatenate(parts))
     ranks = [_rank(fmr, n), max(int(bdtrik(tail, n, fmr)), 0), min(int(np.ceil(bdtrik(1 - tail, n, fmr))) + 1, n - 1)]
     # a far threshold misses less
-    missed = [
-        len(squared_distances) - int(np.searchsorted(squared_distances, distances[rank] - pairs.tolerance))
-        for rank in ranks
-    ]
-    value, high, low = (count / len(squared_distances) for count in missed)
-    if drawn_same:
-        low = float(betaincinv(missed[2], len(squared_distances) - missed[2] + 1, tail)) if missed[2] else 0.0
-        high = (
-            float(betaincinv(missed[1] + 1, len(squared_distances) - missed[1], 1 - tail))
-            if missed[1] < len(squared_distances)
-            else 1.0
-        )
-    return Rate(value, low, high)
+    n_same = len(squared_distances)
+    missed, most, least = n_same - np.searchsorted(squared_distances, distances[ranks] - pairs.tolerance)
+    low = least / n_same
+    high = most / n_same
+    if drawn_same and least:
+        low = float(betaincinv(least, n_same - least + 1, tail))
+    if drawn_same and most < n_same:
+        high = float(betaincinv(most + 1, n_same - most, 1 - tail))
+    return Rate(float(missed / n_same), float(low), float(high))

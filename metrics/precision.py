@@ -33,7 +33,9 @@ class Metric(RetrievalMetric):
     }
 
     def depth(self, relevant, sizes):
-        return np.minimum(self.parameter, relevant) if self.name == "mmp@k" else self.parameter or relevant
+        if self.name == "mmp@k":
+            return np.minimum(self.parameter, relevant)
+        return self.parameter or relevant
 
     def score(self, hits: Hits) -> np.ndarray:
         if self.name == "oracle@k":

@@ -101,7 +101,9 @@ def _explain(figure) -> None:
 def _name(folder: Path) -> str:
     """The run's name; a fold's with its cross-validation's."""
     folder = folder.absolute()
-    return f"{folder.parent.name}/{folder.name}" if folder.name.startswith("fold_") else folder.name
+    if folder.name.startswith("fold_"):
+        return f"{folder.parent.name}/{folder.name}"
+    return folder.name
 
 
 def _in_order(curve: tuple[str, dict]) -> tuple[str, float, str]:

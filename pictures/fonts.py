@@ -4,6 +4,7 @@
 the default one, and matplotlib takes it for these alone. Without one, characters are replaced, or names by numbers.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable
 
@@ -18,11 +19,11 @@ def _characters(path: str) -> frozenset[int]:
     """Code points of a font file; none of one that cannot be drawn at any size, or read."""
     from matplotlib.ft2font import FT2Font
 
-    try:
+    with contextlib.suppress(OSError, RuntimeError):
         font = FT2Font(path)
-        return frozenset(font.get_charmap()) if font.scalable else frozenset()
-    except (OSError, RuntimeError):
-        return frozenset()
+        if font.scalable:
+            return frozenset(font.get_charmap())
+    return frozenset()
 
 
 @functools.lru_cache(maxsize=64)
@@ -63,7 +64,9 @@ def _missing(text: str) -> set[int]:
     characters = {ord(letter) for letter in text if not letter.isspace()}
     families = matplotlib.rcParams["font.family"]
     missing = characters - _characters_of(tuple(families))
-    family = _family_with(frozenset(missing), len(fontManager.ttflist)) if missing else None
+    family = None
+    if missing:
+        family = _family_with(frozenset(missing), len(fontManager.ttflist))
     if family is not None and family not in families:
         families = [*families, family]
         matplotlib.rcParams["font.family"] = families
@@ -81,7 +84,12 @@ def drawable(text) -> str:
 
 def names_or_numbers(names: dict, number: Callable[[object], str]) -> dict:
     """Key -> its name; where an installed font lacks a character of the name, `number(key)`, such as `class 7`."""
-    return {key: number(key) if _missing(str(name)) else str(name) for key, name in names.items()}
+    texts = {}
+    for key, name in names.items():
+        texts[key] = str(name)
+        if _missing(str(name)):
+            texts[key] = number(key)
+    return texts
 
 
 def _is_in_first_font(text: str) -> bool:

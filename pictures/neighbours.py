@@ -80,9 +80,13 @@ def recoveries(
     labels = task.queries.labels
     reference = task.searched.features
     reference_labels = task.searched.labels
-    keys = KEYS if task.relevance is None else LISTED_KEYS
-    lines = [line for note in rankings.notes for line in note.split("\n")]
-    margin = 0.2 + max((text_width(line, NOTE) for line in lines), default=0) / TILE
+    keys = KEYS
+    name_of_none = "distractor"
+    if task.relevance is not None:
+        keys = LISTED_KEYS
+        name_of_none = ""
+    lines = "\n".join(rankings.notes).split("\n")
+    margin = 0.2 + max(text_width(line, NOTE) for line in lines) / TILE
     heading = [text_width(title, HEADING), *(text_width(text, LEGEND) for text in keys)]
     content = margin + 1.35 + max(map(len, rankings.neighbours)) * WIDTH
     size = (max(content, (sum(heading) + (1 + len(keys)) * LEGEND) / TILE + 0.3), len(rankings.queries) * HEIGHT + 0.45)
@@ -92,7 +96,6 @@ def recoveries(
     axis.text(0.15, 0.22, title, fontsize=HEADING, va="center", parse_math=False)
     _draw_keys(axis, keys, heading[1:], size[0] - 0.15)
     drawn_labels = {*labels[rankings.queries].tolist(), *reference_labels[np.concatenate(rankings.neighbours)].tolist()}
-    name_of_none = "distractor" if keys == KEYS else ""
     names = _names(drawn_labels, class_names, name_of_none)
     for row, (query, neighbours, kinds) in enumerate(zip(*rankings[:3], strict=True)):
         top = 0.5 + row * HEIGHT
@@ -142,9 +145,13 @@ def whole_image(dataset, index: int) -> np.ndarray:
         return whole_image(dataset.dataset, int(dataset.indices[index]))
     if isinstance(dataset, ConcatDataset):
         number = bisect.bisect_right(dataset.cumulative_sizes, index)
-        start = dataset.cumulative_sizes[number - 1] if number else 0
-        return whole_image(dataset.datasets[number], index - start)
-    image = dataset.original(index) if hasattr(dataset, "original") else dataset[index][1]
+        part = dataset.datasets[number]
+        start = dataset.cumulative_sizes[number] - len(part)
+        return whole_image(part, index - start)
+    if hasattr(dataset, "original"):
+        image = dataset.original(index)
+    else:
+        image = dataset[index][1]
     image = PIL.Image.fromarray(np.ascontiguousarray(np.asarray(image).transpose(1, 2, 0)))
     image.thumbnail((PIXELS, PIXELS))
     return np.asarray(image)
@@ -159,9 +166,12 @@ def _names(labels: set, names: dict | None, of_none: str) -> dict[int, dict]:
     for label in labels:
         if label < 0:
             texts[label] = of_none
+        elif names:
+            texts[label] = names[label]
         else:
-            texts[label] = names[label] if names else f"class {label}"
-    texts = {label: printable(text) for label, text in names_or_numbers(texts, lambda label: f"class {label}").items()}
+            texts[label] = f"class {label}"
+    drawn_texts = names_or_numbers(texts, lambda label: f"class {label}")
+    texts = {label: printable(text) for label, text in drawn_texts.items()}
     size = NAME_SIZES[-1]
     for candidate in NAME_SIZES:
         if all(text_width(text, candidate) <= TILE for text in texts.values()):

@@ -62,7 +62,9 @@ def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
     for split, rows in features.items():
         values = spectrum(rows, seed)
         positive = values[values > ZERO * values[0]]
-        zeros = f", {len(values) - len(positive)} of {len(values)} are 0" if len(positive) < len(values) else ""
+        zeros = ""
+        if len(positive) < len(values):
+            zeros = f", {len(values) - len(positive)} of {len(values)} are 0"
         marker = "o" if len(positive) == 1 else None  # one value makes no line
         axis.plot(
             np.arange(1, len(positive) + 1),
@@ -238,7 +240,9 @@ def sample_pairs(
         step = 1 + generator.integers(n_partners[first])
         same_class = order[first], order[starts[first] + (first - starts[first] + step) % (n_partners[first] + 1)]
     first, second = generator.integers(len(labels), size=(2, count))
-    different = (labels[first] != labels[second]) & (True if parents is None else parents[first] == parents[second])
+    different = labels[first] != labels[second]
+    if parents is not None:
+        different &= parents[first] == parents[second]
     return [same_class, (first[different], second[different])]
 
 
@@ -271,7 +275,9 @@ def tsne(path: Path, points: Points, size: int, seed: int, title: str) -> bool:
     if points.parents is None:
         kind = "class"
         kinds, codes = np.unique(points.labels[chosen], return_inverse=True)
-        texts = {label: points.names[label] if points.names else f"class {label}" for label in kinds.tolist()}
+        texts = {label: f"class {label}" for label in kinds.tolist()}
+        if points.names:
+            texts = {label: points.names[label] for label in texts}
     else:
         kind = "super-class"
         kinds, codes = np.unique(points.parents[chosen], return_inverse=True)

@@ -99,10 +99,13 @@ def difference(
     parts = [_seeds(first), _seeds(second)]
     added = max(0.0, sum(part.variance - part.interaction for part in parts))
     total_variance = sum(part.variance for part in parts)
-    stretch = math.sqrt(added / total_variance) if total_variance else 0.0
+    stretch = 0.0
+    if total_variance:
+        stretch = math.sqrt(added / total_variance)
     generator = np.random.default_rng([seed, 1])
-    by_seed = [_drawn_seeds(outcomes, len(by_class), generator) * stretch for outcomes in (first, second)]
-    draws = by_class + by_seed[0] - by_seed[1]
+    by_first_seeds = _drawn_seeds(first, len(by_class), generator) * stretch
+    by_second_seeds = _drawn_seeds(second, len(by_class), generator) * stretch
+    draws = by_class + by_first_seeds - by_second_seeds
     # degrees of freedom (Satterthwaite); a method with one seed has no part in them
     with_freedom = [part for part in parts if part.freedom]
     doubt = sum(part.variance**2 / part.freedom for part in with_freedom) + class_variance**2 / class_freedom

@@ -13,7 +13,6 @@ from results import columns
 from results.columns import SELECTED
 from results.recorded import (
     CHANGED,
-    EMPTY,
     FOLD,
     OverFolds,
     RecordedRun,
@@ -60,10 +59,9 @@ def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Pat
         if has_metrics or PARAMETERS in files or folds:
             folders[:] = folds
         else:
-            searches = [name for name in names if name.endswith(SEARCH)]
-            folders[:] = [name for name in names if name not in searches and not name.startswith(".")]
+            folders[:] = [name for name in names if not name.endswith(SEARCH) and not name.startswith(".")]
             if skipped is not None:
-                skipped += [str(place / name) for name in searches]
+                skipped += [str(place / name) for name in names if name.endswith(SEARCH)]
     return run_folders
 
 
@@ -74,8 +72,11 @@ def read_folder(folder: Path, flag_roles: FlagRoles) -> RecordedRun:
     """
     folder = Path(folder)
     fold = FOLD.fullmatch(folder.name)
-    base = folder.parent if fold else folder
-    name = f"{base.name}/{folder.name}" if fold else folder.name
+    base = folder
+    name = folder.name
+    if fold:
+        base = folder.parent
+        name = f"{base.name}/{folder.name}"
     group, seed = identity({}, base.name)
     run = RecordedRun(name, str(folder), base.parent.name, group, seed, flag_roles)
     if fold:
@@ -83,7 +84,8 @@ def read_folder(folder: Path, flag_roles: FlagRoles) -> RecordedRun:
     needed = [(folder / PARAMETERS, _flags), (folder / METRICS, _series), (folder / "summary.json", _summary)]
     optional = [(folder / "environment.yaml", _environment)]
     if fold:
-        optional += [(base / "meta" / f"{kind}.json", _over_folds) for kind in (SEPARATED, CONCATENATED)]
+        optional.append((base / "meta" / f"{SEPARATED}.json", _over_folds))
+        optional.append((base / "meta" / f"{CONCATENATED}.json", _over_folds))
     for path, read in needed + optional:
         is_needed = (path, read) in needed
         try:
@@ -106,7 +108,9 @@ def read_folder(folder: Path, flag_roles: FlagRoles) -> RecordedRun:
 def _flags(run: RecordedRun, path: Path) -> None:
     content = read_yaml(path)
     flags = typed({str(name): value for name, value in content.items()})
-    base = path.parent.parent if run.fold is not None else path.parent
+    base = path.parent
+    if run.fold is not None:
+        base = base.parent
     run.group, run.seed = identity(flags, base.name)
     run.dataset = dataset_of(flags) or run.dataset
     run.flags = flags | {CHANGED: _changes(path.parent, run.roles)}
@@ -135,7 +139,8 @@ def _changes(folder: Path, flag_roles: FlagRoles) -> str:
 
 def _series(run: RecordedRun, path: Path) -> None:
     *rows, is_cut = read_metrics(path)
-    run.series = Series.from_rows(*rows) if rows[0] else EMPTY
+    if rows[0]:
+        run.series = Series.from_rows(*rows)
     if is_cut:
         run.notes.append("the last row of metrics.csv is cut short and was left out")
 
@@ -144,7 +149,8 @@ def _summary(run: RecordedRun, path: Path) -> None:
     if path.exists():
         content = read_json(path)
         epoch = (content.get("selected") or {}).get("epoch")
-        run.selected_epoch = None if epoch is None else whole_number(epoch)
+        if epoch is not None:
+            run.selected_epoch = whole_number(epoch)
 
 
 def _environment(run: RecordedRun, path: Path) -> None:
@@ -153,7 +159,8 @@ def _environment(run: RecordedRun, path: Path) -> None:
     if "data" in run.environment:
         run.notes.append(f"its data {run.environment['data']}")
     fid = ((content.get("data") or {}).get("oodml") or {}).get("fid")
-    run.fid = None if fid is None else float(fid)
+    if fid is not None:
+        run.fid = float(fid)
 
 
 def _over_folds(run: RecordedRun, path: Path) -> None:

@@ -269,7 +269,9 @@ def _selection(run: RecordedRun, flags: dict) -> str:
         return UNTRAINED
     if columns.selection_split(run) != "val":
         return TEST
-    by_samples = flags.get("split_scheme") in OF_SAMPLES if has_folds(flags) else flags.get("tv_split_by_samples")
+    by_samples = flags.get("tv_split_by_samples")
+    if has_folds(flags):
+        by_samples = flags.get("split_scheme") in OF_SAMPLES
     return BY_SAMPLES if by_samples else BY_CLASSES
 
 
@@ -294,7 +296,9 @@ def silent(figure: Figure, trained: dict[str, str] | None = None) -> list[str]:
     """The titles of the conditions that a figure's source does not state; `trained` as in `differences`."""
     theirs = dict(figure.conditions)
     unstated = [title for name, title in CONDITIONS.items() if name != "seeds" and theirs[name] == NOT_STATED]
-    return unstated if trained else [*unstated, TRAINING]
+    if not trained:
+        unstated.append(TRAINING)
+    return unstated
 
 
 @dataclass
@@ -355,8 +359,7 @@ def compare(
         of_method = [figure for figure in same_conditions if is_of_method and is_of_method(group, figure)]
         for figure in of_method or same_conditions:
             comparable.append((group, figure, silent(figure, trained.get(figure.configuration))))
-    refusals = [
-        Refused(members, list(their_figures), list(differing))
-        for (differing, their_figures), members in refused.items()
-    ]
+    refusals = []
+    for (differing, their_figures), members in refused.items():
+        refusals.append(Refused(members, list(their_figures), list(differing)))
     return Comparison(comparable, refusals)

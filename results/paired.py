@@ -7,6 +7,7 @@ reads the query results of the groups (`of_groups`), refuses runs whose queries 
 same classes for all methods with the same queries.
 """
 
+import itertools
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ import metrics
 from evaluation import from_splits
 from evaluation.galleries import ROLES
 from evaluation.judgements import LISTS
+from evaluation.queries import file_name
 from results import bootstrap, columns, groups, inference
 from results.columns import SELECTED
 from results.formats import Cell, Table
@@ -113,7 +115,8 @@ def add(
 
 def _refuse(pair: tuple[str, str], groups_by_dataset: dict[str, list[Group]]) -> None:
     """Raise UserError for a requested pair that no data set has."""
-    names = sorted({group.name for dataset_groups in groups_by_dataset.values() for group in dataset_groups})
+    all_groups = itertools.chain.from_iterable(groups_by_dataset.values())
+    names = sorted({group.name for group in all_groups})
     for name in pair:
         if name not in names:
             raise unknown("group", name, names)
@@ -124,8 +127,11 @@ def _method_of(methods: dict[str, Method], name: str, reading_notes: list[str]) 
     """The method of a requested group. Raises UserError with the reason if there is none."""
     if name in methods:
         return methods[name]
-    missing = f"{name} has no run that counts and has such a file"
-    reason = next((line for line in reading_notes if line.startswith(f"{name} ")), missing)
+    reason = f"{name} has no run that counts and has such a file"
+    for line in reading_notes:
+        if line.startswith(f"{name} "):
+            reason = line
+            break
     raise UserError(
         f"--paired: {reason}; main.py --evaluate --resume_from RUN --dump_query_results writes query_results_test.npz"
     )
@@ -139,7 +145,9 @@ def _beside_best(dataset_groups: list[Group], methods: dict[str, Method]) -> lis
     pairs = []
     for members in groups.pools(dataset_groups, SELECTED).values():
         ranked = sorted((methods[group.name] for group in members if group.name in methods), key=_rank)
-        pairs += [(ranked[0], method) for method in ranked[1:] if ranked[0].queries.same_images(method.queries)]
+        for method in ranked[1:]:
+            if ranked[0].queries.same_images(method.queries):
+                pairs.append((ranked[0], method))
     return pairs
 
 
@@ -176,15 +184,14 @@ def _of_folds(runs: list[RecordedRun], earlier: list[Queries]) -> list[Queries]:
 
     Raises ValueError if some folds lack a file, or queries differ.
     """
-    results = [of_run(run) for run in runs]
-    queries = [result for result in results if result is not None]
-    if not queries:
+    results = [queries for queries in map(of_run, runs) if queries is not None]
+    if not results:
         return []
-    if len(queries) < len(runs):
+    if len(results) < len(runs):
         raise ValueError("a fold has no such file")
-    if not all(queries[0].same_images(other_queries) for other_queries in queries + earlier):
+    if not all(map(results[0].same_images, results + earlier)):
         raise ValueError("its queries are not those of the other runs")
-    return queries
+    return results
 
 
 def _method(group: Group, seeds: list[list[Queries]]) -> Method:
@@ -208,10 +215,12 @@ def of_run(run: RecordedRun) -> Queries | None:
         return None
     with np.load(path, allow_pickle=False) as file:
         names = set(file.files)
-        flags = json.loads(str(file["flags"])) if "flags" in names else {}
-        epoch = int(file["epoch"]) if "epoch" in names else None
+        flags = {}
+        if "flags" in names:
+            flags = json.loads(str(file["flags"]))
         selected = columns.epoch(run, SELECTED)
-        if epoch is not None and np.isfinite(selected) and epoch != selected:
+        epoch = int(file["epoch"]) if "epoch" in names else selected
+        if np.isfinite(selected) and epoch != selected:
             raise ValueError(f"{run.name}/{path.name} is of epoch {epoch}, the selected one is {selected:g}")
         if set(MEASURED) <= names:
             values = {name: file[name].astype(np.float64) for name in MEASURED}
@@ -219,7 +228,9 @@ def of_run(run: RecordedRun) -> Queries | None:
             values = _measured(file, flags, f"{run.name}/{path.name}")
         if flags.get("eval_skip_unmatched"):  # files hold no hit for queries without a match
             values["hit"][np.isnan(values["ap_at_r"])] = np.nan
-        files = np.array([Path(image).name for image in file["paths"].tolist()]) if "paths" in names else None
+        files = None
+        if "paths" in names:
+            files = np.array([Path(image).name for image in file["paths"].tolist()])
         if "class_names" in names:
             classes = file["class_names"]
         elif "labels" in names:
@@ -234,9 +245,11 @@ def _file_of(run: RecordedRun) -> Path | None:
     if "://" in run.location:
         return None
     evaltypes = run.flags.get("evaltypes") or [MAIN]
-    ending = f"_{SPLIT}.npz" if len(evaltypes) == 1 else f"_{SPLIT}_{evaltypes[0]}.npz"
-    paths = [Path(run.location) / (kind + ending) for kind in (WRITTEN, EMBEDDED)]
-    return next((path for path in paths if path.exists()), None)
+    for kind in (WRITTEN, EMBEDDED):
+        path = Path(run.location) / file_name(SPLIT, evaltypes[0], evaltypes, kind)
+        if path.exists():
+            return path
+    return None
 
 
 def _measured(file, flags: dict, title: str) -> dict[str, np.ndarray]:
@@ -246,7 +259,7 @@ def _measured(file, flags: dict, title: str) -> dict[str, np.ndarray]:
         file: the .npz file of embeddings.
         title: its name in the message.
     """
-    unlike = [f"--{flag} {flags[flag]}" for flag, value in PLAIN.items() if flags.get(flag, value) != value]
+    unlike = from_splits.changed_flags(flags, PLAIN)
     unlike += [f"images with {name}" for name in (*ROLES, *LISTS) if name in file.files]
     if unlike:
         raise ValueError(f"{title} is of {', '.join(unlike)}: --dump_query_results knows what its queries found there")
@@ -273,7 +286,7 @@ def paired_table(dataset: str, pairs: list[tuple[Method, Method]], is_requested:
         ["group", "minus", "seeds", *heads, *ends],
         page_only=set(ends),
     )
-    methods = [method for pair in pairs for method in pair]
+    methods = list(itertools.chain.from_iterable(pairs))
     draws = _draws(methods)
     for first, second in pairs:
         if not first.queries.same_images(second.queries):
@@ -287,8 +300,9 @@ def paired_table(dataset: str, pairs: list[tuple[Method, Method]], is_requested:
             drawn_means = (draws[first.group.name, name], draws[second.group.name, name])
             difference = bootstrap.difference(first.outcomes[name], second.outcomes[name], drawn_means)
             interval = (100 * difference.low, 100 * difference.high)
-            estimates = [inference.estimate(100 * method.outcomes[name].means) for method in (first, second)]
-            welch = inference.difference(*estimates)
+            ours = inference.estimate(100 * first.outcomes[name].means)
+            theirs = inference.estimate(100 * second.outcomes[name].means)
+            welch = inference.difference(ours, theirs)
             cells += [Cell(100 * difference.value, digits=DIGITS, sign=True), text(_bounds(interval))]
             cells.append(text(_bounds(welch)))
             bounds += [Cell(bound, digits=DIGITS, sign=True) for bound in interval]

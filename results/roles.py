@@ -129,11 +129,11 @@ class FlagRoles:
 
     def published(self, flags: dict) -> dict:
         """The flags that a published protocol fixes."""
-        return {
-            name: value
-            for name, value in self.compared(flags).items()
-            if self._declared[name].name != SELECTION.name and name not in ALSO_FREE
-        }
+        fixed = {}
+        for name, value in self.compared(flags).items():
+            if self._declared[name].name != SELECTION.name and name not in ALSO_FREE:
+                fixed[name] = value
+        return fixed
 
 
 @functools.cache
@@ -144,8 +144,12 @@ def _owners() -> dict[str, str]:
 def without_effect(flags: dict) -> set[str]:
     """The flags of data and split that the run's own --dataset and --split_scheme do not read."""
     unread = {name for name, owner in _owners().items() if flags.get("dataset") != owner}
-    if has_folds(flags):
-        unread |= OF_HALF | OF_VALIDATION
-        return unread | (OF_FOLDS if flags["split_scheme"] == "predefined" else OF_FILE)
-    unread |= OF_FILE | OF_FOLDS
-    return unread if flags.get("use_tv_split") else unread | OF_VALIDATION
+    if not has_folds(flags):
+        unread |= OF_FILE | OF_FOLDS
+        if not flags.get("use_tv_split"):
+            unread |= OF_VALIDATION
+        return unread
+    unread |= OF_HALF | OF_VALIDATION
+    if flags["split_scheme"] == "predefined":
+        return unread | OF_FOLDS
+    return unread | OF_FILE

@@ -5,6 +5,7 @@ was selected, and what environment.yaml recorded. Those that most groups share a
 with another value is marked in its row.
 """
 
+import itertools
 from collections import Counter
 
 from results import columns, roles
@@ -21,7 +22,9 @@ def flag_text(value) -> str:
     """A flag's value as text."""
     if isinstance(value, (list, tuple)):
         return " ".join(map(flag_text, value))
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    return str(value)
 
 
 def flag_texts(flags: dict) -> dict[str, str]:
@@ -35,7 +38,9 @@ def of_run(run: RecordedRun, defaults: dict | None = None) -> dict[str, str]:
     Args:
         defaults: flag -> default, for flags that the run was recorded without.
     """
-    flags = {**(defaults or {}), **run.flags} if run.flags else {}
+    flags = {}
+    if run.flags:
+        flags = {**(defaults or {}), **run.flags}
     settings = flag_texts(run.roles.settings(flags))
     for name in roles.without_effect(flags) & set(settings):
         settings[name] = UNUSED
@@ -58,7 +63,7 @@ def together(settings_list: list[dict[str, str]]) -> dict[str, str]:
 
 def _names(settings_list: list[dict[str, str]]) -> list[str]:
     """The names of all settings, in the order of their first occurrence."""
-    return list({name: None for settings in settings_list for name in settings})
+    return list(dict.fromkeys(itertools.chain.from_iterable(settings_list)))
 
 
 def differing_flags(runs: list[RecordedRun], defaults: dict) -> list[str]:
@@ -83,12 +88,14 @@ def differing_flags(runs: list[RecordedRun], defaults: dict) -> list[str]:
 
 def _first_names(names: list[str]) -> str:
     text = ", ".join(names[:3])
-    return f"{text} and {len(names) - 3} more" if len(names) > 3 else text
+    if len(names) > 3:
+        text += f" and {len(names) - 3} more"
+    return text
 
 
 def shared(settings_list: list[dict[str, str]]) -> dict[str, str]:
     """The most frequent value of each setting over several groups, in the order of printing."""
-    printed_names = [name for names in roles.PRINTED.values() for name in names]
+    printed_names = itertools.chain.from_iterable(roles.PRINTED.values())
     order = {name: i for i, name in enumerate(printed_names)}
     names = sorted(_names(settings_list), key=lambda name: (order.get(name, len(order)), name))
     common = {}

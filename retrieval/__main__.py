@@ -174,20 +174,11 @@ def index(flags) -> dict:
         kind = old.about["index"]
         checkpoint = old.about["checkpoint"]
         embedder = old.embedder(flags.run_folder, **how)
-    coded = coding.learned(embedder, flags) if old is None and flags.code not in (None, codes.FLOAT32) else None
+    coded = None
+    if old is None and flags.code not in (None, codes.FLOAT32):
+        coded = coding.learned(embedder, flags)
     content = indices.build(embedder, paths, flags.out, kind, checkpoint, flags.add, coded)
-    added = f", {content['added']:,} of them new" if flags.add else ""
-    print(
-        f"{flags.out}: {content['images']:,} images{added}, {content['dimensions']} dimensions, index {kind}, code "
-        f"{content['code']}"
-    )
-    if content["recall"]:
-        recall = content["recall"]
-        query_source = f"the first {recall['images']:,} images" if flags.add and "images" in recall else "the index"
-        print(
-            f"recall@{recall['at']} against exact search, {recall['queries']} images of {query_source} as queries: "
-            f"{recall['recall']:.4f}"
-        )
+    _print_index(content, flags)
     if content["copies"]:
         notes.append(_copies_note(content, flags.add))
     for note in notes:
@@ -198,6 +189,26 @@ def index(flags) -> dict:
         warn(f"{len(content['left_out']):,} images cannot be decoded: {Path(flags.out) / indices.LEFT_OUT}")
     propose("python", "-m", "retrieval", "query", flags.out, paths[0])
     return content
+
+
+def _print_index(content: dict, flags) -> None:
+    """Print what is in an index, and how much of an exact search it finds."""
+    added = ""
+    if flags.add:
+        added = f", {content['added']:,} of them new"
+    print(
+        f"{flags.out}: {content['images']:,} images{added}, {content['dimensions']} dimensions, index "
+        f"{content['index']}, code {content['code']}"
+    )
+    recall = content["recall"]
+    if recall:
+        query_source = "the index"
+        if flags.add and "images" in recall:
+            query_source = f"the first {recall['images']:,} images"
+        print(
+            f"recall@{recall['at']} against exact search, {recall['queries']} images of {query_source} as queries: "
+            f"{recall['recall']:.4f}"
+        )
 
 
 def _copies_note(content: dict, adds: bool) -> str:

@@ -30,7 +30,10 @@ def learned(embedder, flags) -> Codes:
     if not codes.is_learned(flags.code):
         return index
     try:
-        paths = data.split(embedder, "train").paths if flags.calibration is None else sources.listed(flags.calibration)
+        if flags.calibration is None:
+            paths = data.split(embedder, "train").paths
+        else:
+            paths = sources.listed(flags.calibration)
     except UserError as error:
         if flags.calibration is not None:
             raise
@@ -38,10 +41,8 @@ def learned(embedder, flags) -> Codes:
             f"--code {flags.code} learns from the run's training images ({error}); give other images with --calibration"
         ) from error
     if len(paths) > codes.MOST:
-        paths = [
-            paths[place]
-            for place in np.sort(np.random.default_rng(0).choice(len(paths), size=codes.MOST, replace=False))
-        ]
+        chosen = np.sort(np.random.default_rng(0).choice(len(paths), size=codes.MOST, replace=False))
+        paths = [paths[place] for place in chosen]
     batches = [batch.vectors for batch in embedder.stream(paths, total=len(paths))]
     index.calibrate(np.concatenate(batches))
     return index

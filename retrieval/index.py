@@ -78,8 +78,11 @@ class Index:
             with open(self.folder / PATHS, newline="", encoding="utf-8", errors="surrogateescape") as file:
                 self.paths = [row[0] for row in itertools.islice(csv.reader(file), 1, None)]
             self.code = codes.name(self.about.get("code", codes.FLOAT32))  # an index of an earlier version names none
-            self.vectors = _mapped(self.folder / VECTORS) if self.code == codes.FLOAT32 else None  # (N, D)
-            shape = (len(self.paths), self.about["dimensions"]) if self.vectors is None else self.vectors.shape
+            self.vectors = None  # (N, D)
+            shape = (len(self.paths), self.about["dimensions"])
+            if self.code == codes.FLOAT32:
+                self.vectors = _mapped(self.folder / VECTORS)
+                shape = self.vectors.shape
             if shape != (self.about["images"], self.about["dimensions"]) or len(self.paths) != shape[0]:
                 raise ValueError(f"{len(self.paths):,} paths, vectors {shape}, and {ABOUT} says {self.about['images']}")
             if self.about["index"] not in KINDS:

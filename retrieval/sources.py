@@ -33,8 +33,10 @@ def listed_with_notes(arguments: list[str]) -> tuple[list[str], list[str]]:
         elif not path.exists():
             raise UserError(f"{argument}: no such file or folder")
         else:
-            paths = _of_csv(path) if path.suffix.lower() == ".csv" else [path]
-        images.update(dict.fromkeys(os.path.abspath(image) for image in paths))
+            paths = [path]
+            if path.suffix.lower() == ".csv":
+                paths = _of_csv(path)
+        images |= dict.fromkeys(map(os.path.abspath, paths))
     note = datasets.unread_files(unread)
     if not images:
         endings = " ".join(sorted(datasets.suffixes()))
@@ -55,4 +57,8 @@ def _of_csv(path: Path) -> list[Path]:
 def _existing(folder: Path, name: str) -> Path:
     """The image that a table names, perhaps with the backslashes of Windows."""
     paths = [folder / spelling for spelling in datasets.spellings(name)]
-    return next((path for path in paths if path.exists()), paths[0]) if len(paths) > 1 else paths[0]
+    if len(paths) > 1:
+        for path in paths:
+            if path.exists():
+                return path
+    return paths[0]

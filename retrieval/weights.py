@@ -102,7 +102,9 @@ def package_form(embedder) -> Form | None:
 
     def embed(built: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
         embeddings = built((images / 255 - mean) / std)
-        return torch.nn.functional.normalize(embeddings) if network.normalizes else embeddings
+        if network.normalizes:
+            embeddings = torch.nn.functional.normalize(embeddings)
+        return embeddings
 
     state = network.backbone.state_dict()
     for name, value in network.last_linear.state_dict().items():

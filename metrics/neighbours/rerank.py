@@ -109,15 +109,16 @@ def _nodes(space: EmbeddingSpace) -> tuple[EmbeddingSpace, np.ndarray]:
     outside = np.flatnonzero(space.exclude < 0)
     of_queries = space.exclude.copy()
     of_queries[outside] = space.reference_size + np.arange(len(outside))
-    plain = space.reference_norms is None
-    features = space.reference[:] if plain else space.references(slice(None))  # of a map all rows are read
+    if space.reference_norms is None:
+        parts = [space.reference[:], space.features[outside]]  # of a map all rows are read
+    else:
+        parts = [space.references(slice(None)), space.queries(outside)]
+    features = parts[0]
     if len(outside):
-        queries = space.features[outside] if plain else space.queries(outside)
-        features = np.concatenate([features, queries])
+        features = np.concatenate(parts)
     ball = space.ball if isinstance(space, HyperbolicSpace) else None
-    return space_of(
-        ball, features, np.arange(len(features)), device=space.device, progress=space.progress, ranks=space.ranks
-    ), of_queries
+    options = {"device": space.device, "progress": space.progress, "ranks": space.ranks}
+    return space_of(ball, features, np.arange(len(features)), **options), of_queries
 
 
 def _reciprocal(nearest: np.ndarray):
@@ -205,7 +206,8 @@ class Reranked:
         with tqdm(total=total, desc="re-ranking", unit=" queries", disable=hides) as bar:
             for rows in _row_blocks(requested, space.reference_size):
                 squared = _squared_distances(space, rows)
-                squared = squared[:, places] if copies else squared  # equal samples have one distance, despite rounding
+                if copies:  # equal samples have one distance, despite rounding
+                    squared = squared[:, places]
                 for part in np.array_split(np.arange(len(rows)), -(-len(rows) // ROWS)):
                     lists = [self._list(rows[i], squared[i], depths[rows[i]]) for i in part]  # each has its own length
                     yield self._neighbours(rows[part], lists)
@@ -239,7 +241,7 @@ class Reranked:
         return 1 - shared / (2 - shared)  # encodings sum to 1: the maxima to 2 less the minima
 
     def _neighbours(self, rows: np.ndarray, lists: list[np.ndarray]) -> Neighbours:
-        counts = np.array([len(samples) for samples in lists], dtype=np.int64)
+        counts = np.array(list(map(len, lists)), dtype=np.int64)
         filled = np.arange(counts.max(initial=0)) < counts[:, None]
         columns = np.zeros(filled.shape, dtype=np.int64)
         columns[filled] = np.concatenate(lists) if lists else []

@@ -9,7 +9,7 @@ import math
 from results import columns, inference, ledger, published
 from results.columns import BEST_ON_TEST, ON_VALIDATION, OPTIMISM, SELECTED, Column
 from results.formats import Cell, Table
-from results.groups import Group
+from results.groups import Group, counted_runs
 from results.tables import notes
 from results.tables.notes import head, number, text
 
@@ -59,10 +59,17 @@ def comparison(matches: list[published.Match], source: str, dataset_groups: list
 
 def _other_selection(matches: list[published.Match], value_columns: list[Column], source: str) -> list[Column]:
     """Our test values by the selection that the published ones did not use, and the optimism, if we have both."""
-    if not any(columns.has_both(run) for match in matches for run in match.group.counted):
+    runs = counted_runs([match.group for match in matches])
+    if not any(map(columns.has_both, runs)):
         return []
-    rules = (ON_VALIDATION if source == "published" else BEST_ON_TEST, OPTIMISM)
-    return [columns.selected_by(c, rule) for c in value_columns for rule in rules if c.split == "test"]
+    other_rule = BEST_ON_TEST
+    if source == "published":
+        other_rule = ON_VALIDATION
+    other_columns = []
+    for c in value_columns:
+        if c.split == "test":
+            other_columns += [columns.selected_by(c, other_rule), columns.selected_by(c, OPTIMISM)]
+    return other_columns
 
 
 def _row(

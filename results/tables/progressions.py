@@ -18,7 +18,9 @@ def progressed(name: str, methods: list[Method], c: Column, ddof: int) -> Table:
     The splits are those that all methods have, by rising FID.
     """
     splits = progression.shared_splits(methods)
-    runs = [run for method in methods for split in splits for run in method.groups[split].counted]
+    runs = []
+    for method in methods:
+        runs += groups.counted_runs([method.groups[split] for split in splits])
     area_columns = columns.with_both([c], runs, SELECTED)
     areas = {column: [progression.areas(method, splits, column) for method in methods] for column in area_columns}
     parts = _parts(methods, splits)
@@ -39,7 +41,9 @@ def progressed(name: str, methods: list[Method], c: Column, ddof: int) -> Table:
                 cells.append(number(inference.estimate(areas[column][i], ddof), column, places[column, i]))
             cells += [number(method.groups[split].estimate(c, SELECTED, ddof), c) for split in splits]
             table.add(cells, _remarks(method, splits), part)
-    all_groups = [group for method in methods for group in method.groups.values()]
+    all_groups = []
+    for method in methods:
+        all_groups += method.groups.values()
     ranked_within = "areas; other columns are not ranked"
     if len(parts) > 1:
         ranked_within = "areas in a part of the table; other columns are not ranked"
