@@ -118,11 +118,11 @@ def sampled(pairs, fmr: float) -> Rate:
     ranks = [_rank(fmr, n), max(int(bdtrik(tail, n, fmr)), 0), min(int(np.ceil(bdtrik(1 - tail, n, fmr))) + 1, n - 1)]
     # a far threshold misses less
     n_same = len(squared_distances)
-    missed, most, least = n_same - np.searchsorted(squared_distances, distances[ranks] - pairs.tolerance)
-    low = least / n_same
-    high = most / n_same
-    if drawn_same and least:
-        low = float(betaincinv(least, n_same - least + 1, tail))
-    if drawn_same and most < n_same:
-        high = float(betaincinv(most + 1, n_same - most, 1 - tail))
+    missed, most_missed, least_missed = n_same - np.searchsorted(squared_distances, distances[ranks] - pairs.tolerance)
+    low = least_missed / n_same
+    high = most_missed / n_same
+    if drawn_same and least_missed:
+        low = float(betaincinv(least_missed, n_same - least_missed + 1, tail))
+    if drawn_same and most_missed < n_same:
+        high = float(betaincinv(most_missed + 1, n_same - most_missed, 1 - tail))
     return Rate(float(missed / n_same), float(low), float(high))
