@@ -155,7 +155,7 @@ def first_blocks(network, count: int) -> Resting:
         raise UserError(
             f"--freeze_blocks {count}: --arch {network.name} has {len(blocks)} blocks: give at most as many"
         )
-    stem = next((f"{name}." for name in STEMS if hasattr(backbone, name)), "")
+    stem = _stem(backbone)
     names = {id(parameter): name for name, parameter in backbone.named_parameters()}
     resting = set()
     for depth, parameters in _blocks.by_depth(backbone, blocks).items():
@@ -167,14 +167,22 @@ def first_blocks(network, count: int) -> Resting:
     return Resting(frozenset(resting), _modules_of(backbone, resting))
 
 
+def _stem(backbone: torch.nn.Module) -> str:
+    """The prefix of the parameters of a patch embedding; empty if the backbone has none."""
+    for name in STEMS:
+        if hasattr(backbone, name):
+            return f"{name}."
+    return ""
+
+
 def _modules_of(backbone: torch.nn.Module, resting: set) -> tuple:
     """The outermost modules all of whose parameters are in `resting`."""
     paths = []
     for path, module in backbone.named_modules():
         if any(path == outer or path.startswith(f"{outer}.") for outer in paths):
             continue
-        names = [f"{path}.{name}" if path else name for name, _ in module.named_parameters()]
-        if names and all(name in resting for name in names):
+        names = {name for name, _ in module.named_parameters(prefix=path)}
+        if names and names <= resting:
             paths.append(path)
     return tuple(paths)
 
@@ -188,8 +196,9 @@ def attention_weights(backbone: torch.nn.Module) -> list[tuple[torch.nn.Module, 
             weights.append((module.out_proj, "weight"))
         elif any(word in type(module).__name__.lower() for word in ATTENTION):
             layers = dict(module.named_children())
-            linear = [layers[name] for name in PROJECTIONS if isinstance(layers.get(name), torch.nn.Linear)]
-            weights += [(layer, "weight") for layer in linear]
+            for name in PROJECTIONS:
+                if isinstance(layers.get(name), torch.nn.Linear):
+                    weights.append((layers[name], "weight"))
     return weights
 
 

@@ -1,6 +1,7 @@
 """The blocks of a backbone in order of depth, for layer-wise learning rates and gradient checkpointing."""
 
 import contextlib
+import itertools
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -19,10 +20,12 @@ def of_backbone(backbone: torch.nn.Module) -> list[torch.nn.Module]:
     if isinstance(layers, torch.nn.Sequential):
         return list(layers)
     if all(hasattr(backbone, stage) for stage in STAGES):
-        return [block for stage in STAGES for block in getattr(backbone, stage).children()]
-    modules = _unrolled(getattr(backbone, "features", None))
-    blocks = [module for module in modules if next(module.children(), None) is not None]
-    return [block for block in blocks if type(block).__name__ != "Conv2dNormActivation"]
+        return list(itertools.chain.from_iterable(getattr(backbone, stage).children() for stage in STAGES))
+    blocks = []
+    for module in _unrolled(getattr(backbone, "features", None)):
+        if list(module.children()) and type(module).__name__ != "Conv2dNormActivation":
+            blocks.append(module)
+    return blocks
 
 
 def _unrolled(module):
@@ -40,7 +43,9 @@ def by_depth(backbone: torch.nn.Module, blocks: list[torch.nn.Module]) -> dict[i
     Depth 0 is behind the last block, 1 the last block, len(blocks) + 1 before the first block. Layers between two
     blocks have the depth of the first of them.
     """
-    block_of = {id(parameter): number for number, block in enumerate(blocks) for parameter in block.parameters()}
+    block_of = {}  # id of a parameter -> number of its block
+    for number, block in enumerate(blocks):
+        block_of |= dict.fromkeys(map(id, block.parameters()), number)
     depth = len(blocks) + 1
     parameters = {}
     for parameter in backbone.parameters():  # in the order of registration

@@ -69,8 +69,11 @@ def _imported(module: ModuleType, path: Path) -> list[ModuleType]:
         elif isinstance(statement, ast.ImportFrom):
             relative = "." * statement.level + (statement.module or "")
             parent = importlib.util.resolve_name(relative, module.__package__ or module.__name__)
-            parts = [f"{parent}.{alias.name}" for alias in statement.names]
-            names += [part if part in sys.modules else parent for part in parts]
+            for alias in statement.names:
+                name = f"{parent}.{alias.name}"
+                if name not in sys.modules:
+                    name = parent
+                names.append(name)
     return [sys.modules[name] for name in names if name in sys.modules]
 
 

@@ -8,6 +8,7 @@ of this folder makes the backbone and hands it to `Network.__init__`, which adds
 
 import contextlib
 import functools
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -340,7 +341,8 @@ class Network(torch.nn.Module):
     def _fixed_parameters(self) -> list[torch.nn.Parameter]:
         """The parameters behind the backbone that do not train: a BatchNorm neck's bias, which stays 0, or all."""
         if self.leaves_out_embedding:
-            return [parameter for module in self.embedding_layers.values() for parameter in module.parameters()]
+            parameters = (module.parameters() for module in self.embedding_layers.values())
+            return list(itertools.chain.from_iterable(parameters))
         return [self.neck.bias] if isinstance(self.neck, _BatchNorm) else []
 
     def _start_orthogonal(self) -> None:
@@ -358,20 +360,20 @@ class Network(torch.nn.Module):
         The layers behind the backbone have --fc_lr and --fc_decay; if these are not given (--fc_lr at most 0,
         --fc_decay None), the backbone's rates hold for all.
         """
-        fixed = {id(parameter) for parameter in self._fixed_parameters()}
+        fixed = set(self._fixed_parameters())
         trained = []
         for module in self.embedding_layers.values():
-            trained += [parameter for parameter in module.parameters() if id(parameter) not in fixed]
+            trained += [parameter for parameter in module.parameters() if parameter not in fixed]
         groups = [{**group, "weight_decay": opt.decay} for group in self._backbone_groups(opt)]
         groups.append({"name": "last_linear", "params": trained, **embedding_rates(opt)})
         return [group for group in groups if group["params"]]
 
     def _backbone_groups(self, opt) -> list[dict]:
         """One group, or under --layer_decay one for each depth, named by it; without untrained parameters."""
-        untrained = {id(parameter) for parameter in self.resting_parameters()}
+        untrained = set(self.resting_parameters())
 
         def group_of(name: str, parameters, rate: float) -> dict:
-            trained = [parameter for parameter in parameters if id(parameter) not in untrained]
+            trained = [parameter for parameter in parameters if parameter not in untrained]
             return {"name": name, "params": trained, "lr": rate}
 
         if self.backbone_rests or opt.layer_decay == 1:
@@ -382,10 +384,10 @@ class Network(torch.nn.Module):
                 f"--layer_decay {opt.layer_decay:g}: --arch {self.name} has no blocks; ViTs and ResNets have: leave "
                 "it out"
             )
-        return [
-            group_of(f"backbone_{depth}", parameters, opt.lr * opt.layer_decay**depth)
-            for depth, parameters in _blocks.by_depth(self.backbone, blocks).items()
-        ]
+        groups = []
+        for depth, parameters in _blocks.by_depth(self.backbone, blocks).items():
+            groups.append(group_of(f"backbone_{depth}", parameters, opt.lr * opt.layer_decay**depth))
+        return groups
 
 
 def _check_widths(opt) -> None:

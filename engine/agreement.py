@@ -59,11 +59,10 @@ def same_data(splits: dict) -> dict:
     if all(facts_of_rank == facts_of_all[0] for facts_of_rank in facts_of_all):
         return splits
     words = ranks.everyone("; ".join(datasets.differences(ranks.share(record), record)))
-    differing_rank = next(rank for rank, theirs in enumerate(facts_of_all) if theirs != facts_of_all[0])
-    difference = (
-        words[differing_rank] or f"{facts_of_all[differing_rank]['counts']} in place of {facts_of_all[0]['counts']}"
-    )
-    raise UserError(f"the data of process {differing_rank} are not those of process 0: {difference}. {WAY_OUT}")
+    first_facts = facts_of_all[0]
+    rank = [theirs != first_facts for theirs in facts_of_all].index(True)
+    difference = words[rank] or f"{facts_of_all[rank]['counts']} in place of {first_facts['counts']}"
+    raise UserError(f"the data of process {rank} are not those of process 0: {difference}. {WAY_OUT}")
 
 
 def _flags(opt) -> dict[str, str]:
@@ -126,15 +125,16 @@ def _refuse_differences(facts_of_all: list[dict[str, str]]) -> None:
     """Raise UserError where a process's facts, name -> value, are not those of the first."""
     first = facts_of_all[0]
     for rank, facts in enumerate(facts_of_all):
-        # A package or module that only one process has loaded, such as the first one of a search, is no difference.
-        names = [name for name in {**first, **facts} if name.startswith("--") or (name in first and name in facts)]
-        names = [name for name in names if first.get(name) != facts.get(name)]
-        if not names:
+        differences = []
+        for name in {**first, **facts}:
+            # A package or module that only one process has loaded, such as the first one of a search, is no difference.
+            is_compared = name.startswith("--") or (name in first and name in facts)
+            ours = first.get(name)
+            theirs = facts.get(name)
+            if is_compared and ours != theirs:
+                differences.append(f"{name} is {_shown(ours)} in process 0 and {_shown(theirs)} in process {rank}")
+        if not differences:
             continue
-        differences = [
-            f"{name} is {_shown(first.get(name))} in process 0 and {_shown(facts.get(name))} in process {rank}"
-            for name in names
-        ]
         message = "; ".join(differences[:MOST_SHOWN])
         if len(differences) > MOST_SHOWN:
             message += f"; and {len(differences) - MOST_SHOWN} more"

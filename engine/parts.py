@@ -106,9 +106,14 @@ class Parts:
 
     def backward(self) -> None:
         """Backpropagate the gradient of all rows through this process's part."""
-        pairs = [(value, self.runtime.ranks.sum_of(leaf.grad)) for value, leaf in self.pairs if leaf.grad is not None]
-        if pairs:
-            torch.autograd.backward(*zip(*pairs, strict=True))
+        tensors = []
+        gradients = []
+        for value, leaf in self.pairs:
+            if leaf.grad is not None:
+                tensors.append(value)
+                gradients.append(self.runtime.ranks.sum_of(leaf.grad))
+        if tensors:
+            torch.autograd.backward(tensors, gradients)
         self.pairs = []
         if self.chunked:
             self.chunks.backward()

@@ -1,7 +1,5 @@
 """All runs of some folders and W&B projects."""
 
-from collections import Counter
-
 from results.folders import METRICS, PARAMETERS, find_folders, read_folder
 from results.online import read_project, wandb_api
 from results.recorded import RecordedRun
@@ -23,16 +21,20 @@ def collect(
     from tqdm import tqdm
 
     skipped = []
-    places = {place.resolve(): place for root in folders for place in find_folders(root, skipped)}
-    bar = tqdm(list(places.values()), desc="reading runs", unit="run", leave=False, disable=None)
-    runs = [read_folder(place, flag_roles) for place in bar]
+    places = {}  # a folder that is named twice is read once
+    for root in folders:
+        for place in find_folders(root, skipped):
+            places[place.resolve()] = place
+    runs = []
+    for place in tqdm(list(places.values()), desc="reading runs", unit="run", leave=False, disable=None):
+        runs.append(read_folder(place, flag_roles))
     if projects and api is None:
         api = wandb_api()
     for project in projects:
         runs += read_project(project, api, flag_roles)
-    notes = [
-        f"{folder} holds the trials of a search and was left out; name it in --runs to see them" for folder in skipped
-    ]
+    notes = []
+    for folder in skipped:
+        notes.append(f"{folder} holds the trials of a search and was left out; name it in --runs to see them")
     if not runs:
         sources = []
         if folders:
@@ -49,9 +51,11 @@ def _with_distinct_names(runs: list[RecordedRun]) -> list[RecordedRun]:
 
     For example, a folder may be called cub200.
     """
-    flags = [str(run.flags.get("dataset", run.dataset)) for run in runs]
-    times = Counter(name for name, _ in {(run.dataset, flag) for run, flag in zip(runs, flags, strict=True)})
-    for run, flag in zip(runs, flags, strict=True):
-        if times[run.dataset] > 1 and flag != run.dataset:
+    flags_of = {}  # name of a data set -> the values of --dataset that share it
+    for run in runs:
+        flags_of.setdefault(run.dataset, set()).add(str(run.flags.get("dataset", run.dataset)))
+    for run in runs:
+        flag = str(run.flags.get("dataset", run.dataset))
+        if len(flags_of[run.dataset]) > 1 and flag != run.dataset:
             run.dataset = f"{flag}_{run.dataset}"
     return runs

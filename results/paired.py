@@ -91,11 +91,10 @@ def add(
         names = {group.name for group in dataset_groups}
         name_pairs = [tuple(pair) for pair in requested if set(pair) <= names]
         unmatched -= set(name_pairs)
+        compared_groups = dataset_groups
         if requested:
-            in_pairs = {name for pair in name_pairs for name in pair}
+            in_pairs = set(itertools.chain.from_iterable(name_pairs))
             compared_groups = [group for group in dataset_groups if group.name in in_pairs]
-        else:
-            compared_groups = dataset_groups
         if not compared_groups:
             continue
         methods, reading_notes = of_groups(compared_groups)

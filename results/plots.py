@@ -45,8 +45,12 @@ def _panel(dataset_groups: list[Group], x: Column, y: Column, prefix: str = "") 
 
     None if fewer than two have both.
     """
-    pairs = [(g, g.estimate(x, SELECTED), g.estimate(y, SELECTED)) for g in dataset_groups]
-    points = [(g, a, b) for g, a, b in pairs if math.isfinite(a.mean) and math.isfinite(b.mean)]
+    points = []
+    for group in dataset_groups:
+        of_x = group.estimate(x, SELECTED)
+        of_y = group.estimate(y, SELECTED)
+        if math.isfinite(of_x.mean) and math.isfinite(of_y.mean):
+            points.append((group, of_x, of_y))
     if len(points) < 2:
         return None
     title = prefix + _coefficient(tables.correlation(dataset_groups, x, y))

@@ -56,8 +56,11 @@ def find(all_groups: list[Group]) -> dict[str, list[Method]]:
 
 def _fid(group: Group) -> float | None:
     """The mean over the runs that recorded it: it depends on split and backbone alone, which these runs share."""
-    fids = [run.fid for run in group.counted if run.fid is not None and np.isfinite(run.fid)]
-    return float(np.mean(fids)) if fids else None
+    fids = np.array([run.fid for run in group.counted], dtype=np.float64)  # NaN without one
+    fids = fids[np.isfinite(fids)]
+    if not len(fids):
+        return None
+    return float(np.mean(fids))
 
 
 def _common_name(names: list[str]) -> str:
@@ -87,13 +90,14 @@ def areas(method: Method, splits: list[str], c: Column) -> np.ndarray:
         return np.empty(0)
     splits = sorted(splits, key=method.fids.get)
     fids = np.array([method.fids[split] for split in splits])
-    values_by_split = [
-        dict(zip(method.groups[s].seeds, method.groups[s].values(c, SELECTED), strict=True)) for s in splits
-    ]
+    values_by_split = []
+    for split in splits:
+        group = method.groups[split]
+        values_by_split.append(dict(zip(group.seeds, group.values(c, SELECTED), strict=True)))
     seeds = sorted(set.intersection(*map(set, values_by_split)), key=str)
-    heights = np.array([[values[seed] for values in values_by_split] for seed in seeds]).reshape(
-        len(seeds), len(splits)
-    )
+    heights = np.empty((len(seeds), len(splits)))
+    for row, seed in enumerate(seeds):
+        heights[row] = [values[seed] for values in values_by_split]
     if fids[-1] == fids[0]:
         return np.full(len(seeds), np.nan)
     return np.trapezoid(heights, fids, axis=1) / (fids[-1] - fids[0])

@@ -74,66 +74,69 @@ class FlagRoles:
     def __init__(self, declared: Roles):
         self._declared = declared
 
-    def _of_role(self, flags: dict, name: str) -> dict:
-        return {flag: value for flag, value in flags.items() if self._declared[flag].name == name}
+    def _filtered(self, flags: dict, counts) -> dict:
+        """The flags for which `counts(name, role)` is true."""
+        return {name: value for name, value in flags.items() if counts(name, self._declared[name])}
 
     def saved(self, flags: dict) -> dict:
         """The flags that are saved with a run: commands and keys are not."""
-        return {name: value for name, value in flags.items() if self._declared[name].saved}
+        return self._filtered(flags, lambda name, role: role.saved)
 
     def compared(self, flags: dict) -> dict:
         """The flags in which the runs of a group must agree."""
-        return {name: value for name, value in flags.items() if self._declared[name].compared}
+        return self._filtered(flags, lambda name, role: role.compared)
 
     def of_data(self, flags: dict) -> dict:
         """The compared flags that decide a run's data and how they are split."""
-        return self._of_role(self.compared(flags), DATA.name)
+        return self._filtered(self.compared(flags), lambda name, role: role.name == DATA.name)
 
     def of_evaluation(self, flags: dict, defaults: dict) -> dict:
         """The flags, not at their default, that change how values are measured.
 
         The default are plain distances of all embeddings.
         """
-        unused = [flag for flag, plain in PLAIN_EVALUATION.items() if flags.get(flag) in (None, plain)]
-        prefixes = tuple(f"{flag}_" for flag in unused)
-        ignored = OUTPUTS | {name for name in flags if name.startswith(prefixes)}
+        # the flags of an option that is not used
+        unused = tuple(f"{flag}_" for flag, plain in PLAIN_EVALUATION.items() if flags.get(flag) in (None, plain))
         # re-identification leaves out queries without a match
         usual = defaults | datasets.REGISTRY.derived(flags.get("dataset"), Namespace(**flags))
-        measuring = self._of_role(self.compared(flags), EVALUATION.name)
-        return {name: value for name, value in measuring.items() if name not in ignored and value != usual.get(name)}
+
+        def changes_values(name, role):
+            has_effect = name not in OUTPUTS and not name.startswith(unused)
+            return role.name == EVALUATION.name and has_effect and flags[name] != usual.get(name)
+
+        return self._filtered(self.compared(flags), changes_values)
 
     def of_training(self, flags: dict) -> dict:
         """The compared flags by which a network is trained.
 
         Without those of its loss and miner and those that a published figure leaves open.
         """
-        training = self._of_role(self.settings(flags), METHOD.name)
-        return {name: value for name, value in training.items() if name not in ALSO_FREE}
+        return self._filtered(
+            self.settings(flags), lambda name, role: role.name == METHOD.name and name not in ALSO_FREE
+        )
 
     def settings(self, flags: dict) -> dict:
         """The compared flags that are not part of the method: groups share them, or are marked where they differ."""
-        return {name: value for name, value in self.compared(flags).items() if not OF_METHOD.fullmatch(name)}
+        return self._filtered(self.compared(flags), lambda name, role: not OF_METHOD.fullmatch(name))
 
     def method(self, flags: dict) -> dict:
         """The compared flags of the loss and the miner that the run used."""
         prefixes = (f"loss_{flags.get('loss')}_", f"miner_{flags.get('batch_mining')}_")
-        return {
-            name: value
-            for name, value in self.compared(flags).items()
-            if OF_METHOD.fullmatch(name) and (name in CHOICES or name.startswith(prefixes))
-        }
+
+        def is_used(name, role):
+            return OF_METHOD.fullmatch(name) and (name in CHOICES or name.startswith(prefixes))
+
+        return self._filtered(self.compared(flags), is_used)
 
     def measured(self, flags: dict) -> dict:
         """The flags that decide the values of a measurement."""
-        return {name: value for name, value in self.compared(flags).items() if self._declared[name].fixed != "first"}
+        return self._filtered(self.compared(flags), lambda name, role: role.fixed != "first")
 
     def published(self, flags: dict) -> dict:
         """The flags that a published protocol fixes."""
-        fixed = {}
-        for name, value in self.compared(flags).items():
-            if self._declared[name].name != SELECTION.name and name not in ALSO_FREE:
-                fixed[name] = value
-        return fixed
+        return self._filtered(
+            self.compared(flags), lambda name, role: role.name != SELECTION.name and name not in ALSO_FREE
+        )
 
 
 @functools.cache

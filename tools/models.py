@@ -10,6 +10,7 @@ The features are the backbone's pooled ones, at unit length unless
 import argparse
 import contextlib
 import functools
+import itertools
 import re
 import shlex
 from argparse import Namespace
@@ -173,10 +174,10 @@ class Model:
     @property
     def _remembered(self) -> Path:
         flags = {flag: getattr(self.opt, flag) for flag in sorted(architectures.REGISTRY.flags() - {"weights_cache"})}
-        file = expanded(self.opt.weights) if self.opt.weights else None
-        stamp = (
-            feature_store.stamp_of(file) if file and file.is_file() else architectures.published_weights(self.opt.arch)
-        )
+        if self.opt.weights and expanded(self.opt.weights).is_file():
+            stamp = feature_store.stamp_of(expanded(self.opt.weights))
+        else:
+            stamp = architectures.published_weights(self.opt.arch)
         content = {"arch": self.opt.arch, "crop": self.opt.crop_size, "stamp": stamp, "code": self._code, **flags}
         return self.store / "networks" / f"{feature_store.digest(content)}.json"
 
@@ -314,7 +315,11 @@ def read(argv: list[str]) -> tuple[Namespace, dict]:
     lines = list(flags.archs)
     if flags.archs_file is not None:
         lines += read_text(flags.archs_file, "--archs_file takes a text file with a name in each line").splitlines()
-    entries = {" ".join(words): words for line in lines if (words := shlex.split(line, comments=True))}
+    entries = {}
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        if words:
+            entries[" ".join(words)] = words
     if not entries:
         raise UserError("there is no network: name some by --archs or --archs_file")
     flags.rest = shared_flags
@@ -329,11 +334,9 @@ def _options(words: list[str], shared_flags: list[str]):
             raise UserError(f"--archs {' '.join(words)!r}: {word} is not a flag of one network: give it once, for all")
     opt = parameters.resolve([*shared_flags, "--evaluate_only", "--no_train_metrics", "--arch", name, *flags])
     if opt.set_by.get("evaluation_metrics") == "derived":
-        opt = opt.but(
-            evaluation_metrics=metrics.at_prefixes(
-                datasets.evaluation_metrics(opt) or DEFAULT_METRICS, (opt.matryoshka or [])[:-1]
-            )
-        )
+        names = datasets.evaluation_metrics(opt) or DEFAULT_METRICS
+        prefixes = (opt.matryoshka or [])[:-1]
+        opt = opt.but(evaluation_metrics=metrics.at_prefixes(names, prefixes))
     if opt.pool is None and re.match(r"timm:vit_\w+_dinov3", name):
         opt = opt.but(pool="token")  # its authors' features; timm takes the mean
     return opt.but(evaltypes=[evaluation.MAIN_EVALTYPE])
@@ -343,14 +346,15 @@ def training_options(shared_flags: list[str], network_opt):
     """The flags of an adapter of a network with the flags `network_opt`: those of `shared_flags`, else of the
     recipe. Raises UserError.
     """
-    named = any(word.partition("=")[0] == "--config" for word in shared_flags)
+    recipe = adapters.RECIPE
+    if any(word.partition("=")[0] == "--config" for word in shared_flags):
+        recipe = []
     # no image is read: neither scales nor augmentation
     fixed = [
         "--arch",
         f"{architectures.without_traits(network_opt.arch)}_normalize",
         *adapters.FROZEN,
     ]
-    recipe = [] if named else adapters.RECIPE
     opt = parameters.resolve([*recipe, "--dataset", network_opt.dataset, *shared_flags, *fixed])
     if opt.scheduler == "plateau":
         raise UserError("--scheduler plateau: an adapter is not measured before it is trained: choose another one")
@@ -362,24 +366,23 @@ def splits_for(opt, facts: Facts, fits: bool) -> dict:
     or, if it `fits`, learned from.
     """
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(facts))
-    chosen = {
-        split: evaluation.without_seeds(loader.dataset) for split, loader in evaluation.loaders(splits, opt).items()
-    }
+    chosen = {}
+    for split, loader in evaluation.loaders(splits, opt).items():
+        chosen[split] = evaluation.without_seeds(loader.dataset)
     training = splits["evaluation"]
     if fits and training is None:
         raise UserError(
             f"--pca, --whitened, --adapters: --dataset {opt.dataset} has no training images to learn from: leave "
             "them out"
         )
-    if fits or (
-        training
-        and any(
-            dataset.class_names and set(dataset.class_names.values()) <= set(training.class_names.values())
-            for dataset in chosen.values()
-        )
-    ):
-        chosen["train"] = training  # shared classes: k-NN
+    if fits or (training and any(_shares_classes(dataset, training) for dataset in chosen.values())):
+        chosen["train"] = training
     return chosen
+
+
+def _shares_classes(dataset, training) -> bool:
+    """Whether all classes of a data set are in training, so that its images are classified by k-NN."""
+    return bool(dataset.class_names) and set(dataset.class_names.values()) <= set(training.class_names.values())
 
 
 def scored(name: str, embedded: dict, opt, runtime) -> dict:
@@ -389,7 +392,8 @@ def scored(name: str, embedded: dict, opt, runtime) -> dict:
     if opt.dump_embeddings:
         folder = Path(opt.save_path) / opt.dataset / file_name(name)
         folder.mkdir(parents=True, exist_ok=True)
-        print("".join(f"written  {path}\n" for path in outputs.dump(folder, embedded, opt)), end="")
+        for path in outputs.dump(folder, embedded, opt):
+            print(f"written  {path}")
     scores = evaluation.score(embedded, opt, runtime)
     of_classes = {split: features for split, features in embedded.items() if features.dataset.class_names}
     if "train" not in of_classes:
@@ -399,7 +403,8 @@ def scored(name: str, embedded: dict, opt, runtime) -> dict:
     for split, task in from_splits.tasks(of_classes, against_training, opt.evaltypes[0]).items():
         if split in scores and task.lists is None and np.isin(task.queries.labels, task.searched.labels).all():
             accuracies = knn.accuracies(metrics.EmbeddingSpace(**task.arguments(), device=device, progress=True))
-            scores[split] |= {f"k-NN@{k}": value for k, value in accuracies.items()}
+            for k, value in accuracies.items():
+                scores[split][f"k-NN@{k}"] = value
     return scores
 
 
@@ -449,15 +454,23 @@ def _joined(name: str, rows: list[Row], members: list[dict], opt, runtime) -> Ro
     for split in members[0]:
         parts = [member[split] for member in members]
         embedded[split] = ensemble.join(parts)[ensemble.SPLIT]
-    texts = [", ".join(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("pooling", "size", "licence")]
-    numbers = (
-        sum(row.width for row in rows),
-        sum(row.parameters for row in rows),
-        1 / sum(1 / row.speed for row in rows),
+    return Row(
+        name,
+        pooling=_distinct(row.pooling for row in rows),
+        size=_distinct(row.size for row in rows),
+        width=sum(row.width for row in rows),
+        parameters=sum(row.parameters for row in rows),
+        speed=1 / sum(1 / row.speed for row in rows),
+        licence=_distinct(row.licence for row in rows),
+        remarks=list(dict.fromkeys(itertools.chain.from_iterable(row.remarks for row in rows))),
+        scores=scored(name, embedded, opt, runtime),
+        source=feature_store.digest({"members": [row.source for row in rows]}),
     )
-    remarks = list(dict.fromkeys(remark for row in rows for remark in row.remarks))
-    source = feature_store.digest({"members": [row.source for row in rows]})
-    return Row(name, *texts[:2], *numbers, texts[2], remarks, scored(name, embedded, opt, runtime), source)
+
+
+def _distinct(texts) -> str:
+    """Texts joined, each once."""
+    return ", ".join(dict.fromkeys(texts))
 
 
 def _ensemble_pairs(measured: list[tuple]) -> list[tuple]:

@@ -228,15 +228,21 @@ def open_source(place: Path, flags) -> Source:
     """The run or the data of a folder. Raises UserError if there is no such folder, or its data cannot be read."""
     if not place.is_dir():
         raise UserError(f"{place}: no such folder; give a run folder or the folder of a data set")
-    return Run(place, flags) if is_run(place) else DataFolder(place, flags)
+    if is_run(place):
+        return Run(place, flags)
+    return DataFolder(place, flags)
 
 
 def output_folder(place: Path, flags) -> Path:
     """The folder of the files on a run folder or folder of data."""
     name = place.resolve().name
+    if flags.out is not None and len(flags.what) > 1:
+        return Path(flags.out) / name
     if flags.out is not None:
-        return Path(flags.out) / name if len(flags.what) > 1 else Path(flags.out)
-    return place / "overlap" if is_run(place) else Path(f"{name}_overlap")
+        return Path(flags.out)
+    if is_run(place):
+        return place / "overlap"
+    return Path(f"{name}_overlap")
 
 
 def images_below(folder: Path, transform) -> ImageSet:

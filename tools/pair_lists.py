@@ -65,8 +65,10 @@ def _of_lfw(path: str, lines: list[str], folds: int, each: int, paths: np.ndarra
     for number, line in enumerate(lines, start=1):
         readings = _lfw_readings(line)
         if not readings:
-            spaces = "; between names with spaces, tabs" if len(line.split()) > 4 else ""
-            raise UserError(f"{path}: pair {number} is {line!r}, expected `name i j` or `name1 i name2 j`{spaces}")
+            expected = "`name i j` or `name1 i name2 j`"
+            if len(line.split()) > 4:
+                expected += "; between names with spaces, tabs"
+            raise UserError(f"{path}: pair {number} is {line!r}, expected {expected}")
         keys = readings[0]
         for first_image, second_image in readings:
             if first_image in rows_of and second_image in rows_of:

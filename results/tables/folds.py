@@ -34,7 +34,10 @@ def cross_validation(dataset_groups: list[Group], table_columns: list[Column]) -
     table = Table(f"{dataset}_cross_validation", f"{dataset}: cross-validations", titles, spread="95 % interval")
     parts = groups.pools(fold_groups, SELECTED)
     for part, members in parts.items():
-        places = {(kind, c): _places(members, kind, c) for kind in KINDS for c in table_columns}
+        places = {}
+        for kind in KINDS:
+            for c in table_columns:
+                places[kind, c] = _places(members, kind, c)
         for i, group in enumerate(members):
             for kind in KINDS:
                 numbers = [_interval(group, kind, c, places[kind, c][i]) for c in table_columns]
@@ -69,11 +72,16 @@ def _measured_columns(fold_groups: list[Group], table_columns: list[Column]) -> 
         selecting = columns.column(columns.selection_split(run), columns.selection_metric(run))
         if selecting not in table_columns and selecting not in candidates:
             candidates.append(selecting)
-    measured = []
-    for c in [*candidates, *table_columns]:
-        if any(np.isfinite(_over_folds(group, kind, c)).any() for group in fold_groups for kind in KINDS):
-            measured.append(c)
-    return measured
+    return [c for c in [*candidates, *table_columns] if _is_measured(fold_groups, c)]
+
+
+def _is_measured(fold_groups: list[Group], column: Column) -> bool:
+    """Whether any cross-validation has a number in a column, separated or concatenated."""
+    for group in fold_groups:
+        for kind in KINDS:
+            if np.isfinite(_over_folds(group, kind, column)).any():
+                return True
+    return False
 
 
 def _text_cells(group: Group, kind: str, is_measured: bool) -> tuple[list[Cell], Cell]:
@@ -85,7 +93,9 @@ def _text_cells(group: Group, kind: str, is_measured: bool) -> tuple[list[Cell],
     width = group.counted[0].flags.get("embed_dim") or 0
     if kind == CONCATENATED:
         width *= group.n_folds
-    embeddings = f"{kind}, {width} dimensions" if width and is_measured else kind
+    embeddings = kind
+    if width and is_measured:
+        embeddings += f", {width} dimensions"
     interval_over = "-"
     if is_measured and count > 1:
         interval_over = f"{count} cross-validations"
@@ -134,4 +144,6 @@ def _not_measured(group: Group, table_columns: list[Column]) -> list[str]:
 
 def _over_folds(group: Group, kind: str, column: Column) -> np.ndarray:
     """One number per cross-validation."""
-    return group.values(column, SELECTED) if kind == SEPARATED else group.joined(column)
+    if kind == SEPARATED:
+        return group.values(column, SELECTED)
+    return group.joined(column)

@@ -190,19 +190,23 @@ def _number_cells(group: Group | None, table_columns: list[Column], how: str, dd
 
 def left_out(all_groups: list[Group], table_columns: list[Column]) -> Table | None:
     """The runs excluded from the means, one by one, with what they recorded; None if there are none."""
-    rows = [(group, run, reason) for group in all_groups for run, reason in group.left_out]
-    if not rows:
+    if not any(group.left_out for group in all_groups):
         return None
     heads = ["run", "group", "data set", "seed", "why", "epochs", *map(head, table_columns)]
     table = Table("left_out", "Runs excluded from the means", heads)
-    for group, run, reason in rows:
-        last = str(run.series.epochs[-1]) if len(run.series.epochs) else "0"
-        texts = [run.name, group.name, run.dataset, str(run.seed), reason, last]
-        numbers = [Cell(columns.value(run, c, SELECTED) * c.scale, digits=c.digits) for c in table_columns]
-        cells = [*map(text, texts), *numbers]
-        cells[0].link = run.location
-        table.add(cells, run.notes)
-    refused = [f"{group.dataset}/{group.name}: {group.refused}." for group in all_groups if group.refused]
+    refused = []
+    for group in all_groups:
+        for run, reason in group.left_out:
+            last = 0
+            if len(run.series.epochs):
+                last = run.series.epochs[-1]
+            texts = [run.name, group.name, run.dataset, str(run.seed), reason, str(last)]
+            numbers = [Cell(columns.value(run, c, SELECTED) * c.scale, digits=c.digits) for c in table_columns]
+            cells = [*map(text, texts), *numbers]
+            cells[0].link = run.location
+            table.add(cells, run.notes)
+        if group.refused:
+            refused.append(f"{group.dataset}/{group.name}: {group.refused}.")
     epochs, *_ = notes.of_numbers(all_groups, SELECTED, 1)
     introduction = "One run per line, at its selected epoch; nothing is averaged."
     table.notes = [introduction, *refused, epochs, *notes.shared_settings(all_groups)]
