@@ -1,5 +1,9 @@
 """Of several candidate batches the one with the smallest Frechet distance to its pool (Roth et al., arXiv
 2002.08473).
+
+No matrix root is computed. The trace of a root is the sum of the roots of the eigenvalues, and those of
+S_pool^1/2 S S_pool^1/2 are those of F^T S F with any F F^T = S_pool. With S = C^T C of the centred samples C that is
+(C F)^T (C F), whose non-zero eigenvalues are those of (C F) (C F)^T: the smaller of the two matrices is decomposed.
 """
 
 import torch
@@ -25,11 +29,9 @@ class Sampler(BatchMatchSampler):
         members = self.members(embeddings, candidates)
         means = members.mean(2)  # (b, candidates, D)
         centred = (members - means[:, :, None]) / (size - 1) ** 0.5  # S = centred^T centred
-        # The trace needs eigenvalues only, and F^T S F with any F F^T = S_pool has those of S_pool^1/2 S S_pool^1/2.
         variances, axes = torch.linalg.eigh(pool.mT @ pool)
-        factor = axes * variances.clamp(min=0).sqrt()[:, None, :]  # (b, D, D)
-        mixed = centred @ factor[:, None]  # (b, candidates, size, D)
-        # the smaller one has the same non-zero eigenvalues
+        factor = axes * variances.clamp(min=0).sqrt()[:, None, :]  # F, (b, D, D)
+        mixed = centred @ factor[:, None]  # C F, (b, candidates, size, D)
         products = mixed @ mixed.mT if size < dim else mixed.mT @ mixed
         root_traces = torch.linalg.eigvalsh(products).clamp(min=0).sqrt().sum(-1)
         traces = pool.square().sum((1, 2))[:, None] + centred.square().sum((2, 3))

@@ -75,7 +75,13 @@ class KReciprocal:
         return Reranked(space, self._encodings(nodes, farthest), of_queries, farthest[of_queries], self.weight)
 
     def _encodings(self, nodes: EmbeddingSpace, farthest: np.ndarray):
-        """Sparse `(T, T)`: row i holds the weights of the neighbours of node i, which sum to 1."""
+        """Sparse `(T, T)`: row i holds the weights of the neighbours of node i, which sum to 1.
+
+        Sets of neighbours are sparse matrices of 0 and 1, and set operations are products. `wide` holds the reciprocal
+        neighbours of each node among k1, `narrow` those among half as many. (wide narrow^T)[i, j] counts the narrow
+        neighbours of j that i has too; where these are more than two thirds, they all become neighbours of i. Weights
+        fall with the distance, and with k2 > 1 an encoding is the mean of those of the k2 nearest nodes.
+        """
         from scipy import sparse
 
         size = nodes.size

@@ -1,4 +1,10 @@
-"""Neighbours whose float32 scores lie within rounding of each other, put in the order of their float64 distances."""
+"""Neighbours whose float32 scores lie within rounding of each other, put in the order of their float64 distances.
+
+The scores of a query are sorted, and each has a bound on its rounding. Only neighbours whose scores differ by less than
+that bound may be in the wrong order; slots that are chained by such differences form a run. A run is sorted by its
+float64 distances, equal ones by their index, and no other slot moves. Where only the order of relevant and other
+samples matters, runs that hold one kind alone stay as they are.
+"""
 
 import numpy as np
 
