@@ -12,7 +12,6 @@ import numpy as np
 
 import metrics
 from evaluation import galleries, relevance, whitening
-from evaluation.averages import divided
 from evaluation.galleries import Roles
 from evaluation.task import Embedded, Rows, Task, joined, places_in, take_rows
 from utilities.errors import NotFinite, UserError
@@ -58,14 +57,6 @@ def images_of(datasets: dict) -> dict[str, Embedded]:
     for split, dataset in datasets.items():
         images[split] = Embedded({}, np.array([label for _, label in dataset.image_list]), 0.0, dataset)
     return images
-
-
-def measured_tasks(embedded: dict[str, Embedded], evaltype: str, opt) -> dict[str, list[Task]]:
-    """Split -> its tasks, of the splits `scored`: one, or one for each domain,
-    or with `--tester same_parent_label` for each super-class.
-    """
-    of_all = tasks(embedded, opt, evaltype)
-    return {split: divided(of_all[split]) for split in scored(embedded, opt)}
 
 
 def tasks(images: dict[str, Embedded], opt, evaltype: str | None = None) -> dict[str, Task]:

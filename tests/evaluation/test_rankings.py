@@ -13,6 +13,7 @@ import metrics
 import parameters
 from evaluation import __main__ as command
 from evaluation import ensemble, from_splits, outputs, queries
+from evaluation.averages import divided
 from pictures import neighbours, space
 from tests.kit.runs import run_words
 from tests.kit.splits import Network, evaluated, made_splits, options, runtime
@@ -86,7 +87,7 @@ def test_with_a_reference_and_inside_super_classes(reference_set, tester, rerank
     words = ["--eval_reference_set", reference_set, "--tester", tester, *HYPERBOLIC, *rerank.split()]
     (scores, embedded), opt = scored(*words, shared=True)
     settings = {"ball": Ball(0.1, 2.3), "rerank": metrics.reranking(opt)}
-    parts = from_splits.measured_tasks(embedded, "discriminative", opt)["val"]
+    parts = divided(from_splits.tasks(embedded, opt, "discriminative")["val"])
     values = [metrics.compute(NAMES, **part.arguments(), **settings) for part in parts]
     assert len(values) == (2 if tester == "same_parent_label" else 1)
     means = {name: np.mean([value[name] for value in values]) for name in NAMES}
