@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import metrics
-from metrics import _kmeans, _mapped, _space
+from metrics import _inputs, _kmeans, _mapped, _space
 from metrics.neighbours import search
 from metrics.neighbours.search import Limits, Search
 from tests.kit.plain_metrics import DISTS, RETRIEVAL, random_space, ranked
@@ -62,7 +62,7 @@ def test_whatever_the_limits_ranks_are_exact(tmp_path, limits):
 
 
 def test_it_is_not_copied_and_read_in_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(_space, "BLOCK", 16)  # 1,024 rows for what is mapped
+    monkeypatch.setattr(_inputs, "BLOCK", 16)  # 1,024 rows for what is mapped
     monkeypatch.setattr(_space, "PAIRS", 1024)
     features, labels = random_space(n=1500, d=4, classes=15, spread=0.3, seed=4)
     features = features.astype(np.float32)
