@@ -15,7 +15,7 @@ import torch
 from metrics._flags import add_arguments, ball, derived, measured_by, reranking
 from metrics._hidden import as_numpy
 from metrics._hyperbolic import space_of
-from metrics._inputs import SpaceOptions, as_array
+from metrics._inputs import SpaceSettings, as_array
 from metrics._mapped import Stacked, is_mapped, prefix
 from metrics._metric import RetrievalMetric
 from metrics._names import (
@@ -52,7 +52,7 @@ __all__ = [
     "Lists",
     "Need",
     "Neighbours",
-    "SpaceOptions",
+    "SpaceSettings",
     "Stacked",
     "add_arguments",
     "at_prefixes",
@@ -110,7 +110,7 @@ def compute(
     uncounted=math.nan,
     ball=None,
     rerank=None,
-    **options,
+    **settings,
 ) -> dict:
     """Metrics of an embedding space. Work that several of them share is done once.
 
@@ -131,7 +131,7 @@ def compute(
             represent. Metrics that do not search, and the `c_` ones, stay Euclidean.
         rerank: a `KReciprocal` or an `AlphaExpansion`: retrieval metrics, the `c_` ones too, are computed on its
             re-ranked lists.
-        options: those of `metrics.SpaceOptions`: `seed`, `device`, `exclude`, `groups`, `progress`, `query_sequences`,
+        settings: those of `metrics.SpaceSettings`: `seed`, `device`, `exclude`, `groups`, `progress`, `query_sequences`,
             `reference_sequences`, `ranks`, `skip_unmatched`, `lists`.
 
     Returns:
@@ -143,14 +143,14 @@ def compute(
     """
     names = [names] if isinstance(names, str) else list(names)
     parsed = {name: parse(name) for name in names}
-    lists = options.get("lists")
+    lists = settings.get("lists")
     if labels is None and lists is not None:
         refuse_class_wise(names)
     if not any(map(needs_levels, names)):
         labels = finest(labels, _length(features))
         reference_labels = finest(reference_labels, _length(reference))
-    options["device"] = _usable(options.get("device", SpaceOptions.device))
-    arguments = {"labels": labels, "reference_labels": reference_labels, "clusters": clusters, **options}
+    settings["device"] = _usable(settings.get("device", SpaceSettings.device))
+    arguments = {"labels": labels, "reference_labels": reference_labels, "clusters": clusters, **settings}
     spaces = _spaces(parsed, features, reference, ball, arguments)
     retrieval = {}  # space, by its identity, -> its retrieval metrics
     for of_name in parsed.values():

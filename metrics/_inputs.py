@@ -1,4 +1,4 @@
-"""The arguments of an embedding space: its options, and the checks of features, labels and seeds."""
+"""The arguments of an embedding space: its settings, and the checks of features, labels and seeds."""
 
 from dataclasses import dataclass
 from numbers import Integral
@@ -15,7 +15,7 @@ BLOCK = 65536  # rows turned to float64 at once
 
 
 @dataclass(frozen=True)
-class SpaceOptions:
+class SpaceSettings:
     """What `metrics.compute` and `metrics.EmbeddingSpace` take by name, beside features, labels and clusters.
 
     Attributes:

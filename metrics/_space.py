@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from metrics import _hidden, _inputs, _kmeans, _mapped
-from metrics._inputs import SpaceOptions
+from metrics._inputs import SpaceSettings
 from metrics._metric import Hits
 from metrics._truth import ByClasses, ByLevels, ByLists
 from metrics.neighbours.search import Need, Search
@@ -30,14 +30,14 @@ class EmbeddingSpace:
     `class_sums`, `neighbours`, `scores`. `truth`: the relevant items of a query. Labels may have levels,
     `(N, L)`, column 0 the finest: `labels` are then those of column 0.
 
-    Args: see `metrics.compute`; options: see `SpaceOptions`.
+    Args: see `metrics.compute`; settings: see `SpaceSettings`.
     """
 
-    def __init__(self, features, labels, reference=None, reference_labels=None, clusters=None, **options):
-        options = SpaceOptions(**options)
-        self.skip_unmatched = options.skip_unmatched or options.lists is not None
+    def __init__(self, features, labels, reference=None, reference_labels=None, clusters=None, **settings):
+        settings = SpaceSettings(**settings)
+        self.skip_unmatched = settings.skip_unmatched or settings.lists is not None
         # several processes have the same space, and search for a part of the queries each
-        self.ranks = options.ranks or SingleProcess()
+        self.ranks = settings.ranks or SingleProcess()
         self.features, self.reference = _inputs.as_sides(features, reference)
         self.own_reference = reference is None
         self.size, self.dimensions = self.features.shape
@@ -46,14 +46,14 @@ class EmbeddingSpace:
         self.block = _inputs.BLOCK  # rows turned to float64 at once
         if self.mapped:
             self.block = max(1024, self.block * 128 // max(128, self.dimensions))
-        labels, reference_labels = self._labels(labels, reference_labels, is_listed=options.lists is not None)
-        self.exclude = self._exclude(options.exclude)
-        sequences = self._sequences(options)
+        labels, reference_labels = self._labels(labels, reference_labels, is_listed=settings.lists is not None)
+        self.exclude = self._exclude(settings.exclude)
+        sequences = self._sequences(settings)
         levels, reference_levels = _inputs.numbered_levels(labels, reference_labels)
         self.labels = np.ascontiguousarray(levels[:, 0])
         self.reference_labels = np.ascontiguousarray(reference_levels[:, 0])
-        if options.lists is not None:
-            lists = options.lists.checked(self.size, self.reference_size, self.exclude)
+        if settings.lists is not None:
+            lists = settings.lists.checked(self.size, self.reference_size, self.exclude)
             self.truth = ByLists(lists, self.reference_size, self.exclude)
         elif levels.shape[1] == 1:
             self.truth = ByClasses(self.labels, self.reference_labels, self.exclude, sequences)
@@ -64,12 +64,12 @@ class EmbeddingSpace:
         if clusters is not None:
             self.given_clusters = _inputs.as_labels(clusters, self.size, "clusters")
         self.groups = None
-        if options.groups is not None:
-            groups = _inputs.as_labels(options.groups, self.size, "groups")
+        if settings.groups is not None:
+            groups = _inputs.as_labels(settings.groups, self.size, "groups")
             self.groups = np.unique(groups, return_inverse=True)[1].reshape(-1)
-        self.seeds = _inputs.as_seeds(options.seed)
-        self.device = options.device
-        self.progress = options.progress
+        self.seeds = _inputs.as_seeds(settings.seed)
+        self.device = settings.device
+        self.progress = settings.progress
         self.norms = None
         self.reference_norms = None
         self._remembered = {}
@@ -97,10 +97,10 @@ class EmbeddingSpace:
             exclude = np.full(self.size, -1)
         return _hidden.as_exclude(exclude, self.size, self.reference_size)
 
-    def _sequences(self, options: SpaceOptions) -> tuple[np.ndarray, np.ndarray] | None:
+    def _sequences(self, settings: SpaceSettings) -> tuple[np.ndarray, np.ndarray] | None:
         """Numbers `(N,)`, `(M,)` that are equal where a query must not find a sample; None where all may be found."""
-        of_queries = options.query_sequences
-        of_reference = options.reference_sequences
+        of_queries = settings.query_sequences
+        of_reference = settings.reference_sequences
         if of_queries is None and of_reference is None:
             return None
         if of_queries is None or (of_reference is None) != self.own_reference:
@@ -114,7 +114,7 @@ class EmbeddingSpace:
         else:
             of_reference = _hidden.as_sequences(of_reference, self.reference_size, "reference_sequences")
         numbers = _hidden.numbered(of_queries, of_reference)
-        if options.lists is not None:
+        if settings.lists is not None:
             raise UserError("lists already define what is not ranked: leave out the sequences.")
         return numbers
 

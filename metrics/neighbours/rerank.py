@@ -123,8 +123,8 @@ def _nodes(space: EmbeddingSpace) -> tuple[EmbeddingSpace, np.ndarray]:
     if len(outside):
         features = np.concatenate(parts)
     ball = space.ball if isinstance(space, HyperbolicSpace) else None
-    options = {"device": space.device, "progress": space.progress, "ranks": space.ranks}
-    return space_of(ball, features, np.arange(len(features)), **options), of_queries
+    settings = {"device": space.device, "progress": space.progress, "ranks": space.ranks}
+    return space_of(ball, features, np.arange(len(features)), **settings), of_queries
 
 
 def _reciprocal(nearest: np.ndarray):
