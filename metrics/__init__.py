@@ -131,8 +131,8 @@ def compute(
             represent. Metrics that do not search, and the `c_` ones, stay Euclidean.
         rerank: a `KReciprocal` or an `AlphaExpansion`: retrieval metrics, the `c_` ones too, are computed on its
             re-ranked lists.
-        settings: those of `metrics.SpaceSettings`: `seed`, `device`, `exclude`, `groups`, `progress`, `query_sequences`,
-            `reference_sequences`, `ranks`, `skip_unmatched`, `lists`.
+        settings: those of `metrics.SpaceSettings`: `seed`, `device`, `exclude`, `groups`, `progress`,
+            `query_sequences`, `reference_sequences`, `ranks`, `skip_unmatched`, `lists`.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`. NaN where a metric is not defined: one
