@@ -101,11 +101,10 @@ def ball(opt) -> Ball | None:
     """The ball of `--eval_space hyperbolic`; None where neighbours are Euclidean, as in runs from before the flag."""
     if getattr(opt, "eval_space", "euclidean") != HYPERBOLIC:
         return None
-    values = derived(opt)
-    for name in values:
-        if getattr(opt, name) is not None:
-            values[name] = getattr(opt, name)
-    return Ball(values["eval_space_c"], values["eval_space_clip_r"])
+    unset = derived(opt)
+    c = unset["eval_space_c"] if opt.eval_space_c is None else opt.eval_space_c
+    clip_r = unset["eval_space_clip_r"] if opt.eval_space_clip_r is None else opt.eval_space_clip_r
+    return Ball(c, clip_r)
 
 
 def derived(opt) -> dict:
