@@ -32,16 +32,18 @@ FLAGS = {
     "pos_range": Flag(
         number(0),
         None,
-        "distances among which the positive is chosen, where it is not all of them (unset: any)",
+        "distances among which the positive is chosen (unset: any)",
         nargs=2,
         metavar=("LOW", "HIGH"),
+        rules={"idle_with": {"miner_easy_hard_pos": ["all"]}},
     ),
     "neg_range": Flag(
         number(0),
         None,
-        "distances among which the negative is chosen, where it is not all of them (unset: any)",
+        "distances among which the negative is chosen (unset: any)",
         nargs=2,
         metavar=("LOW", "HIGH"),
+        rules={"idle_with": {"miner_easy_hard_neg": ["all"]}},
     ),
 }
 

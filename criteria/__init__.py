@@ -71,6 +71,15 @@ def of_run(opt, batchminer, network: torch.nn.Module) -> torch.nn.Module:
     return _matryoshka.nest(criterion, opt, rescales, lambda width: select(opt.loss, opt, batchminer, embed_dim=width))
 
 
+def has_class_vectors(name: str) -> bool:
+    """Whether the criterion trains class vectors, by its class or by those that its file names."""
+    for member in vars(REGISTRY.module(name)).values():
+        kind = getattr(member, "Criterion", member)
+        if isinstance(kind, type) and issubclass(kind, ProxyCriterion):
+            return True
+    return False
+
+
 def divisible() -> list[str]:
     """The criteria whose class vectors may be sharded, drawn in part, and compared in some coordinates."""
     return [name for name, module in REGISTRY.modules().items() if issubclass(module.Criterion, ShardedCriterion)]

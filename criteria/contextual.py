@@ -35,7 +35,9 @@ FLAGS = {
         "not use (0: on the embedding)",
         metavar="D",
     ),
-    "projection_lrmulti": Flag(number(0), 2, "learning rate of that map, in multiples of --lr"),
+    "projection_lrmulti": Flag(
+        number(0), 2, "learning rate of that map, in multiples of --lr", rules={"needs": "loss_contextual_projection"}
+    ),
 }
 
 

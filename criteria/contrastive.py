@@ -16,7 +16,12 @@ REDUCES = True
 FLAGS = {
     "pos_margin": Flag(number(), 0.0, "positives nearer than this cost nothing"),
     "neg_margin": Flag(number(), 1.0, "negatives farther than this cost nothing"),
-    "reduction": Flag(str, "mean", "over all pairs or active ones", choices=["mean", "nonzero"]),
+    "reduction": Flag(
+        str,
+        "mean",
+        "over all pairs or active ones",
+        choices=["mean", "nonzero"],
+    ),
 }
 
 

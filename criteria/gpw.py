@@ -21,6 +21,10 @@ FIXED = (
 )
 MINES_PAIRS = True
 
+HAS_SCALES = {"only_with": {"loss_gpw_weights": ["binomial", "multisimilarity"]}}
+HAS_THRESHOLD = {"only_with": {"loss_gpw_weights": ["contrastive", "binomial", "multisimilarity"]}}
+HAS_MARGIN = {"only_with": {"loss_gpw_weights": ["triplet"]}}
+
 FLAGS = {
     "weights": Flag(
         str,
@@ -30,10 +34,15 @@ FLAGS = {
         "negatives (lifted structure), multi-similarity",
         choices=["contrastive", "triplet", "binomial", "lifted", "multisimilarity"],
     ),
-    "pos_scale": Flag(number(above=0), 2, "of binomial and multisimilarity (alpha)"),
-    "neg_scale": Flag(number(above=0), 50, "of binomial and multisimilarity (beta)"),
-    "threshold": Flag(number(), 0.5, "of contrastive, binomial and multisimilarity (lambda)"),
-    "margin": Flag(number(), 0.1, "cosine by which a positive is to exceed a negative, of triplet"),
+    "pos_scale": Flag(number(above=0), 2, "scale of the cosines of positive pairs (alpha)", rules=HAS_SCALES),
+    "neg_scale": Flag(number(above=0), 50, "scale of the cosines of negative pairs (beta)", rules=HAS_SCALES),
+    "threshold": Flag(
+        number(),
+        0.5,
+        "cosine above which a negative counts, and the middle of the sigmoids (lambda)",
+        rules=HAS_THRESHOLD,
+    ),
+    "margin": Flag(number(), 0.1, "cosine by which a positive is to exceed a negative", rules=HAS_MARGIN),
 }
 
 

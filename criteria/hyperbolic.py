@@ -19,7 +19,9 @@ from utilities.tensors import take_pairs
 
 FLAGS = {
     "c": Flag(number(0, 100), 0.1, "the ball's curvature is -c; 0: the sphere, with cosines"),
-    "clip_r": Flag(number(above=0), 2.3, "length to which embeddings are clipped"),
+    "clip_r": Flag(
+        number(above=0), 2.3, "length to which embeddings are clipped", rules={"idle_with": {"loss_hyperbolic_c": [0]}}
+    ),
     "T": Flag(number(1e-6), 0.2, "temperature that divides the distances", attribute="temperature"),
 }
 

@@ -19,13 +19,15 @@ REQUIRES_OPTIM = True
 PER_CLASS = ("margin",)
 REDUCES = True
 
+IF_LEARNED = {"idle_with": {"loss_margin_beta_constant": [True]}}
+
 FLAGS = {
     "margin": Flag(number(), 0.2, "half the gap between positives and negatives around beta"),
-    "beta_lr": Flag(number(0), 0.0005, "learning rate of beta"),
+    "beta_lr": Flag(number(0), 0.0005, "learning rate of beta", rules=IF_LEARNED),
     "beta": Flag(number(), 1.2, "boundary between positives and negatives at the start"),
     "nu": Flag(number(0), 0.0, "weight of the sum of betas"),
     "beta_constant": Flag(bool, False, "beta is not learned"),
-    "beta_shared": Flag(bool, False, "one beta for all classes instead of one per class"),
+    "beta_shared": Flag(bool, False, "one beta for all classes instead of one per class", rules=IF_LEARNED),
 }
 
 

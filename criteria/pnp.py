@@ -23,8 +23,13 @@ FLAGS = {
         choices=["O", "Iu", "Ib", "Ds", "Dq"],
     ),
     "temperature": Flag(number(1e-6), 0.01, "temperature of the sigmoids between similarities"),
-    "alpha": Flag(number(above=0), 4, "exponent of variant Dq (the authors' on SOP)"),
-    "b": Flag(number(above=0), 2, "b of variant Ib"),
+    "alpha": Flag(
+        number(above=0),
+        4,
+        "exponent alpha (the authors' on SOP)",
+        rules={"only_with": {"loss_pnp_variant": ["Dq"]}},
+    ),
+    "b": Flag(number(above=0), 2, "factor b", rules={"only_with": {"loss_pnp_variant": ["Ib"]}}),
 }
 
 

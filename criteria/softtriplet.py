@@ -21,7 +21,12 @@ FLAGS = {
     "margin_delta": Flag(number(), 0.01, "subtracted from the similarity to the own class"),
     "gamma": Flag(number(1e-6), 0.1, "temperature of the softmax over a class's centres"),
     "lambda": Flag(number(above=0), 8, "multiplies the similarities to the classes", attribute="scale"),
-    "reg_weight": Flag(number(0), 0.2, "weight of the term that draws a class's centres together"),
+    "reg_weight": Flag(
+        number(0),
+        0.2,
+        "weight of the term that draws a class's centres together",
+        rules={"idle_with": {"loss_softtriplet_n_centroids": [1]}},
+    ),
     "lrmulti": Flag(number(0), 1, "learning rate of the centres, in multiples of --lr"),
 }
 

@@ -20,7 +20,12 @@ REDUCES = True
 FLAGS = {
     "margin": Flag(number(), 0.2, "how much farther a negative is to be than a positive"),
     "distance": Flag(str, "squared", "squared (FaceNet) or plain", choices=["squared", "euclidean"]),
-    "reduction": Flag(str, "mean", "over all triplets or the active ones", choices=["mean", "nonzero"]),
+    "reduction": Flag(
+        str,
+        "mean",
+        "over all triplets or the active ones",
+        choices=["mean", "nonzero"],
+    ),
     "swap": Flag(bool, False, "take the negative's distance to the positive where it is the smaller one (anchor swap)"),
     "smooth": Flag(bool, False, "log(1 + exp(violation)) in place of the hinge"),
     "per_anchor": Flag(

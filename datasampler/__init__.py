@@ -10,11 +10,9 @@ before the first epoch (the latter where `requires_storage`), `precompute_indice
 checkpoints. The samplers here have all of them (`_base.py`); a user's sampler needs none.
 """
 
-from types import MethodType
-
 import torch
 
-from datasampler._base import BatchSampler
+from datasampler._adapter import adapted
 from utilities.registry import Registry
 
 CONSTANTS = {  # of a file that leaves them out
@@ -43,7 +41,7 @@ def for_training(opt, dataset, by_class: bool = True):
     """The sampler of `--data_sampler` over a training set, with all the calls of the training loop.
 
     Without `by_class` the sampler sees no labels: each image is a class of its own, and a batch takes one image per
-    class. Calls that a user's sampler lacks are added as no-ops, so that the loop needs no branches.
+    class. A user's sampler that lacks calls is wrapped (`_adapter.py`), so that the loop needs no branches.
     """
     classes = dataset.image_dict
     super_labels = dataset.super_labels
@@ -51,17 +49,7 @@ def for_training(opt, dataset, by_class: bool = True):
         opt = REGISTRY.options(opt, samples_per_class=1)
         classes = {index: [[path, index]] for index, (path, _) in enumerate(dataset.image_list)}
         super_labels = {}
-    sampler = select(opt.data_sampler, opt, classes, dataset.image_list)
-    for call in (
-        "set_super_labels",
-        "create_storage",
-        "precompute_indices",
-        "replace_storage_entries",
-        "state_dict",
-        "load_state_dict",
-    ):
-        if not hasattr(sampler, call):
-            setattr(sampler, call, MethodType(getattr(BatchSampler, call), sampler))
+    sampler = adapted(select(opt.data_sampler, opt, classes, dataset.image_list))
     sampler.set_super_labels(super_labels)
     return sampler
 
@@ -74,7 +62,7 @@ def fill_storage(sampler, loader, model, runtime, restored: bool = False) -> Non
     """
     if restored:
         return
-    if runtime.ranks.size == 1 or not hasattr(type(sampler), "state_dict"):
+    if runtime.ranks.size == 1 or not getattr(sampler, "shares_state", True):
         sampler.create_storage(loader, model, runtime.device)
         return
     runtime.ranks.first(lambda: sampler.create_storage(loader, model, runtime.device))

@@ -61,6 +61,7 @@ class BatchSampler(torch.utils.data.Sampler):
     """
 
     requires_storage = False
+    shares_state = True  # of several processes the first alone fills the storage
 
     def __init__(self, opt, image_dict: dict, image_list: list):
         super().__init__()

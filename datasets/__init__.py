@@ -12,7 +12,7 @@ Optional:
     PUBLISHED, or published(opt)     counts that are checked; the function if they depend on flags
     EVALUATION_METRICS,              the metrics in which papers publish results
     or evaluation_metrics(opt)
-    add_arguments(group), check(opt) its own flags, and the rules for them
+    FLAGS, check(opt)                its own flags, and the rules for them
     derived(opt)                     values of other flags that are unset
     has_validation(opt)              whether it has validation images of its own
     validation_groups(names)         lists of training classes; each list is cut for validation
@@ -251,7 +251,10 @@ def _counts(images) -> str:
     """The counts of a split as text."""
     counts = images.counts
     text = f"{counts['images']:,} images "
-    text += f"of {counts['classes']:,} classes" if counts["classes"] else "without classes"
+    if counts["classes"]:
+        text += f"of {counts['classes']:,} classes"
+    else:
+        text += "without classes"
     if counts["single_image_classes"]:
         text += f", {counts['single_image_classes']:,} of them with a single image, which has no positive"
     text += _roles(images)

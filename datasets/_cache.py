@@ -14,6 +14,7 @@ import torch
 
 from datasets import _images
 from datasets._cache_files import Cache
+from options.flags import Flag
 from options.flags.roles import DATA, METHOD, PLACE
 from utilities.errors import UserError
 from utilities.files import expanded
@@ -21,43 +22,42 @@ from utilities.numbers import whole
 
 VERSION = 1  # of the cache's files: raise it when a change alters them
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the cache."""
-    group.add_argument(
-        "--image_cache",
-        default=None,
-        metavar="DIR",
-        help="folder where decoded images are kept, written once and shared by runs and processes; a source file that "
+FLAGS = {
+    "--image_cache": Flag(
+        str,
+        None,
+        "folder where decoded images are kept, written once and shared by runs and processes; a source file that "
         "has changed is decoded anew. It takes width x height x 3 bytes per image. Results do not depend on it "
         "(unset: each image is decoded whenever it is loaded)",
-    ).role = PLACE
-    group.add_argument(
-        "--image_cache_side",
-        type=whole(0, 10**4),
-        default=0,
-        metavar="N",
-        help="images whose long side is more than N pixels are scaled down to it when they are decoded, in training "
+        metavar="DIR",
+        role=PLACE,
+    ),
+    "--image_cache_side": Flag(
+        whole(0, 10**4),
+        0,
+        "images whose long side is more than N pixels are scaled down to it when they are decoded, in training "
         "and test, with or without --image_cache: a smaller cache, faster crops, other numbers; 0: no limit",
-    ).role = DATA
-    group.add_argument(
-        "--decode_once",
-        action="store_true",
-        help="with --image_cache: batches of training images are cut out of it by the main process, and cropped, "
+        metavar="N",
+        role=DATA,
+    ),
+    "--decode_once": Flag(
+        bool,
+        False,
+        "with --image_cache: batches of training images are cut out of it by the main process, and cropped, "
         "resized, flipped, jittered and erased on the device, a whole batch at once. Augmentations keep their "
         "distribution but are drawn differently. For --augmentation base, adv and big; images of several sizes need "
         "--image_cache_side",
-    ).role = METHOD
-    group.add_argument(
-        "--max_image_pixels",
-        type=whole(1, 2**40),
-        default=_images.MOST_PIXELS,
+        role=METHOD,
+    ),
+    "--max_image_pixels": Flag(
+        whole(1, 2**40),
+        _images.MOST_PIXELS,
+        "largest number of pixels of an image: a larger one ends the run, because decoding a small file can take "
+        "all memory",
         metavar="N",
-        help=(
-            "largest number of pixels of an image: a larger one ends the run, because decoding a small file can take "
-            "all memory"
-        ),
-    ).role = PLACE
+        role=PLACE,
+    ),
+}
 
 
 class Reader:
@@ -76,8 +76,12 @@ class Reader:
         self.cache = None
 
     def __call__(self, path: str) -> torch.Tensor:
-        image = None if self.cache is None else self.cache.get(path)
-        return self.fresh(path) if image is None else image
+        image = None
+        if self.cache is not None:
+            image = self.cache.get(path)
+        if image is None:
+            image = self.fresh(path)
+        return image
 
     def fresh(self, path: str) -> torch.Tensor:
         """The image from its source. Raises UserError as `decode`."""
@@ -94,7 +98,9 @@ class Reader:
         """(height, width) of `self(path)`, without decoding."""
         height, width = _images.size(path)
         longest = max(height, width)
-        return self._limited(height, width) if self.side and longest > self.side else (height, width)
+        if self.side and longest > self.side:
+            return self._limited(height, width)
+        return height, width
 
     def _limited(self, *lengths: int) -> tuple[int, int]:
         """Height and width, scaled so that the longer one is `side`."""

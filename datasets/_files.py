@@ -318,7 +318,10 @@ def repeated(splits: dict[str, list[Image] | None]) -> str | None:
         parts.append(f"{len(twice):,} twice in one split, where they retrieve themselves")
     if across:
         parts.append(f"{len(across):,} both in test and in training or validation")
-    return f"repeated images: {', '.join(parts)}, e.g. {(across or twice)[0][0]}" if parts else None
+    if not parts:
+        return None
+    path, _ = (across or twice)[0]
+    return f"repeated images: {', '.join(parts)}, e.g. {path}"
 
 
 def copies_found(groups: list[list[str]], not_compared: int, splits: dict[str, list[Image] | None]) -> str | None:
@@ -336,9 +339,10 @@ def copies_found(groups: list[list[str]], not_compared: int, splits: dict[str, l
     across = []
     for group in groups:
         paths = [path for path in group if path in place]
-        if len({class_name for class_name, _ in map(place.get, paths)}) > 1:
+        places = [place[path] for path in paths]
+        if len({class_name for class_name, _ in places}) > 1:
             between.append(paths)
-        if len({is_test for _, is_test in map(place.get, paths)}) > 1:
+        if len({is_test for _, is_test in places}) > 1:
             across.append(paths)
     parts = []
     if between:
@@ -349,10 +353,16 @@ def copies_found(groups: list[list[str]], not_compared: int, splits: dict[str, l
         parts.append(f"{not_compared:,} files of equal size were not compared")
     if not parts:
         return None
-    line = f"duplicate files: {', '.join(parts)}"
-    pairs = itertools.chain.from_iterable(map(itertools.pairwise, between or across))
-    example = next(((first, second) for first, second in pairs if place[first] != place[second]), None)
-    return line if example is None else f"{line}, e.g. {example[0]} and {example[1]}"
+    return f"duplicate files: {', '.join(parts)}{_example(between or across, place)}"
+
+
+def _example(groups: list[list[str]], place: dict[str, tuple]) -> str:
+    """The first two neighbours of a group in different places, in words; empty without groups."""
+    for paths in groups:
+        for first, second in itertools.pairwise(paths):
+            if place[first] != place[second]:
+                return f", e.g. {first} and {second}"
+    return ""
 
 
 def _size(groups: list[list[str]]) -> str:

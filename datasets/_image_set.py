@@ -5,7 +5,6 @@ roles (query, gallery, distractor), sequences and lists of ground truth.
 """
 
 import math
-from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -106,35 +105,45 @@ class ImageSet(torch.utils.data.Dataset):
 
     def _set_classes(self, images: list[Image], given_labels: dict[str, int] | None) -> None:
         """Set what depends on the images' classes; without given labels these are numbered as they appear."""
-        labelled = [image for image in images if image.class_name is not None]
-        classless = images[len(labelled) :]
         labels = {}  # in order of appearance
-        for image in labelled:
+        self.image_list = []
+        self.image_dict = {}
+        self.super_labels = {}
+        self.lineages = set()
+        n_labelled = 0
+        for index, image in enumerate(images):
+            if image.class_name is None:  # these come last
+                self.image_list.append((image.path, -1))
+                continue
             if image.class_name not in labels:
-                labels[image.class_name] = len(labels) if given_labels is None else given_labels[image.class_name]
-        self.image_list = [(image.path, labels[image.class_name]) for image in labelled]
-        self.image_dict = {label: [] for label in labels.values()}
-        for index, (path, label) in enumerate(self.image_list):
-            self.image_dict[label].append([path, index])
-        self.image_list += [(image.path, -1) for image in classless]
+                label = len(labels)
+                if given_labels is not None:
+                    label = given_labels[image.class_name]
+                labels[image.class_name] = label
+            label = labels[image.class_name]
+            self.image_list.append((image.path, label))
+            self.image_dict.setdefault(label, []).append([image.path, index])
+            self.super_labels[label] = image.super_name
+            self.lineages.add((image.class_name, image.super_name, *image.higher_names))
+            n_labelled += 1
         self.avail_classes = list(self.image_dict)
         self.n_classes = len(self.avail_classes)
         self.class_names = {label: class_name for class_name, label in labels.items()}
-        self.super_labels = {labels[image.class_name]: image.super_name for image in labelled}
-        self.lineages = {(image.class_name, image.super_name, *image.higher_names) for image in labelled}
         self.further_labels = {}
         for row, image in enumerate(images):
             if image.further_names:
                 self.further_labels[row] = [labels[name] for name in image.further_names if name in labels]
-        self.is_distractor = np.arange(len(images)) >= len(labelled) if classless else None
-        sizes = Counter(label for _, label in self.image_list[: len(labelled)])
-        self.counts = {
-            "images": len(labelled),
-            "classes": self.n_classes,
-            "single_image_classes": sum(n == 1 for n in sizes.values()),
-        }
-        if classless:
-            self.counts["distractors" if labelled else "images"] = len(classless)
+        self._count(n_labelled)
+
+    def _count(self, n_labelled: int) -> None:
+        """Set the counts, and which images are distractors: those behind the labelled ones."""
+        n_classless = len(self.image_list) - n_labelled
+        n_singletons = sum(len(entries) == 1 for entries in self.image_dict.values())
+        self.counts = {"images": n_labelled, "classes": self.n_classes, "single_image_classes": n_singletons}
+        self.is_distractor = None
+        if n_classless:
+            self.is_distractor = np.arange(len(self.image_list)) >= n_labelled
+            self.counts["distractors" if n_labelled else "images"] = n_classless
 
     def draw_roles(self, draws: np.ndarray) -> None:
         """Set the roles from random galleries, bool `(D, N)`, one row a draw; the other images are queries."""
@@ -234,7 +243,9 @@ class ImageSet(torch.utils.data.Dataset):
             path = self.image_list[index][0]
             box = self._box(index)
             image = self.read(path)
-            return image if box is None else crop(image, box, path, self._scale(path, image.shape[1:]))
+            if box is None:
+                return image
+            return crop(image, box, path, self._scale(path, image.shape[1:]))
         image = self.pixels[index]
         return image.repeat(3, 1, 1) if len(image) == 1 else image.clone()
 

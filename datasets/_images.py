@@ -136,7 +136,8 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
         length = int.from_bytes(data[at + 2 : at + 4], "big")
         if 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):  # a frame; the others define tables
             return int.from_bytes(data[at + 5 : at + 7], "big"), int.from_bytes(data[at + 7 : at + 9], "big")
-        at += 1 if kind == 0xFF else 2 + length  # a fill byte, or a segment
+        is_fill_byte = kind == 0xFF
+        at += 1 if is_fill_byte else 2 + length
     return 0, 0
 
 

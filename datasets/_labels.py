@@ -118,4 +118,6 @@ def _nearest(reading: Reading, opt) -> str:
     classes = sorted({image.class_name for image in reading.images} - {None})
     lower = {name.lower(): name for name in classes}
     near = difflib.get_close_matches(opt.dataset_unknown_label[0].lower(), lower, n=1)
-    return f". Did you mean {lower[near[0]]}?" if near else f"; there are classes such as {', '.join(classes[:3])}"
+    if near:
+        return f". Did you mean {lower[near[0]]}?"
+    return f"; there are classes such as {', '.join(classes[:3])}"

@@ -216,7 +216,9 @@ def class_folders(folders: list[Path], opt, order=None, by_id: bool = False, lef
                 _leave_out_empty(class_parts[0], reading, opt)
         reading.images += [Image(path, name) for path in _without_dead_links(files, class_parts[0], reading, opt)]
     if ignored:
-        names = ", ".join(ignored[:5]) + (" …" if len(ignored) > 5 else "")
+        names = ", ".join(ignored[:5])
+        if len(ignored) > 5:
+            names += " …"
         reading.notes.append(f"folders that are no classes of the data set, ignored: {names}")
     return reading
 

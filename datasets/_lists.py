@@ -41,7 +41,9 @@ def of_table(path: Path, locate: Callable[[str], str | None]) -> dict[str, Groun
         raise UserError(f"{path}: the first row of a table of lists is {','.join(COLUMNS)}")
     truths = {}
     for number, row in enumerate(table[1:], start=2):
-        query, kind, name = map(str.strip, row) if len(row) == len(COLUMNS) else ("", "", "")
+        kind = None
+        if len(row) == len(COLUMNS):
+            query, kind, name = map(str.strip, row)
         if kind not in KINDS:
             raise UserError(
                 f"{path}, row {number}: {','.join(row)!r}, expected a query, {' or '.join(KINDS)}, and an image of "
@@ -99,7 +101,12 @@ def rows(lists: Lists, images: list[Image], partial: bool) -> dict[str, tuple[li
         for image in images:
             if image.is_query:
                 positives, junk = truths.get(image.path, ((), ()))
-                positive_rows.append([gallery_rows[path] for path in positives if path in gallery_rows])
-                junk_rows.append([gallery_rows[path] for path in junk if path in gallery_rows])
+                positive_rows.append(_rows_of(positives, gallery_rows))
+                junk_rows.append(_rows_of(junk, gallery_rows))
         rows_by_protocol[protocol] = (positive_rows, junk_rows)
     return rows_by_protocol
+
+
+def _rows_of(paths: list[str], gallery_rows: dict[str, int]) -> list[int]:
+    """The rows of those paths that are in the gallery."""
+    return [gallery_rows[path] for path in paths if path in gallery_rows]

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from datasets._images import Image
+from options.flags import Flag
 from options.flags.roles import DATA
 from utilities import pickles
 from utilities.errors import UserError
@@ -21,26 +22,18 @@ from utilities.registry import did_you_mean
 SCHEME = "oodml"
 PARTS = ("train", "test")  # lists of a split
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of these splits."""
-    file = group.add_argument(
-        "--oodml_file",
-        default=None,
+FLAGS = {
+    "--oodml_file": Flag(
+        str,
+        None,
+        "pickle of --split_scheme oodml, as published with the paper (2107.09562) or written by `python -m "
+        "evaluation.oodml`",
         metavar="FILE",
-        help=(
-            "pickle of --split_scheme oodml, as published with the paper (2107.09562) or written by `python -m "
-            "evaluation.oodml`"
-        ),
-    )
-    file.role = DATA.but(fixed=None)  # it may move
-    group.add_argument(
-        "--oodml_id",
-        type=whole(),
-        default=None,
-        metavar="N",
-        help="number of the split in --oodml_file; higher ones are harder",
-    )
+        # the file may move
+        role=DATA.but(fixed=None),
+    ),
+    "--oodml_id": Flag(whole(), None, "number of the split in --oodml_file; higher ones are harder", metavar="N"),
+}
 
 
 def check(opt) -> None:
@@ -127,9 +120,11 @@ def parts(classes: dict[str, list[Image]], opt) -> tuple[dict, None, dict]:
                     "class is in one split"
                 )
             part_of[name] = part
-    training = {name: images for name, images in classes.items() if part_of.get(name) == "train"}
-    testing = {name: images for name, images in classes.items() if part_of.get(name) == "test"}
-    return training, None, testing
+    by_part = {part: {} for part in PARTS}
+    for name, images in classes.items():
+        if name in part_of:
+            by_part[part_of[name]][name] = images
+    return by_part["train"], None, by_part["test"]
 
 
 def _aliases(classes: dict[str, list[Image]]) -> list[dict[str, str]]:

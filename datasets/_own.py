@@ -100,8 +100,11 @@ def _as_array(image) -> np.ndarray:
                     f"an image of floats from {image.min():g} to {image.max():g}: floats are from 0 to 1, or give uint8"
                 )
             image = (image * 255).round().to(torch.uint8)
-        image = image.permute(1, 2, 0).numpy() if image.ndim == 3 else image.numpy()
-        image = image[:, :, 0] if image.ndim == 3 and image.shape[2] == 1 else image
+        if image.ndim == 3:
+            image = image.permute(1, 2, 0)
+            if image.shape[2] == 1:
+                image = image[:, :, 0]
+        image = image.numpy()
     array = np.asarray(image)
     is_image = array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 3)
     if array.dtype != np.uint8 or not is_image or not array.size:

@@ -151,8 +151,11 @@ def parts_of(classes: Classes, reading: _layout.Reading, opt, keeps_test: bool) 
         seed = None if keeps_test else opt.split_shuffle
         order = _schemes.mixed(names, seed)
         train_classes = {names[i] for i in order[: len(names) // 2]}
-    training = {name: classes[name] for name in names if name in train_classes}
-    testing = {name: classes[name] for name in names if name not in train_classes}
+    training = {}
+    testing = {}
+    for name in names:
+        part = training if name in train_classes else testing
+        part[name] = classes[name]
     if not training or not testing:
         raise UserError(
             f"{len(names)} classes, {len(training)} for training and {len(testing)} for test: both need at least one"

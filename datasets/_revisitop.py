@@ -14,6 +14,7 @@ from datasets import _download, _layout
 from datasets._images import Image
 from datasets._layout import Published, Reading
 from datasets._lists import GroundTruth, Lists
+from options.flags import Flag
 from utilities import pickles
 from utilities.errors import UserError
 from utilities.reading import Unreadable
@@ -46,16 +47,15 @@ class Query(NamedTuple):
     positions: dict[str, list[int]]
 
 
-def add_arguments(group) -> None:
-    """Declare the flag of these data sets."""
-    group.add_argument(
-        "--revisitop1m",
-        action="store_true",
-        help=(
-            f"roxford5k, rparis6k: the 1,001,001 distractors of {DISTRACTORS}/, beside the data set's folder, are "
-            "added to the gallery"
-        ),
-    ).only_with = {"dataset": ["roxford5k", "rparis6k", "union"]}
+FLAGS = {
+    "--revisitop1m": Flag(
+        bool,
+        False,
+        f"roxford5k, rparis6k: the 1,001,001 distractors of {DISTRACTORS}/, beside the data set's folder, are "
+        "added to the gallery",
+        rules={"only_with": {"dataset": ["roxford5k", "rparis6k", "union"]}},
+    ),
+}
 
 
 def unset(opt) -> dict:

@@ -38,7 +38,8 @@ def share(count: int, part: float) -> int:
 
 def count(opt) -> int:
     """The number of folds that the flags make."""
-    return sets(opt) if opt.split_scheme in BY_CLASSES or opt.split_scheme in BY_IMAGES else 1
+    has_folds = opt.split_scheme in BY_CLASSES or opt.split_scheme in BY_IMAGES
+    return sets(opt) if has_folds else 1
 
 
 def sets(opt) -> int:
@@ -182,7 +183,9 @@ BY_IMAGES = {"closed_set": closed_set, "index": index}  # with these a class has
 
 def _wrapped(n: int, begin: int, length: int) -> tuple[np.ndarray, np.ndarray]:
     """`length` numbers below `n` from `begin` on, wrapping round the end, and the others; both ascending."""
-    chosen = (np.arange(n) - begin) % n < length if n else np.zeros(0, dtype=bool)
+    chosen = np.zeros(0, dtype=bool)
+    if n:
+        chosen = (np.arange(n) - begin) % n < length
     return np.flatnonzero(chosen), np.flatnonzero(~chosen)
 
 
@@ -205,7 +208,11 @@ def _shuffled(
     if groups is not None:
         order = order[np.argsort(groups[movable][order], kind="stable")]
     moved_to[movable] = movable[order]
-    return [Fold(*(np.sort(moved_to[part]) for part in fold)) for fold in folds]
+    shuffled = []
+    for fold in folds:
+        training, validation, testing = (np.sort(moved_to[part]) for part in fold)
+        shuffled.append(Fold(training, validation, testing))
+    return shuffled
 
 
 def divide(
@@ -226,8 +233,15 @@ def divide(
     all_folds = folds(classes, images, opt, root, keeps_test)
     _verify(all_folds, len(images))
     training, validation, testing = all_folds[fold]
-    validation_images = None if validation is None else [images[i] for i in validation.tolist()]
-    return [images[i] for i in training.tolist()], validation_images, [images[i] for i in testing.tolist()]
+    validation_images = None
+    if validation is not None:
+        validation_images = _at(validation, images)
+    return _at(training, images), validation_images, _at(testing, images)
+
+
+def _at(rows: np.ndarray, images: list[Image]) -> list[Image]:
+    """The images of these rows."""
+    return [images[row] for row in rows.tolist()]
 
 
 def folds(classes: Classes, images: list[Image], opt, root: Path | str = "", keeps_test: bool = False) -> list[Fold]:
@@ -243,8 +257,11 @@ def folds(classes: Classes, images: list[Image], opt, root: Path | str = "", kee
         return _shuffled(of_images, image_names(images), opt, keeps_test, groups)
     of_classes = BY_CLASSES[opt.split_scheme](len(classes), opt)
     _refuse_empty(of_classes, len(classes), "classes", opt)
-    of_classes = _shuffled(of_classes, list(classes), opt, keeps_test)
-    return [Fold(*(np.flatnonzero(np.isin(class_of, part)) for part in fold)) for fold in of_classes]
+    of_images = []
+    for fold in _shuffled(of_classes, list(classes), opt, keeps_test):
+        training, validation, testing = (np.flatnonzero(np.isin(class_of, part)) for part in fold)
+        of_images.append(Fold(training, validation, testing))
+    return of_images
 
 
 def _refuse_empty(folds: list[Fold], n: int, units: str, opt) -> None:

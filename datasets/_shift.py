@@ -166,6 +166,7 @@ def evenly(steps: list[dict], count: int) -> list[dict]:
     chosen = []
     for place, target in enumerate(np.linspace(values[0], values[-1], count)):
         free = np.arange(len(steps) - (count - 1 - place))  # leaves enough for the remaining choices
-        free = free[free > (chosen[-1] if chosen else -1)]
+        if chosen:
+            free = free[free > chosen[-1]]
         chosen.append(int(free[np.abs(values[free] - target).argmin()]))
     return [steps[i] for i in chosen]

@@ -73,8 +73,12 @@ def cut_by_classes(training: Classes, opt, groups: list[list[str]] | None = None
             f"--tv_split_perc {opt.tv_split_perc:g} of {len(names)} training classes leaves {len(train_names)} for "
             f"training and {len(names) - len(train_names)} for validation: both need at least one"
         )
-    validation = {name: training[name] for name in names if name not in train_names}
-    return {name: training[name] for name in names if name in train_names}, validation
+    remaining = {}
+    validation = {}
+    for name in names:
+        part = remaining if name in train_names else validation
+        part[name] = training[name]
+    return remaining, validation
 
 
 def cut_by_samples(training: Classes, opt) -> tuple[Classes, Classes]:

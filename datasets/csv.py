@@ -27,6 +27,7 @@ from datasets import _layout, _lists
 from datasets._images import Image, uncollected
 from datasets._labels import means_nobody
 from datasets._layout import Reading
+from options.flags import Flag
 from options.flags.roles import DATA
 from utilities.errors import UserError
 from utilities.files import expanded
@@ -40,27 +41,26 @@ KNOWN = {*NEEDED, *ROLES, *BOX, "category", "sequence"}
 OWN_LABELS = True
 TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
-
-def add_arguments(group) -> None:
-    """Declare the flag of this data set."""
-    path = group.add_argument(
-        "--dataset_csv",
-        default=None,
-        metavar="FILE",
-        help="table of images with the columns label, path, split (train, validation), is_query, is_gallery and "
+FLAGS = {
+    "--dataset_csv": Flag(
+        str,
+        None,
+        "table of images with the columns label, path, split (train, validation), is_query, is_gallery and "
         "optionally x_1, y_1, x_2, y_2 (a box), category (super-class), category_2 … (coarser levels), sequence; "
         "paths from --source or from the table's folder",
-    )
-    lists = group.add_argument(
-        "--dataset_csv_lists",
-        default=None,
         metavar="FILE",
-        help=(
-            "table with the columns query, kind (positive, junk), path: which images are relevant to each query, in "
-            "place of those of its label, and which are ignored"
-        ),
-    )
-    path.role = lists.role = DATA.but(fixed=None)  # a table may move
+        # the tables may move
+        role=DATA.but(fixed=None),
+    ),
+    "--dataset_csv_lists": Flag(
+        str,
+        None,
+        "table with the columns query, kind (positive, junk), path: which images are relevant to each query, in "
+        "place of those of its label, and which are ignored",
+        metavar="FILE",
+        role=DATA.but(fixed=None),
+    ),
+}
 
 
 def check(opt) -> None:
@@ -317,12 +317,12 @@ def _role(path: Path, table: dict[str, list], column: str) -> list[bool]:
         return [True] * len(table["path"])
     role = []
     for row, (value, split) in enumerate(zip(table[column], table["split"], strict=True), start=2):
-        has = True if split == "train" else TRUTH.get(value.lower())
-        if has is None:
+        has_role = split == "train" or TRUTH.get(value.lower())
+        if has_role is None:
             raise UserError(
                 f"--dataset_csv {path}, row {row}: {column} {value!r} of a validation row, expected True or False"
             )
-        role.append(has)
+        role.append(has_role)
     return role
 
 

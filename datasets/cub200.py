@@ -5,6 +5,7 @@ from pathlib import Path
 from datasets import _download, _layout
 from datasets._images import Image
 from datasets._layout import Published, Reading
+from options.flags import Flag
 from utilities.errors import UserError
 
 FOLDERS = ("cub200", "CUB_200_2011", "cub2011/CUB_200_2011")
@@ -28,15 +29,14 @@ DOWNLOAD = _download.Source(
 ALSO_CALLED = ("cub", "cub256")  # in names of groups
 TABLE_ORDER = 1  # among the data sets of a paper's table
 
-
-def add_arguments(group) -> None:
-    """Declare the flag of this data set."""
-    group.add_argument(
-        "--cub_boxes",
-        action="store_true",
-        help="cub200: crop every image, in training and test, to the bird's bounding box (bounding_boxes.txt of the "
+FLAGS = {
+    "--cub_boxes": Flag(
+        bool,
+        False,
+        "cub200: crop every image, in training and test, to the bird's bounding box (bounding_boxes.txt of the "
         "release); results are not comparable with those on whole images",
-    )
+    ),
+}
 
 
 def recognises(root: Path) -> bool:
@@ -46,23 +46,27 @@ def recognises(root: Path) -> bool:
 
 def read(opt, root: Path) -> Reading:
     """The images in the order of the official class ids, from the lists of the release or from the numbered folders."""
-    lists = [root / file for file in ("images.txt", "image_class_labels.txt")]
-    if not all(path.exists() for path in lists):
+    images_list = root / "images.txt"
+    labels_list = root / "image_class_labels.txt"
+    if not (images_list.exists() and labels_list.exists()):
         if opt.cub_boxes:
             raise UserError(
-                f"--cub_boxes needs the lists of the official release, and {root} has no {lists[0].name}: "
+                f"--cub_boxes needs the lists of the official release, and {root} has no {images_list.name}: "
                 f"{DOWNLOAD.alternatives}"
             )
         folder = root / "images" if (root / "images").is_dir() else root
         return _layout.class_folders([folder], opt, by_id=True)
-    files = dict(_table(lists[0], image=int, file=str))
-    labels = dict(_table(lists[1], image=int, label=int))
+    files = dict(_table(images_list, image=int, file=str))
+    labels = dict(_table(labels_list, image=int, label=int))
     names = {}
     if (root / "classes.txt").exists():
         names = dict(_table(root / "classes.txt", label=int, name=str))
-    boxes = _boxes(root / "bounding_boxes.txt") if opt.cub_boxes else {}
+    boxes = {}
+    if opt.cub_boxes:
+        boxes = _boxes(root / "bounding_boxes.txt")
     images = []
-    for label, image, file in sorted((labels[image], image, file) for image, file in files.items() if image in labels):
+    rows = [(labels[image], image, file) for image, file in files.items() if image in labels]
+    for label, image, file in sorted(rows):
         if opt.cub_boxes and image not in boxes:
             raise UserError(
                 f"--cub_boxes: {root / 'bounding_boxes.txt'} has no box of image {image}, {file}: restore the file"

@@ -21,6 +21,7 @@ from pathlib import Path
 from datasets import _layout
 from datasets._images import Image, suffixes
 from datasets._layout import Reading
+from options.flags import Flag
 from options.flags.roles import DATA
 from utilities.errors import UserError
 from utilities.files import expanded
@@ -38,16 +39,16 @@ SPLIT = {"query": "test", "gallery": "test"}  # the two roles of a test set, in 
 OWN_LABELS = True
 LAYOUTS = "X/<class>/<images> or X/<super>/<class>/<images>, all at one depth"
 
-
-def add_arguments(group) -> None:
-    """Declare the flag of this data set."""
-    path = group.add_argument(
-        "--dataset_folder_path",
-        default=None,
-        help="the folder X of X/<class>/<images> or X/<super>/<class>/<images>; with X/train and X/test (X/val) in "
+FLAGS = {
+    "--dataset_folder_path": Flag(
+        str,
+        None,
+        "the folder X of X/<class>/<images> or X/<super>/<class>/<images>; with X/train and X/test (X/val) in "
         "place of X the split is theirs; X/query and X/gallery in the place of X/test give test images roles",
-    )
-    path.role = DATA.but(fixed=None)  # a folder may move
+        # the folder may move
+        role=DATA.but(fixed=None),
+    ),
+}
 
 
 def check(opt) -> None:
@@ -115,9 +116,12 @@ class Tree:
             if _layout.is_image(entry):
                 self.holders.add(folder)
             elif _is_folder(entry):
-                subfolders.append(folder / entry.name)
+                subfolder = folder / entry.name
+                subfolders.append(subfolder)
                 real = os.path.join(real_of[folder], entry.name)
-                real_of[subfolders[-1]] = os.path.realpath(real) if entry.is_symlink() else real
+                if entry.is_symlink():
+                    real = os.path.realpath(real)
+                real_of[subfolder] = real
             else:
                 self.unread[_layout.ending(entry.name)] += 1
         return subfolders

@@ -45,22 +45,25 @@ def read(opt, root: Path) -> Reading:
     """Training images by landmark, the index, and the queries with their relevant images of the index, by usage."""
     training = []
     for row in _table(root / TRAINING, "landmark_id", "images"):
-        training += [Image(_path("train", image_id), row["landmark_id"]) for image_id in row["images"].split()]
+        for image_id in row["images"].split():
+            training.append(Image(_path("train", image_id), row["landmark_id"]))
     images = [training[i] for i in _layout.by_label([image.class_name for image in training])]
     relevant_ids = _solution(root / SOLUTION)
-    index_ids = [row["id"] for row in _table(root / INDEX, "id")]
     for ids_of_query in relevant_ids.values():
-        images += [Image(_path("test", query_id), None, is_gallery=False) for query_id in ids_of_query]
-    images += [Image(_path("index", image_id), None, is_query=False) for image_id in index_ids]
+        for query_id in ids_of_query:
+            images.append(Image(_path("test", query_id), None, is_gallery=False))
+    for row in _table(root / INDEX, "id"):
+        images.append(Image(_path("index", row["id"]), None, is_query=False))
 
     reading = _layout.listed(root, images)
     reading.split_of = ["test" if image.class_name is None else "train" for image in reading.images]
     reading.lists = {}
     for usage, ids_of_query in relevant_ids.items():
-        reading.lists[usage.lower()] = {
-            f"{root}/{_path('test', query_id)}": GroundTruth([f"{root}/{_path('index', i)}" for i in ids], junk=[])
-            for query_id, ids in ids_of_query.items()
-        }
+        truths = {}
+        for query_id, ids in ids_of_query.items():
+            positives = [f"{root}/{_path('index', image_id)}" for image_id in ids]
+            truths[f"{root}/{_path('test', query_id)}"] = GroundTruth(positives, junk=[])
+        reading.lists[usage.lower()] = truths
     return reading
 
 

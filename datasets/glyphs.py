@@ -23,6 +23,7 @@ import numpy as np
 from datasets import _files, _reid
 from datasets._images import Image
 from datasets._layout import Reading
+from options.flags import Flag
 from utilities.errors import UserError
 from utilities.reading import Unreadable, parsing, read_json
 
@@ -45,17 +46,16 @@ FACES = (
 STYLES = 4  # faces of a font, next to each other, the regular one first
 SCRIPTS = ("latin", "greek", "cyrillic")
 
-
-def add_arguments(group) -> None:
-    """Declare the flag of this data set."""
-    group.add_argument(
-        "--glyphs_protocol",
-        default="set",
-        choices=["set", "reid"],
-        help="set: the test images search each other; reid: re-identification across fonts. The regular face of each "
+FLAGS = {
+    "--glyphs_protocol": Flag(
+        str,
+        "set",
+        "set: the test images search each other; reid: re-identification across fonts. The regular face of each "
         "of the four fonts is a query, the other faces are the gallery, and those of the query's own character and "
         "font are ignored",
-    )
+        choices=["set", "reid"],
+    ),
+}
 
 
 def evaluation_metrics(opt) -> list[str] | None:

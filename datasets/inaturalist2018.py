@@ -8,6 +8,7 @@ from pathlib import Path
 from datasets import _download, _layout
 from datasets._images import Image
 from datasets._layout import Published, Reading
+from options.flags import Flag
 from utilities.errors import UserError
 from utilities.numbers import is_whole
 from utilities.reading import Unreadable, parsing, read_json
@@ -40,18 +41,15 @@ DOWNLOAD = _download.Source(
 EVALUATION_METRICS = ["e_recall@1", "e_recall@4", "e_recall@16", "e_recall@32"]
 ALSO_CALLED = ("inaturalist",)  # in names of groups
 
-
-def add_arguments(group) -> None:
-    """Declare the flag of this data set."""
-    group.add_argument(
-        "--inaturalist2018_levels",
-        default="base",
+FLAGS = {
+    "--inaturalist2018_levels": Flag(
+        str,
+        "base",
+        "levels above the species. base: the 13 super-categories of the folders; full: genus, family, order, "
+        "class, phylum and kingdom, from train2018.json",
         choices=["base", "full"],
-        help=(
-            "levels above the species. base: the 13 super-categories of the folders; full: genus, family, order, "
-            "class, phylum and kingdom, from train2018.json"
-        ),
-    )
+    ),
+}
 
 
 def recognises(root: Path) -> bool:

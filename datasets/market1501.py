@@ -6,6 +6,7 @@ from pathlib import Path
 
 from datasets import _download, _reid
 from datasets._layout import Published, Reading
+from options.flags import Flag
 
 FOLDERS = ("market1501", "Market-1501-v15.09.15", "market1501/Market-1501-v15.09.15", "Market1501")
 TRAINING = "bounding_box_train"
@@ -28,16 +29,13 @@ DOWNLOAD = _download.Source(
 EVALUATION_METRICS = _reid.EVALUATION_METRICS
 derived = _reid.unset
 
-
-def add_arguments(group) -> None:
-    """Declare the flag of this data set."""
-    group.add_argument(
-        "--market1501_distractors",
-        action="store_true",
-        help=(
-            f"the images of {DISTRACTORS}/, the 500,000 distractors of the data set's authors, are added to the gallery"
-        ),
-    )
+FLAGS = {
+    "--market1501_distractors": Flag(
+        bool,
+        False,
+        f"the images of {DISTRACTORS}/, the 500,000 distractors of the data set's authors, are added to the gallery",
+    ),
+}
 
 
 def published(opt) -> Published:

@@ -9,6 +9,7 @@ from pathlib import Path
 from datasets import _download, _layout, _reid
 from datasets._layout import Published, Reading
 from datasets._reid import Shot
+from options.flags import Flag
 from utilities.errors import UserError
 from utilities.numbers import is_whole
 
@@ -25,17 +26,14 @@ DOWNLOAD = _download.Source(
 EVALUATION_METRICS = _reid.EVALUATION_METRICS
 derived = _reid.unset
 
-
-def add_arguments(group) -> None:
-    """Declare the flag of this data set."""
-    group.add_argument(
-        "--msmt17_combined",
-        action="store_true",
-        help=(
-            "the images of list_val train too (combineall of torchreid and FastReID); without it they validate, and "
-            "list_train alone trains"
-        ),
-    )
+FLAGS = {
+    "--msmt17_combined": Flag(
+        bool,
+        False,
+        "the images of list_val train too (combineall of torchreid and FastReID); without it they validate, and "
+        "list_train alone trains",
+    ),
+}
 
 
 def has_validation(opt) -> bool:

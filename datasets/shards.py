@@ -18,6 +18,7 @@ from pathlib import Path
 from datasets import _content, _layout
 from datasets._images import Image, suffixes, uncollected
 from datasets._layout import Reading
+from options.flags import Flag
 from options.flags.roles import DATA
 from utilities.errors import UserError
 from utilities.files import write_json
@@ -33,18 +34,18 @@ MOST_DIGITS = 18  # of a number in braces
 LARGEST = 1 << 20  # bytes of a .cls or .json
 COLUMNS = ("keys", "offsets", "sizes", "labels", "categories")  # columns of an index, one entry per image
 
-
-def add_arguments(group) -> None:
-    """Declare the flag of this data set."""
-    shards = group.add_argument(
-        "--dataset_shards",
-        default=None,
-        metavar="PATTERN",
-        help="tar files of WebDataset, such as data-{000..015}.tar or {a,b}.tar, from the working folder or from "
+FLAGS = {
+    "--dataset_shards": Flag(
+        str,
+        None,
+        "tar files of WebDataset, such as data-{000..015}.tar or {a,b}.tar, from the working folder or from "
         "--source: <key>.jpg (png, webp) with <key>.cls or <key>.json, whose label, cls or class is the class and "
         "category the super-class; an index is written beside each once",
-    )
-    shards.role = DATA.but(fixed=None)  # shards may move
+        metavar="PATTERN",
+        # the files may move
+        role=DATA.but(fixed=None),
+    ),
+}
 
 
 def check(opt) -> None:
@@ -82,10 +83,9 @@ def read(opt, root: Path) -> Reading:
         content = _index(shard)
         unlabelled += [f"{shard}: {key}" for key in content["unlabelled"]]
         unread.update(content["unread"])
-        images += [
-            Image(_content.address(shard, offset, size, key), str(label), category)
-            for key, offset, size, label, category in zip(*(content[column] for column in COLUMNS), strict=True)
-        ]
+        columns = [content[column] for column in COLUMNS]
+        for key, offset, size, label, category in zip(*columns, strict=True):
+            images.append(Image(_content.address(shard, offset, size, key), str(label), category))
     notes = []
     if unlabelled:
         note = (
@@ -217,22 +217,25 @@ def _scanned(shard: str) -> dict:
             labels[key] = present(data().decode("utf-8", "replace"))
         elif ending == "json":
             values = _parsed(shard, member.name, data())
-            label = next((present(values.get(name)) for name in LABELS if present(values.get(name))), "")
-            if label:
-                labels.setdefault(key, label)
+            for name in LABELS:
+                label = present(values.get(name))
+                if label:
+                    labels.setdefault(key, label)
+                    break
             categories[key] = present(values.get("category")) or None
         else:
             unread[f".{ending}" if ending else ""] += 1
-    labelled = [key for key in images if labels.get(key)]
-    return {
-        "keys": [images[key][0] for key in labelled],
-        "offsets": [images[key][1] for key in labelled],
-        "sizes": [images[key][2] for key in labelled],
-        "labels": [labels[key] for key in labelled],
-        "categories": [categories.get(key) for key in labelled],
-        "unlabelled": [key for key in images if not labels.get(key)],
-        "unread": unread,
-    }
+    columns = {name: [] for name in ("keys", "offsets", "sizes", "labels", "categories", "unlabelled")}
+    for key, (name, offset, size) in images.items():
+        if not labels.get(key):
+            columns["unlabelled"].append(key)
+            continue
+        columns["keys"].append(name)
+        columns["offsets"].append(offset)
+        columns["sizes"].append(size)
+        columns["labels"].append(labels[key])
+        columns["categories"].append(categories.get(key))
+    return {**columns, "unread": unread}
 
 
 def _parsed(shard: str, name: str, data: bytes) -> dict:

@@ -112,10 +112,14 @@ def _rows(path: Path) -> list[tuple[str, tuple[str, ...]]]:
     """Path below the images and classes of each image of a split file."""
     content = read_json(path, "the data set needs the split files of all eight domains")
     rows = []
-    entries = content if isinstance(content, list) else [None]
-    for number, row in enumerate(entries, start=1):
-        classes = row.get("class_id") if isinstance(row, dict) else None
-        classes = classes if isinstance(classes, list) else [classes]
+    if not isinstance(content, list):
+        content = [None]
+    for number, row in enumerate(content, start=1):
+        classes = None
+        if isinstance(row, dict):
+            classes = row.get("class_id")
+        if not isinstance(classes, list):
+            classes = [classes]
         if None in classes or not classes or not isinstance(row.get("path"), str):
             raise UserError(
                 f"{path}, entry {number}: expected an object with path and class_id, a list of such: the file is "

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from datasets import _domains, _reading
 from datasets._layout import Reading
+from options.flags import Flag
 from options.flags.roles import DATA
 from utilities.errors import UserError
 from utilities.registry import Registry
@@ -24,19 +25,18 @@ PATHS = {"folder": "dataset_folder_path", "csv": "dataset_csv"}  # data sets at 
 OWN_LABELS = True
 validation_groups = _domains.validation_groups
 
-
-def add_arguments(group) -> None:
-    """Declare the flag of this data set."""
-    group.add_argument(
-        "--union",
+FLAGS = {
+    "--union": Flag(
+        str,
+        None,
+        "--dataset union: its data sets, each a domain, by name or as folder:PATH, csv:FILE; what "
+        "--dataset_folder_path and --dataset_csv take",
         nargs="+",
-        default=None,
         metavar="NAME",
-        help=(
-            "--dataset union: its data sets, each a domain, by name or as folder:PATH, csv:FILE; what "
-            "--dataset_folder_path and --dataset_csv take"
-        ),
-    ).role = DATA.but(fixed=None)  # a folder may move
+        # the folders may move
+        role=DATA.but(fixed=None),
+    ),
+}
 
 
 def check(opt) -> None:

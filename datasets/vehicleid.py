@@ -10,6 +10,7 @@ import numpy as np
 from datasets import _download, _layout
 from datasets._images import Image
 from datasets._layout import Published, Reading
+from options.flags import Flag
 from utilities.errors import UserError
 from utilities.numbers import is_whole, whole
 
@@ -29,24 +30,17 @@ DOWNLOAD = _download.Source(
 )
 EVALUATION_METRICS = ["e_recall@1", "e_recall@5"]
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of this data set."""
-    group.add_argument(
-        "--vehicleid_protocol",
-        default="reid",
-        choices=["reid", "set"],
-        help="reid: one random image of each test vehicle is the gallery, all others are queries, and results are "
+FLAGS = {
+    "--vehicleid_protocol": Flag(
+        str,
+        "reid",
+        "reid: one random image of each test vehicle is the gallery, all others are queries, and results are "
         "means over ten such draws, the same in every run; set: the test list is one set that is searched against "
         "itself, as retrieval papers do",
-    )
-    group.add_argument(
-        "--vehicleid_list",
-        type=whole(),
-        default=800,
-        choices=sorted(TEST_IMAGES),
-        help="the test list, by its number of vehicles",
-    )
+        choices=["reid", "set"],
+    ),
+    "--vehicleid_list": Flag(whole(), 800, "the test list, by its number of vehicles", choices=sorted(TEST_IMAGES)),
+}
 
 
 def published(opt) -> Published:

@@ -126,7 +126,8 @@ class EpochBatches:
     @property
     def _name(self) -> str:
         """The sampler's name, the value of `--data_sampler`."""
-        return type(self.sampler).__module__.rpartition(".")[2]
+        sampler = getattr(self.sampler, "wrapped", self.sampler)  # a user's, in `datasampler._adapter`
+        return type(sampler).__module__.rpartition(".")[2]
 
     def _fits(self, batch) -> bool:
         """Whether a batch is a list of places in the data set, at least one."""

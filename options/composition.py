@@ -15,11 +15,14 @@ from options import checks, files, reproduction, resume
 from options.derived import defaults_of, derived, followers
 from options.flags import configs, roles, rules
 from options.options import Options
+from runs import idle
 from runs.folder import PARAMETERS, run_folder
 from utilities.errors import UserError
 
 # Flags that only a run's parameters.yaml names together: it names every flag.
 OF_SAVED_RUN = {"savename", "fc_lr", "lr", "eval_kernels", "kernels"}
+# Flags whose value decides which losses a run has.
+NAMES_OF_LOSSES = {"loss", "trainer", "loss_hier_base", "s2sd_target", "adversarial_losses"}
 
 
 def compose(
@@ -124,6 +127,9 @@ class Layers:
         if opt.repeats:
             changed &= self.roles.having(measured=True)
         rules.refuse(actions, opt, changed, self.searched)
+        if self.searched.isdisjoint(NAMES_OF_LOSSES):
+            for line in idle.of_class_vectors(opt, changed):
+                raise UserError(line)
         unset = defaults_of(opt)
         set_flags = {flag for flag in opt.set_by if flag not in unset or getattr(opt, flag) != unset[flag]}
         lines = {}

@@ -7,6 +7,7 @@ their files select by name, and those whose flags their files read: a file of th
 import functools
 import re
 import tokenize
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -41,6 +42,7 @@ def idle(opt) -> list[str]:
         *opt.without_effect.values(),
         *overruled(opt),
         *of_device(opt, flags),
+        *of_class_vectors(opt, flags),
         *of_schedule(opt, flags),
         *of_plug_ins(opt, flags),
     ]
@@ -72,6 +74,19 @@ def of_device(opt, flags: set[str]) -> list[str]:
     if local_rank() is not None:
         return [f"--gpu {gpus} has no effect: torchrun gives each process its own GPU"]
     return []
+
+
+def of_class_vectors(opt, flags: Collection[str]) -> list[str]:
+    """What to say of --loss_vectors_start where no loss has class vectors."""
+    if "loss_vectors_start" not in flags:
+        return []
+    losses = [name for package, name in used_plug_ins(opt) if package == "criteria"]
+    if opt.loss_vectors_start == "icml" or any(criteria.has_class_vectors(loss) for loss in losses):
+        return []
+    return [
+        f"--loss_vectors_start {opt.loss_vectors_start} has no effect: --loss {opt.loss} has no class vectors; take a "
+        "loss that has some, such as proxyanchor, or leave it out"
+    ]
 
 
 def of_schedule(opt, flags: set[str]) -> list[str]:
@@ -220,4 +235,4 @@ def _read(path: Path) -> str:
 
 def _without_flags(text: str) -> str:
     """A file's text without its declarations of flags, which read nothing."""
-    return re.sub(r"^def add_arguments\(.*?(?=^\S)", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^(def add_arguments\(.*?(?=^\S)|FLAGS = {.*?^}$)", "", text, flags=re.MULTILINE | re.DOTALL)

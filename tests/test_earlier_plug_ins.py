@@ -8,19 +8,30 @@ import argparse
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import batch_mining
 import criteria
 import datasampler
+import datasets
 import trainers
+from engine.batches import EpochBatches
+from options.flags import roles
 from tests.kit.documents import documented_example
 from utilities import registry
 from utilities.registry import Registry
 
 FILES = Path(__file__).parent / "earlier_plug_ins"
-PACKAGES = {"criteria": criteria, "batch_mining": batch_mining, "datasampler": datasampler, "trainers": trainers}
+PACKAGES = {
+    "criteria": criteria,
+    "batch_mining": batch_mining,
+    "datasampler": datasampler,
+    "datasets": datasets,
+    "trainers": trainers,
+}
 LOSSES = {  # file -> its flags with a value each, and a line of its successor in CONTRIBUTING.md
     "readme": ({}, None),
     "fusion": ({"loss_mine_weight": 0.7}, "triplet + weight * softmax"),
@@ -101,6 +112,53 @@ def test_miner_sampler_and_trainer_of_earlier_versions(install):
     parser = argparse.ArgumentParser()
     trainers.REGISTRY.add_arguments(parser)
     assert parser.parse_args([]).mine_hidden == 32
+
+
+class Dataset:
+    """Four images of two classes."""
+
+    image_dict = {0: [["a", 0], ["b", 1]], 1: [["c", 2], ["d", 3]]}
+    image_list = [("a", 0), ("b", 0), ("c", 1), ("d", 1)]
+    super_labels = {}
+
+
+def test_a_users_sampler_keeps_its_calls_and_gets_those_that_it_lacks(install, monkeypatch):
+    install("datasampler", earlier("datasampler", "sampler"))
+    opt = datasampler.REGISTRY.options(data_sampler="mine", bs=2)
+    torch.manual_seed(0)
+    sampler = datasampler.for_training(opt, Dataset)
+    batches = list(sampler)
+    torch.manual_seed(0)
+    assert batches == list(datasampler.select("mine", opt, Dataset.image_dict, Dataset.image_list))
+    assert len(sampler) == 2 and sampler.state_dict() == {} and not sampler.requires_storage
+    sampler.precompute_indices()
+    sampler.replace_storage_entries(torch.zeros(2, 3), [0, 1])
+    assert EpochBatches(sampler, 4)._name == "mine"
+    kind = datasampler.REGISTRY.module("mine").Sampler
+    monkeypatch.setattr(kind, "state_dict", lambda self: {"size": self.size}, raising=False)
+    monkeypatch.setattr(kind, "precompute_indices", lambda self: setattr(self, "size", 3), raising=False)
+    sampler = datasampler.for_training(opt, Dataset)
+    sampler.precompute_indices()
+    assert sampler.state_dict() == {"size": 3} and len(sampler) == 1
+
+
+def test_a_data_set_of_earlier_versions(install, tmp_path):
+    install("datasets", earlier("datasets", "dataset"))
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    rows = []
+    for number in range(8):
+        noise = np.random.default_rng(number).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(folder / f"{number}.png")
+        rows.append(f"{number}.png {number // 2} {'train' if number < 4 else 'test'}")
+    (folder / "images.txt").write_text("")
+    (folder / "list.txt").write_text("\n".join(rows))
+    splits = datasets.select("mine", None, tmp_path, mine_list="list.txt", allow_partial_dataset=True)
+    assert (len(splits["training"]), len(splits["testing"])) == (4, 4)
+    parser = argparse.ArgumentParser()
+    datasets.REGISTRY.add_arguments(parser)
+    actions = {action.dest: action for action in parser._actions}
+    assert actions["mine_list"].role == roles.DATA and actions["mine_boxes"].needs == "mine_list"
 
 
 def test_constants_that_a_file_leaves_out_have_their_default(install):

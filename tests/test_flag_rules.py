@@ -17,9 +17,9 @@ from options import composition
 from options.flags import roles, rules
 from runs import idle
 from tests.kit import runs as kit
+from tests.kit.flags import words_of
 from tests.kit.refusals import refused
 from utilities.errors import UserError
-from utilities.numbers import Range
 
 ROOT = Path(__file__).resolve().parent.parent
 PARSER = parameters.get_parser()
@@ -36,35 +36,11 @@ ACTS_IN_OTHER_RUNS = {
     "allow_partial_dataset",  # of data whose files are missing
     "dataset_name",  # in tables
     "weights_cache",  # of weights that are downloaded
-    "loss_vectors_start",  # of losses with class vectors
 }
 
 
 def resolved(*words):
     return composition.compose(PARSER, kit.words_of("--dataset glyphs", *words))
-
-
-def other_value(action) -> str:
-    """A value that the flag takes and that is not its default."""
-    default = action.default if isinstance(action.default, list) else [action.default]
-    if action.choices is not None:
-        return next(str(choice) for choice in action.choices if choice not in default)
-    if not isinstance(action.type, Range):
-        return "x"
-    for text in ("0.5", "2", "0.25", "3", "1", "1000", "0.001"):
-        try:
-            if action.type(text) not in default:
-                return text
-        except argparse.ArgumentTypeError:
-            continue
-    raise AssertionError(f"--{action.dest}: no value found")
-
-
-def words_of(action) -> list[str]:
-    if action.nargs == 0:
-        return [f"--{action.dest}"]
-    count = action.nargs if isinstance(action.nargs, int) else 1
-    return [f"--{action.dest}", *[other_value(action)] * count]
 
 
 def looks_at_all_flags(path: Path) -> bool:
@@ -118,7 +94,12 @@ def test_rules_name_flags_and_values_that_there_are():
         assert {*rules._needs(action), *rules._excludes(action)} <= ACTIONS.keys() - {flag}, flag
         for chooser, values in [*rules._only_with(action).items(), *rules._idle_with(action).items()]:
             choices = datasets.REGISTRY.names() if chooser == "dataset" else ACTIONS[chooser].choices
-            assert values == [True] if ACTIONS[chooser].nargs == 0 else set(values) <= set(choices), flag
+            if choices is not None:
+                assert set(values) <= set(choices), flag
+            elif ACTIONS[chooser].nargs == 0:
+                assert values == [True], flag
+            else:
+                assert [ACTIONS[chooser].type(str(value)) for value in values] == values, flag
         if any(hasattr(action, rule) for rule in ("needs", "only_with", "idle_with", "excludes")):
             assert " with --" in rules.help_of(action), flag
 
@@ -157,11 +138,29 @@ def test_what_was_typed_and_has_no_effect_is_refused(words, message):
         ("--subset_trials 9", "--subset_trials 9 has no effect without --subset_mining maximum_loss: add it"),
         ("--s2sd_features_after 9", "--s2sd_features_after 9 has no effect without --s2sd_features"),
         ("--loss_learn_lr .1", "--loss_learn_lr 0.1 has no effect without --loss_learn"),
+        ("--loss_margin_beta_constant --loss_margin_beta_lr .1", "no effect with --loss_margin_beta_constant: leave"),
+        ("--loss pnp --loss_pnp_b 3", "--loss_pnp_b 3 has no effect with --loss_pnp_variant Dq: take --loss_pnp_varia"),
+        (
+            "--batch_mining easy_hard --miner_easy_hard_pos all --miner_easy_hard_pos_range 0 1",
+            "--miner_easy_hard_pos_range 0 1 has no effect with --miner_easy_hard_pos all: leave one out",
+        ),
+        ("--loss triplet --loss_vectors_start pml", "--loss_vectors_start pml has no effect: --loss triplet has no"),
+        ("--loss hier --loss_hier_base triplet --loss_vectors_start pml", "has no effect: --loss hier has no class"),
     ],
 )
 def test_a_flag_without_its_switch_is_refused(words, message):
     with refused(message):
         resolved(words)
+
+
+def test_a_start_of_class_vectors_is_taken_where_a_loss_has_some_and_noted_of_a_preset():
+    for words in ("--loss softmax", "--loss hier", "--trainer s2sd --s2sd_target softmax"):
+        assert resolved(*words.split(), "--loss_vectors_start", "pml").loss_vectors_start == "pml"
+    words = ["--config", "powerful_benchmarker", "--dataset", "cub200", "--loss", "triplet", "--batch_mining", "all"]
+    (line,) = (line for line in idle.idle(resolved(*words)) if "--loss_vectors_start" in line)
+    assert "--loss triplet has no class vectors" in line
+    words = ["--dataset", "glyphs", "--loss_vectors_start", "pml"]
+    assert composition.compose(PARSER, words, searched={"loss"}).loss_vectors_start == "pml"
 
 
 def test_a_files_value_without_effect_is_noted_and_so_is_a_typed_default(tmp_path):

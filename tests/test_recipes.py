@@ -150,7 +150,7 @@ def test_recipes_are_listed_with_their_flags_and_one_trains(folder_data, tmp_pat
         return sorted([*names(self), "mine"]) if self.package in folders else names(self)
 
     def caption_with_recipe(self, name):
-        registry = SimpleNamespace(folder=folders[self.package]) if name == "mine" else self
+        registry = SimpleNamespace(files={"mine": folders[self.package] / "mine.py"}) if name == "mine" else self
         return caption(registry, name)
 
     monkeypatch.setattr(Registry, "names", names_with_recipe)

@@ -1,12 +1,12 @@
 """A linear classifier behind the network, for every trainer that has a `classifier_loss`."""
 
-import argparse
 import inspect
 import warnings
 
 import torch
 
 from criteria import circle_softmax
+from options.flags import Flag
 from trainers import _heads
 from trainers._trainer import Trainer
 from utilities.errors import UserError
@@ -22,76 +22,56 @@ TAKES_MORE = {
     "AdaptiveLogSoftmaxWithLoss": "features, and holds its own layer",
 }
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the classifier."""
-    group.add_argument(
-        "--classifier_input",
-        default="embeddings",
+FLAGS = {
+    "--classifier_input": Flag(
+        str,
+        "embeddings",
+        "what the linear classifier sees: the embedding, or the backbone's pooled features",
         choices=["embeddings", "pooled"],
-        help="what the linear classifier sees: the embedding, or the backbone's pooled features",
-    )
-    group.add_argument(
-        "--classifier_loss",
-        default="CrossEntropyLoss",
-        metavar="CLASS",
-        help="class of torch.nn that takes logits (B, C) and labels (B,)",
-    )
-    group.add_argument(
-        "--classifier_kwargs",
+    ),
+    "--classifier_loss": Flag(
+        str, "CrossEntropyLoss", "class of torch.nn that takes logits (B, C) and labels (B,)", metavar="CLASS"
+    ),
+    "--classifier_kwargs": Flag(
+        str,
+        [],
+        "arguments of --classifier_loss, e.g. label_smoothing=.1; a list becomes a tensor",
         nargs="*",
-        default=[],
         metavar="KEY=VALUE",
-        help="arguments of --classifier_loss, e.g. label_smoothing=.1; a list becomes a tensor",
-    )
-    group.add_argument(
-        "--classifier_smoothing",
-        type=number(0, below=1),
-        default=0.0,
-        metavar="EPS",
-        help=(
-            "label smoothing of --classifier_loss CrossEntropyLoss: this much of the target goes to the classes of "
-            "--classifier_smoothing_over"
-        ),
-    )
-    group.add_argument(
+    ),
+    "--classifier_smoothing": Flag(
+        number(0, below=1),
+        0.0,
+        "label smoothing of --classifier_loss CrossEntropyLoss: this much of the target goes to the classes of "
         "--classifier_smoothing_over",
-        default="all",
+        metavar="EPS",
+    ),
+    "--classifier_smoothing_over": Flag(
+        str,
+        "all",
+        "all: EPS / C to each of the C classes, the own one too (torch; Szegedy et al., arXiv 1512.00567); "
+        "others: EPS / (C - 1) to each other class (FastReID, dml_cross_entropy)",
         choices=["all", "others"],
-        help=(
-            "all: EPS / C to each of the C classes, the own one too (torch; Szegedy et al., arXiv 1512.00567); "
-            "others: EPS / (C - 1) to each other class (FastReID, dml_cross_entropy)"
-        ),
-    ).needs = "classifier_smoothing"
-    group.add_argument(
-        "--classifier_start",
-        default="torch",
+        rules={"needs": "classifier_smoothing"},
+    ),
+    "--classifier_start": Flag(
+        str,
+        "torch",
+        "initialisation of the classifier: that of torch.nn.Linear; normal with deviation .01 and a bias of 0 "
+        "(FastReID); 0 (dml_cross_entropy)",
         choices=["torch", "normal", "zeros"],
-        help=(
-            "initialisation of the classifier: that of torch.nn.Linear; normal with deviation .01 and a bias of 0 "
-            "(FastReID); 0 (dml_cross_entropy)"
-        ),
-    )
-    group.add_argument(
-        "--classifier_layer",
-        default="linear",
+    ),
+    "--classifier_layer": Flag(
+        str,
+        "linear",
+        "circle_softmax: cosines without a bias, weighted in the loss by --loss_circle_softmax_margin and _scale "
+        "(FastReID's CircleSoftmax)",
         choices=["linear", "circle_softmax"],
-        help=(
-            "circle_softmax: cosines without a bias, weighted in the loss by --loss_circle_softmax_margin and _scale "
-            "(FastReID's CircleSoftmax)"
-        ),
-    )
-    group.add_argument("--classifier_no_bias", action="store_true", help="a classifier without a bias (FastReID)")
-    group.add_argument(
-        "--classifier_dropout",
-        type=number(0, below=1),
-        default=0.0,
-        metavar="P",
-        help="dropout of what the classifier sees",
-    )
-    group.add_argument(
-        "--classifier_lr", type=number(0), default=None, help="learning rate of the classifier (unset: --lr)"
-    )
+    ),
+    "--classifier_no_bias": Flag(bool, False, "a classifier without a bias (FastReID)"),
+    "--classifier_dropout": Flag(number(0, below=1), 0.0, "dropout of what the classifier sees", metavar="P"),
+    "--classifier_lr": Flag(number(0), None, "learning rate of the classifier (unset: --lr)"),
+}
 
 
 def derived(opt) -> dict:
@@ -116,7 +96,9 @@ def check_use(opt, module) -> None:
     else:
         losses = getattr(module.Trainer, "LOSSES", None)
         has_classifier = losses is None or CLASSIFIER_LOSS in losses
-    changed = [] if has_classifier else changed_flags(opt)
+    if has_classifier:
+        return
+    changed = changed_flags(opt)
     if changed:
         way_out = "add --loss_weights classifier_loss=1" if optional is not None else "take --trainer classifier"
         raise UserError(
@@ -126,9 +108,7 @@ def check_use(opt, module) -> None:
 
 def changed_flags(opt) -> list[str]:
     """The flags of the classifier, with their values, that differ from their defaults."""
-    parser = argparse.ArgumentParser(add_help=False)
-    add_arguments(parser)
-    defaults = {**vars(parser.parse_args([])), **derived(opt)}
+    defaults = {name.removeprefix("--"): flag.default for name, flag in FLAGS.items()} | derived(opt)
     changed = []
     for flag, default in defaults.items():
         value = getattr(opt, flag)

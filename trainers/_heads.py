@@ -79,14 +79,15 @@ class Evaluated(torch.nn.Module):
     def forward(self, images: torch.Tensor) -> tuple[dict | torch.Tensor, dict]:
         """Embed `images` `(B, 3, H, W)`."""
         embeddings, features = self.network(images)
-        embeddings = embeddings if isinstance(embeddings, dict) else {MAIN_EMBEDDING: embeddings}
+        if not isinstance(embeddings, dict):
+            embeddings = {MAIN_EMBEDDING: embeddings}
         as_trained = embeddings
         if self.trained_normalized and not self.network.normalizes:  # the heads were trained on unit vectors
             as_trained = {name: normalize(raise_half(embedding)) for name, embedding in embeddings.items()}
         embeddings = {**embeddings, **self.heads(as_trained, features)}
-        return (
-            embeddings[MAIN_EMBEDDING] if self.main_alone and MAIN_EMBEDDING in embeddings else embeddings
-        ), features
+        if self.main_alone and MAIN_EMBEDDING in embeddings:
+            return embeddings[MAIN_EMBEDDING], features
+        return embeddings, features
 
 
 def main_of(embeddings: dict, evaltypes: list[str]) -> torch.Tensor:

@@ -6,6 +6,7 @@ Roth et al., Integrating Language Guidance into Vision-based Deep Metric Learnin
 import numpy as np
 import torch
 
+from options.flags import Flag
 from trainers._added_losses import AddedLoss
 from utilities.errors import UserError
 from utilities.files import expanded
@@ -17,41 +18,38 @@ from utilities.tuples import same_class
 NAME = "language_loss"
 FLAG = "--language_vectors"
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of language guidance."""
-    group.add_argument(
-        FLAG,
-        default=None,
+FLAGS = {
+    FLAG: Flag(
+        str,
+        None,
+        "language_loss in addition to the criterion's: draw the similarities of the batch to those of its classes' "
+        "vectors, such as a text model's of their names; an .npz file with names (N,) and vectors (N, E), or "
+        "(N, K, E) for K vectors per class; python -m evaluation.pseudo_labels makes one",
         metavar="FILE",
-        help=(
-            "language_loss in addition to the criterion's: draw the similarities of the batch to those of its classes' "
-            "vectors, such as a text model's of their names; an .npz file with names (N,) and vectors (N, E), or "
-            "(N, K, E) for K vectors per class; python -m evaluation.pseudo_labels makes one"
-        ),
-    )
-    group.add_argument(
-        "--language_direction",
+    ),
+    "--language_direction": Flag(
+        str,
+        "backward",
+        "of the divergence KL(p || q): backward: p of the images, q of the vectors, as published; forward: the "
+        "other way round",
         choices=["backward", "forward"],
-        default="backward",
-        help=(
-            "of the divergence KL(p || q): backward: p of the images, q of the vectors, as published; forward: the "
-            "other way round"
-        ),
-    ).needs = "language_vectors"
-    group.add_argument(
-        "--language_shift",
-        type=number(),
-        default=1,
-        help="added to the cosines of the vectors; pairs of a class have 1 + this on both sides",
-    ).needs = "language_vectors"
-    group.add_argument(
-        "--language_T", type=number(1e-6), default=1, help="temperature of both similarities"
-    ).needs = "language_vectors"
-    help_delay = "language_loss begins with step N, counted from 1, as in the authors' code (0 and 1: with the first)"
-    group.add_argument(
-        "--language_delay", type=whole(0), default=0, metavar="N", help=help_delay
-    ).needs = "language_vectors"
+        rules={"needs": "language_vectors"},
+    ),
+    "--language_shift": Flag(
+        number(),
+        1,
+        "added to the cosines of the vectors; pairs of a class have 1 + this on both sides",
+        rules={"needs": "language_vectors"},
+    ),
+    "--language_T": Flag(number(1e-6), 1, "temperature of both similarities", rules={"needs": "language_vectors"}),
+    "--language_delay": Flag(
+        whole(0),
+        0,
+        "language_loss begins with step N, counted from 1, as in the authors' code (0 and 1: with the first)",
+        metavar="N",
+        rules={"needs": "language_vectors"},
+    ),
+}
 
 
 class Language(AddedLoss):

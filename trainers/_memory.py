@@ -5,7 +5,7 @@ import argparse
 import torch
 
 import criteria
-from options.flags import roles
+from options.flags import Flag, roles
 from trainers._added_losses import AddedLoss
 from trainers._averaging import MovingAverage
 from utilities.criterion import check_memory
@@ -15,33 +15,26 @@ from utilities.numbers import number, whole
 NAME = "memory_loss"
 KEYS = "memory_keys"  # the name of a moving average's embeddings among the outputs
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the memory."""
-    group.add_argument(
-        "--memory_size",
-        type=whole(0, 10**8),
-        default=0,
+FLAGS = {
+    "--memory_size": Flag(
+        whole(0, 10**8),
+        0,
+        "cross-batch memory: compare each batch also with the last N embeddings; 0: no memory",
         metavar="N",
-        help="cross-batch memory: compare each batch also with the last N embeddings; 0: no memory",
-    )
-    group.add_argument(
-        "--memory_start",
-        type=whole(0),
-        default=1000,
-        help="step, counted from 0, from which the memory is filled and used",
-    ).needs = "memory_size"
-    group.add_argument("--memory_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(NAME)
-    group.add_argument(
-        "--memory_ema",
-        type=number(0, below=1),
-        default=None,
+    ),
+    "--memory_start": Flag(
+        whole(0), 1000, "step, counted from 0, from which the memory is filled and used", rules={"needs": "memory_size"}
+    ),
+    "--memory_weight": Flag(number(0), None, argparse.SUPPRESS, role=roles.weight_of(NAME)),
+    "--memory_ema": Flag(
+        number(0, below=1),
+        None,
+        "fill the memory with embeddings of a moving average of the network with this decay, such as .999 (unset: "
+        "with the network's own)",
         metavar="DECAY",
-        help=(
-            "fill the memory with embeddings of a moving average of the network with this decay, such as .999 (unset: "
-            "with the network's own)"
-        ),
-    ).needs = "memory_size"
+        rules={"needs": "memory_size"},
+    ),
+}
 
 
 class Queue:

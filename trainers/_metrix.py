@@ -11,6 +11,7 @@ and leaves the mixed negatives out.
 import torch
 
 from criteria._pairs import ENTRIES, anchors_at_once, as_weights, few_at_a_time, joined, log_sum_exp, softplus
+from options.flags import Flag
 from trainers._added_losses import AddedLoss
 from utilities.errors import UserError
 from utilities.numbers import number
@@ -22,29 +23,24 @@ NAME = "metrix_loss"
 FLAG = "--metrix"
 MAPS = "spatial"  # the last maps among a network's activations
 
-
-def add_arguments(group) -> None:
-    """Declare the flag of mixing."""
-    group.add_argument(
-        FLAG,
-        type=number(0),
-        default=0.0,
+FLAGS = {
+    FLAG: Flag(
+        number(0),
+        0.0,
+        "metrix_loss: this weight (published: 0.4) times the loss of mixed points of the batch, which are "
+        "positives by a share drawn each step and negatives by the remaining share; with --loss contrastive, "
+        "multisimilarity or proxyanchor; 0: none",
         metavar="WEIGHT",
-        help=(
-            "metrix_loss: this weight (published: 0.4) times the loss of mixed points of the batch, which are "
-            "positives by a share drawn each step and negatives by the remaining share; with --loss contrastive, "
-            "multisimilarity or proxyanchor; 0: none"
-        ),
-    )
-    group.add_argument(
-        "--metrix_level",
+    ),
+    "--metrix_level": Flag(
+        str,
+        "embed",
+        "what is mixed: unit embeddings, or the network's last maps, which are then pooled and embedded (the "
+        "published figures of --metrix are of feature)",
         choices=["embed", "feature"],
-        default="embed",
-        help=(
-            "what is mixed: unit embeddings, or the network's last maps, which are then pooled and embedded (the "
-            "published figures of --metrix are of feature)"
-        ),
-    ).needs = "metrix"
+        rules={"needs": "metrix"},
+    ),
+}
 
 
 class Metrix(AddedLoss):

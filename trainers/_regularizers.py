@@ -11,7 +11,7 @@ import argparse
 import torch
 
 from criteria._proxies import ProxyCriterion, spread_of_centres
-from options.flags import roles
+from options.flags import Flag, roles
 from trainers._added_losses import AddedLoss
 from utilities.errors import UserError
 from utilities.numbers import number
@@ -22,37 +22,28 @@ CODING_EPS = 0.5  # the squared distortion of the coding rate, as in all the aut
 EMBEDDINGS = "embed_regularizer"
 CLASS_VECTORS = "weight_regularizer"
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the regularisers."""
-    group.add_argument(
-        "--embed_regularizer",
+FLAGS = {
+    "--embed_regularizer": Flag(
+        str,
+        None,
+        "add to the loss the mean over embeddings x of |x|_p^power (lp) or |sum_d x_d| (zero_mean)",
         choices=["lp", "zero_mean"],
-        default=None,
-        help="add to the loss the mean over embeddings x of |x|_p^power (lp) or |sum_d x_d| (zero_mean)",
-    )
-    group.add_argument("--embed_regularizer_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(
-        EMBEDDINGS
-    )
-    group.add_argument("--embed_regularizer_p", type=number(1), default=2.0, help="norm of lp").only_with = {
-        "embed_regularizer": ["lp"]
-    }
-    group.add_argument(
-        "--embed_regularizer_power", type=number(above=0), default=1.0, help="power of the norm in lp"
-    ).only_with = {"embed_regularizer": ["lp"]}
-    group.add_argument(
-        "--weight_regularizer",
+    ),
+    "--embed_regularizer_weight": Flag(number(0), None, argparse.SUPPRESS, role=roles.weight_of(EMBEDDINGS)),
+    "--embed_regularizer_p": Flag(number(1), 2.0, "norm of lp", rules={"only_with": {"embed_regularizer": ["lp"]}}),
+    "--embed_regularizer_power": Flag(
+        number(above=0), 1.0, "power of the norm in lp", rules={"only_with": {"embed_regularizer": ["lp"]}}
+    ),
+    "--weight_regularizer": Flag(
+        str,
+        None,
+        "add to the loss, of the class vectors w: mean_c (|w_c|^2 - their mean)^2 / 4 (center_invariant), the mean "
+        "over classes of the cosine to the nearest other class (regular_face), the distances between the centres "
+        "of a class (sparse_centers), exp(-coding rate) of the vectors of the batch's classes (anticollapse)",
         choices=["anticollapse", "center_invariant", "regular_face", "sparse_centers"],
-        default=None,
-        help=(
-            "add to the loss, of the class vectors w: mean_c (|w_c|^2 - their mean)^2 / 4 (center_invariant), the mean "
-            "over classes of the cosine to the nearest other class (regular_face), the distances between the centres "
-            "of a class (sparse_centers), exp(-coding rate) of the vectors of the batch's classes (anticollapse)"
-        ),
-    )
-    group.add_argument("--weight_regularizer_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(
-        CLASS_VECTORS
-    )
+    ),
+    "--weight_regularizer_weight": Flag(number(0), None, argparse.SUPPRESS, role=roles.weight_of(CLASS_VECTORS)),
+}
 
 
 def lp(embeddings: torch.Tensor, p: float, power: float) -> torch.Tensor:

@@ -5,27 +5,33 @@ The miner mines within it.
 
 import torch
 
+from options.flags import Flag
 from utilities.batchnorm import kept_buffers
 from utilities.numbers import whole
 from utilities.tuples import Classes
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of subset mining."""
-    group.add_argument(
-        "--subset_mining",
-        default=None,
+FLAGS = {
+    "--subset_mining": Flag(
+        str,
+        None,
+        "train on a part of each batch: of random subsets the one with the highest loss (unset: on the whole batch)",
         choices=["maximum_loss"],
-        help=(
-            "train on a part of each batch: of random subsets the one with the highest loss (unset: on the whole batch)"
-        ),
-    )
-    group.add_argument(
-        "--subset_size", type=whole(2), default=None, metavar="N", help="images in such a subset, fewer than --bs"
-    ).only_with = {"subset_mining": ["maximum_loss"]}
-    group.add_argument(
-        "--subset_trials", type=whole(1, 1000), default=5, metavar="N", help="random subsets compared for each batch"
-    ).only_with = {"subset_mining": ["maximum_loss"]}
+    ),
+    "--subset_size": Flag(
+        whole(2),
+        None,
+        "images in such a subset, fewer than --bs",
+        metavar="N",
+        rules={"only_with": {"subset_mining": ["maximum_loss"]}},
+    ),
+    "--subset_trials": Flag(
+        whole(1, 1000),
+        5,
+        "random subsets compared for each batch",
+        metavar="N",
+        rules={"only_with": {"subset_mining": ["maximum_loss"]}},
+    ),
+}
 
 
 class MaximumLoss:

@@ -10,6 +10,7 @@ import re
 
 import torch
 
+from options.flags import Flag
 from trainers import _heads
 from trainers._heads import MAIN_EMBEDDING
 from trainers._language import Language
@@ -22,29 +23,23 @@ from utilities.registry import Registry
 METRIC_LOSS = "metric_loss"  # a trainer's loss to which memory and regularisers are added
 HEADS = "evaluated_heads"  # a trainer's attribute, and the prefix of their state in a checkpoint
 
-
-def add_arguments(group) -> None:
-    """Declare the flag that all trainers read."""
-    group.add_argument(
-        "--loss_weights",
+FLAGS = {
+    "--loss_weights": Flag(
+        str,
+        [],
+        "weights of the trainer's losses in their sum, such as metric_loss=1 classifier_loss=.5 (default: 1, "
+        "where the trainer has none of its own: docs/training_methods.md)",
         nargs="*",
-        default=[],
         metavar="NAME=W",
-        help=(
-            "weights of the trainer's losses in their sum, such as metric_loss=1 classifier_loss=.5 (default: 1, "
-            "where the trainer has none of its own: docs/training_methods.md)"
-        ),
-    )
-    group.add_argument(
-        "--views",
-        type=whole(1, 100),
-        default=None,
+    ),
+    "--views": Flag(
+        whole(1, 100),
+        None,
+        "augmentations of each image in a batch, which then holds --bs images and V times as many embeddings "
+        "(unset: 2 for unsupervised and diva, else 1)",
         metavar="V",
-        help=(
-            "augmentations of each image in a batch, which then holds --bs images and V times as many embeddings "
-            "(unset: 2 for unsupervised and diva, else 1)"
-        ),
-    )
+    ),
+}
 
 
 def derived(opt) -> dict:

@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import linear, mse_loss
 
 import criteria
+from options.flags import Flag
 from trainers import _classifier
 from trainers._classifier import CLASSIFIER_LOSS, classifies
 from trainers._trainer import METRIC_LOSS, width
@@ -28,43 +29,31 @@ LOSS_KEYS = (SYNTH_LOSS, ADVERSARY_LOSS)
 DEFAULT_ADVERSARY = "triplet"
 DEFAULT_MARGIN = 0.2
 
-
-def add_arguments(group) -> None:
-    """Declare the flags."""
-    group.add_argument(
-        "--adversarial_hidden",
-        type=whole(1, WIDEST),
+FLAGS = {
+    "hidden": Flag(whole(1, WIDEST), [512, 512], "widths of the generator's hidden layers", nargs="*"),
+    "triplets_per_anchor": Flag(
+        whole(1, 10**6), 100, "random triplets of an anchor, at most, of which the generator makes negatives"
+    ),
+    "losses": Flag(
+        str,
+        [],
+        "losses on the synthetic triplets, such as synth_loss=angular g_adv_loss=angular, each a criterion of its "
+        "own with that loss's flags (unset: synth_loss is --loss itself, g_adv_loss is triplet with "
+        "--adversarial_margin)",
         nargs="*",
-        default=[512, 512],
-        help="widths of the generator's hidden layers",
-    )
-    group.add_argument(
-        "--adversarial_triplets_per_anchor",
-        type=whole(1, 10**6),
-        default=100,
-        help="random triplets of an anchor, at most, of which the generator makes negatives",
-    )
-    group.add_argument(
-        "--adversarial_losses",
-        nargs="*",
-        default=[],
         metavar="KEY=LOSS",
-        help=(
-            "losses on the synthetic triplets, such as synth_loss=angular g_adv_loss=angular, each a criterion of its "
-            "own with that loss's flags (unset: synth_loss is --loss itself, g_adv_loss is triplet with "
-            "--adversarial_margin)"
-        ),
-    )
-    help_margin = (
+    ),
+    "margin": Flag(
+        number(),
+        DEFAULT_MARGIN,
         "g_adv_loss is above 0 only where a synthetic negative is farther from the anchor than the positive by more "
-        "than this"
-    )
-    group.add_argument("--adversarial_margin", type=number(), default=DEFAULT_MARGIN, help=help_margin)
-    group.add_argument(
-        "--adversarial_metric_epochs", type=whole(0), default=0, help="first epochs, without the generator"
-    )
-    help_generator = "epochs after those in which only the generator is trained; network and criterion are frozen"
-    group.add_argument("--adversarial_generator_epochs", type=whole(0), default=0, help=help_generator)
+        "than this",
+    ),
+    "metric_epochs": Flag(whole(0), 0, "first epochs, without the generator"),
+    "generator_epochs": Flag(
+        whole(0), 0, "epochs after those in which only the generator is trained; network and criterion are frozen"
+    ),
+}
 
 
 def derived(opt) -> dict:
@@ -196,7 +185,8 @@ class Trainer(Base):
 
     def outputs(self, images: torch.Tensor) -> dict:
         """See the base; without a graph where the network is frozen."""
-        with torch.no_grad() if self.rests else contextlib.nullcontext():
+        graph = torch.no_grad() if self.rests else contextlib.nullcontext()
+        with graph:
             outputs = super().outputs(images)
             if self.classifier_loss is None:
                 return outputs

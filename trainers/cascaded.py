@@ -7,6 +7,7 @@ import math
 import torch
 
 import criteria
+from options.flags import Flag
 from trainers import _classifier
 from trainers._classifier import CLASSIFIER_LOSS, LOGITS, classifies
 from trainers._heads import MAIN_EMBEDDING, Heads
@@ -22,37 +23,37 @@ from utilities.words import parse_weights
 
 PERCENTS = (1.0, 0.5, 0.2)  # default of --cascade_percents
 
-
-def add_arguments(group) -> None:
-    """Declare the flags."""
-    help_stages = (
+FLAGS = {
+    "--cascade_stages": Flag(
+        str,
+        [],
         "stages of the backbone, one per level: layer2 of a ResNet, inception4e of a GoogLeNet, block2 of conv4 …, or "
-        "any module of it (default: the last ones of the families that name theirs)"
-    )
-    group.add_argument("--cascade_stages", nargs="*", default=[], metavar="STAGE", help=help_stages)
-    group.add_argument(
-        "--cascade_sizes",
-        type=whole(1, WIDEST),
+        "any module of it (default: the last ones of the families that name theirs)",
+        nargs="*",
+        metavar="STAGE",
+    ),
+    "--cascade_sizes": Flag(whole(1, WIDEST), [64, 64, 64], "dimensions of each level's embedding", nargs="+"),
+    "--cascade_percents": Flag(
+        number(above=0, most=1),
+        list(PERCENTS),
+        "share of the pairs of the level before, for the first of all pairs, that a level learns from: its hardest",
         nargs="+",
-        default=[64, 64, 64],
-        help="dimensions of each level's embedding",
-    )
-    help_percents = (
-        "share of the pairs of the level before, for the first of all pairs, that a level learns from: its hardest"
-    )
-    share = number(above=0, most=1)
-    group.add_argument("--cascade_percents", type=share, nargs="+", default=list(PERCENTS), help=help_percents)
-    help_mining = (
+    ),
+    "--cascade_mining": Flag(
+        str,
+        None,
         "pairs of a level: hardest: those of --cascade_percents; miner: those that --batch_mining mines in the level's "
-        "own embedding (unset: miner under --mine_pairs, else hardest)"
-    )
-    mining = group.add_argument("--cascade_mining", choices=["hardest", "miner"], default=None, help=help_mining)
-    mining.before = lambda saved: "hardest" if saved.get("trainer") == "cascaded" else None
+        "own embedding (unset: miner under --mine_pairs, else hardest)",
+        choices=["hardest", "miner"],
+        before=lambda saved: "hardest" if saved.get("trainer") == "cascaded" else None,
+    ),
+}
 
 
 def derived(opt) -> dict:
     """A miner that `--mine_pairs` asks for mines at each level."""
-    return {"cascade_mining": "miner" if opt.mine_pairs else "hardest"}
+    mining = "miner" if opt.mine_pairs else "hardest"
+    return {"cascade_mining": mining}
 
 
 def check(opt) -> None:
@@ -130,7 +131,9 @@ class Levels(Heads):
         outputs |= {f"level_{depth}": level for depth, level in enumerate(levels, start=1)}
         if self.classifier is not None:
             # As in training, also where --eval_no_normalize leaves the levels as they are
-            seen = _joined(_of_unit_length(raw)) if self.trained_normalized else outputs[MAIN_EMBEDDING]
+            seen = outputs[MAIN_EMBEDDING]
+            if self.trained_normalized:
+                seen = _joined(_of_unit_length(raw))
             outputs[LOGITS] = self.classifier.logits({**features, "evaluated": seen})
         return outputs
 

@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy
 
 import batch_mining
 import criteria
+from options.flags import Flag
 from trainers._averaging import MovingAverage
 from trainers._heads import Heads
 from trainers._trainer import MAIN_EMBEDDING, METRIC_LOSS
@@ -23,58 +24,42 @@ EMBEDDINGS = (MAIN_EMBEDDING, *OTHERS)
 DECORRELATION = "decorrelation_loss"
 FARTHEST = 2 - 1e-4  # of two points on the unit sphere; the density of distances is 0 at 2
 
-
-def add_arguments(group) -> None:
-    """Declare the flags."""
-    help_weights = "weights of shared_loss, intra_loss and selfsimilarity_loss, unless --loss_weights names them"
-    group.add_argument("--diva_weights", type=number(0), nargs=3, default=[0.3, 0.3, 0.3], help=help_weights)
-    group.add_argument(
-        "--diva_decorrelation",
+FLAGS = {
+    "weights": Flag(
+        number(0),
+        [0.3, 0.3, 0.3],
+        "weights of shared_loss, intra_loss and selfsimilarity_loss, unless --loss_weights names them",
+        nargs=3,
+    ),
+    "decorrelation": Flag(
+        str,
+        ["100"],
+        "rho of every ordered pair of embeddings, or of one: shared-discriminative=1500; 0: that pair is left "
+        "alone. The published runs have 100 to 1500 for selfsimilarity, shared and intra, each with "
+        "discriminative, and 0 for the others",
         nargs="+",
-        default=["100"],
         metavar="RHO",
-        help=(
-            "rho of every ordered pair of embeddings, or of one: shared-discriminative=1500; 0: that pair is left "
-            "alone. The published runs have 100 to 1500 for selfsimilarity, shared and intra, each with "
-            "discriminative, and 0 for the others"
-        ),
-    )
-    group.add_argument(
-        "--diva_hidden",
-        type=whole(1, WIDEST),
-        default=512,
-        help="units of the layer by which one embedding predicts another",
-    )
-    group.add_argument(
-        "--diva_momentum", type=number(0, 1), default=0.9, help="of the moving average of the network that gives keys"
-    )
-    group.add_argument(
-        "--diva_queue", type=whole(1, 10**5), default=50, help="batches whose keys are kept as negatives"
-    )
-    group.add_argument(
-        "--diva_temperature", type=number(1e-6), default=0.1, help="divides the similarities of selfsimilarity_loss"
-    )
-    group.add_argument(
-        "--diva_lower_cutoff",
-        type=number(0, below=2),
-        default=0.5,
-        help="nearer keys are weighted as if at this distance",
-    )
-    group.add_argument(
-        "--diva_upper_cutoff", type=number(0), default=1.4, help="keys that are farther get the weight 0"
-    )
-    help_fixed = (
+    ),
+    "hidden": Flag(whole(1, WIDEST), 512, "units of the layer by which one embedding predicts another"),
+    "momentum": Flag(number(0, 1), 0.9, "of the moving average of the network that gives keys"),
+    "queue": Flag(whole(1, 10**5), 50, "batches whose keys are kept as negatives"),
+    "temperature": Flag(number(1e-6), 0.1, "divides the similarities of selfsimilarity_loss"),
+    "lower_cutoff": Flag(number(0, below=2), 0.5, "nearer keys are weighted as if at this distance"),
+    "upper_cutoff": Flag(number(0), 1.4, "keys that are farther get the weight 0"),
+    "fixed": Flag(
+        bool,
+        False,
         "the keys' weights sum to 1 over the keys of each query, as its authors call right since 2021, not over the "
-        "queries"
-    )
-    group.add_argument("--diva_fixed", action="store_true", help=help_fixed)
-    help_sharing = (
+        "queries",
+    ),
+    "sharing": Flag(
+        str,
+        "three_classes",
         "shared_loss on random triplets of three classes, or on those of the miner random_distance, as in the "
-        "authors' sample runs"
-    )
-    group.add_argument(
-        "--diva_sharing", choices=("three_classes", "random"), default="three_classes", help=help_sharing
-    )
+        "authors' sample runs",
+        choices=("three_classes", "random"),
+    ),
+}
 
 
 def check(opt) -> None:
@@ -103,7 +88,7 @@ def rhos(words: list[str]) -> dict[tuple[str, str], float]:
             rho = limits(text)
         except argparse.ArgumentTypeError as error:
             raise UserError(f"--diva_decorrelation {word}: {error}") from None
-        if any(pair not in weights for pair in pairs):
+        if not weights.keys() >= set(pairs):
             raise UserError(
                 f"--diva_decorrelation {word}: expected RHO or SOURCE-TARGET=RHO, two of {', '.join(EMBEDDINGS)}"
             )

@@ -8,6 +8,7 @@ its weights are exp(s) / (1 + sum exp(s)).
 import torch
 from torch.nn.functional import cross_entropy
 
+from options.flags import Flag
 from trainers import _classifier
 from trainers._classifier import CLASSIFIER_LOSS, LOGITS
 from trainers._trainer import METRIC_LOSS, width
@@ -21,29 +22,13 @@ GRAPH_LOSS = "graph_loss"
 DROPOUT = 0.1
 LAST_START = 1e-3  # standard deviation of the last layer's weights at the start
 
-
-def add_arguments(group) -> None:
-    """Declare the flags."""
-    group.add_argument("--intrabatch_layers", type=whole(1, 100), default=1, help="layers of messages")
-    group.add_argument(
-        "--intrabatch_heads",
-        type=whole(1, 1024),
-        default=2,
-        help="heads of attention; they divide the embedding's dimensions",
-    )
-    group.add_argument(
-        "--intrabatch_join", action="store_true", help="classify all layers' outputs side by side, not the last one's"
-    )
-    group.add_argument(
-        "--intrabatch_temperature", type=number(1e-6), default=0.2, help="divides the logits of both cross-entropies"
-    )
-    group.add_argument(
-        "--intrabatch_smoothing",
-        type=number(0, below=1),
-        default=0.1,
-        metavar="EPS",
-        help="label smoothing of both: EPS / C to each of C classes",
-    )
+FLAGS = {
+    "layers": Flag(whole(1, 100), 1, "layers of messages"),
+    "heads": Flag(whole(1, 1024), 2, "heads of attention; they divide the embedding's dimensions"),
+    "join": Flag(bool, False, "classify all layers' outputs side by side, not the last one's"),
+    "temperature": Flag(number(1e-6), 0.2, "divides the logits of both cross-entropies"),
+    "smoothing": Flag(number(0, below=1), 0.1, "label smoothing of both: EPS / C to each of C classes", metavar="EPS"),
+}
 
 
 def check(opt) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch.nn.functional import kl_div
 
 import criteria
+from options.flags import Flag
 from trainers import _heads
 from trainers._trainer import METRIC_LOSS, features_for
 from trainers._trainer import Trainer as Base
@@ -25,40 +26,24 @@ HEAD = "s2sd_head_"  # followed by a number: the name of a head's output, before
 FEATURES = "s2sd_features"
 INNER_LOSS = "s2sd_target"  # flag
 
-
-def add_arguments(group) -> None:
-    """Declare the flags of the method."""
-    group.add_argument(
-        "--s2sd_dims",
-        type=whole(1, WIDEST),
-        nargs="+",
-        default=[512, 1024, 1536, 2048],
-        metavar="D",
-        help="dimensions of the target embeddings",
-    )
-    group.add_argument(
-        "--s2sd_pool_both",
-        action="store_true",
-        help="target embeddings see average plus maximum of the map before pooling, not the pooled features",
-    )
-    group.add_argument(
-        "--s2sd_target",
-        default=None,
+FLAGS = {
+    "dims": Flag(
+        whole(1, WIDEST), [512, 1024, 1536, 2048], "dimensions of the target embeddings", nargs="+", metavar="D"
+    ),
+    "pool_both": Flag(
+        bool, False, "target embeddings see average plus maximum of the map before pooling, not the pooled features"
+    ),
+    "target": Flag(
+        str,
+        None,
+        "criterion of the target embeddings, each with its own parameters and miner of --batch_mining, or the "
+        "miner it needs (unset: --loss)",
         metavar="LOSS",
-        help=(
-            "criterion of the target embeddings, each with its own parameters and miner of --batch_mining, or the "
-            "miner it needs (unset: --loss)"
-        ),
-    )
-    group.add_argument(
-        "--s2sd_T", type=number(1e-6), default=1, help="temperature of the similarities that are distilled"
-    )
-    group.add_argument(
-        "--s2sd_features", action="store_true", help="distil the similarities of the pooled features too: feature_loss"
-    )
-    group.add_argument(
-        "--s2sd_features_after", type=whole(0), default=1000, help="steps after which feature_loss begins"
-    ).needs = "s2sd_features"
+    ),
+    "T": Flag(number(1e-6), 1, "temperature of the similarities that are distilled"),
+    "features": Flag(bool, False, "distil the similarities of the pooled features too: feature_loss"),
+    "features_after": Flag(whole(0), 1000, "steps after which feature_loss begins", rules={"needs": "s2sd_features"}),
+}
 
 
 def derived(opt) -> dict:
@@ -87,18 +72,19 @@ class Trainer(Base):
         super().__init__(opt, network, criterion)
         self.temperature = opt.s2sd_T
         self.pools_both = opt.s2sd_pool_both
-        self.features_after = opt.s2sd_features_after if opt.s2sd_features else None
+        self.features_after = None
         if opt.s2sd_features:
+            self.features_after = opt.s2sd_features_after
             self.LOSSES = (*self.LOSSES, FEATURE_LOSS)
             self.WEIGHTS = {**self.WEIGHTS, FEATURE_LOSS: 50.0}
         self.steps = 0
         width = self._map_width(opt) if self.pools_both else _heads.feature_width(network)
         self.heads = torch.nn.ModuleList(_mlp(width, dimension) for dimension in opt.s2sd_dims)
         target = opt.s2sd_target
-        learned = opt.loss_learn if opt.s2sd_target == opt.loss else []
-        self.targets = torch.nn.ModuleList(
-            criteria.select(target, opt, embed_dim=dimension, loss_learn=learned) for dimension in opt.s2sd_dims
-        )
+        learned = opt.loss_learn if target == opt.loss else []
+        self.targets = torch.nn.ModuleList()
+        for dimension in opt.s2sd_dims:
+            self.targets.append(criteria.select(target, opt, embed_dim=dimension, loss_learn=learned))
 
     def _map_width(self, opt) -> int:
         """Channels of the map before pooling, measured by embedding one blank image.

@@ -4,9 +4,13 @@ In criteria/mine.py,
 
     FLAGS = {"margin": Flag(number(least=0), 0.2, "cosine between positives and negatives")}
 
-declares `--loss_mine_margin 0.2` (`declare`), and the base class of the criteria sets `self.margin` from it
-(`set_flags`). A file may declare flags by a function `add_arguments(group)` too, with `group.add_argument("--…")` as of
-argparse: those that it shares with other files, or whose names begin otherwise. It then reads them from `opt`.
+declares `--loss_mine_margin 0.2` (`declare`), and the base class of criteria, miners and samplers sets `self.margin`
+from it (`set_flags`). Trainers and data sets read theirs from `opt`. So do all files the flags of a whole name,
+
+    "--metrix": Flag(number(0), 0.0, "weight of the loss of mixed points")
+
+those that they share with other files, or whose names begin otherwise. A file may also declare flags by a function
+`add_arguments(group)`, with `group.add_argument("--…")` as of argparse.
 """
 
 import dataclasses
@@ -34,11 +38,12 @@ class Flag:
         type: `number(...)` or `whole(...)` with its range, `str`, or `bool` for a flag without a value.
         default: its value where it is not given.
         help: what it does, in a line.
-        choices, nargs, metavar: as of `argparse`.
+        choices, nargs, metavar, action: as of `argparse`.
         aliases: further names, written out: `("--simix",)`.
         attribute: the attribute that holds its value, where that is not called as the flag.
         role: another role than that of all flags of the folder (`options.flags.roles`).
         rules: with which other flags it acts, such as `{"needs": "lora_rank"}` (`options.flags.rules`).
+        before: what a saved run that is older than the flag did: its flags -> the value (`options.files`).
     """
 
     type: Callable
@@ -51,6 +56,8 @@ class Flag:
     attribute: str | None = None
     role: Role | None = None
     rules: dict = dataclasses.field(default_factory=dict)
+    action: type | None = None
+    before: Callable | None = None
 
     def add_to(self, group, name: str) -> None:
         """Declare the flag as `--name` in an argument group."""
@@ -60,15 +67,24 @@ class Flag:
             words = {"default": self.default, "choices": self.choices, "nargs": self.nargs, "metavar": self.metavar}
         if self.type not in (bool, str):
             words["type"] = self.type
+        if self.action is not None:
+            words["action"] = self.action
         action = group.add_argument(f"--{name}", *self.aliases, help=self.help, **words)
         if self.role is not None:
             action.role = self.role
+        if self.before is not None:
+            action.before = self.before
         for rule, value in self.rules.items():
             setattr(action, rule, value)
 
 
 def flag_name(module_name: str, name: str) -> str:
-    """The flag `name` of the plug-in `module_name` in full: `loss_margin_beta` for `criteria.margin` and `beta`."""
+    """The flag `name` of the plug-in `module_name` in full: `loss_margin_beta` for `criteria.margin` and `beta`.
+
+    A name with dashes, `--metrix`, is whole.
+    """
+    if _is_whole(name):
+        return name.removeprefix("--")
     folder, _, plug_in = module_name.removeprefix(programs.PREFIX).rpartition(".")
     return PREFIXES.get(folder, "{}_").format(plug_in) + name
 
@@ -88,4 +104,9 @@ def set_flags(instance, opt) -> None:
     """
     for kind in reversed(type(instance).__mro__):
         for name, flag in getattr(sys.modules.get(kind.__module__), "FLAGS", {}).items():
-            setattr(instance, flag.attribute or name, getattr(opt, flag_name(kind.__module__, name)))
+            if not _is_whole(name):
+                setattr(instance, flag.attribute or name, getattr(opt, flag_name(kind.__module__, name)))
+
+
+def _is_whole(name: str) -> bool:
+    return name.startswith("--")

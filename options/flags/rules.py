@@ -111,8 +111,10 @@ def _texts(action: argparse.Action) -> Iterator[str]:
     for flag, values in _only_with(action).items():
         yield f"only with --{flag} {_alternatives(values)}"
     for flag, values in _idle_with(action).items():
-        settings = [_with_value(flag, value) for value in values]
-        yield f"not with {_alternatives(settings)}"
+        if values[0] is True:
+            yield f"not with --{flag}"
+            continue
+        yield f"not with --{flag} {_alternatives(values)}"
     excluded = _excludes(action)
     if excluded:
         names = [f"--{flag}" for flag in excluded]

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import batch_mining
+import parameters
 from batch_mining._miner import Miner
 from tests.batch_mining._table import MINERS, Group, Scene, outcomes
+from tests.kit.flags import another_value
 from tests.kit.mining import as_lists, assert_drawn_with
 from tests.kit.refusals import refused
 from utilities import tuples
@@ -23,6 +25,7 @@ from utilities.tuples import Pairs, Sets, Triplets
 NAMES = batch_mining.REGISTRY.names()
 KINDS = {"triplets": Triplets, "pairs": Pairs, "sets": Sets}
 EXACT_ON_A_GRID = {"semihard", "softhard", "tripletmargin"}  # their rules say what equal distances are
+ACTIONS = {action.dest: action for action in parameters.get_parser()._actions}
 ABLATIONS = {"intra_random", "random_distance", "rho_distance"}  # not only positives and negatives
 
 
@@ -325,3 +328,28 @@ def test_large_batches_and_references():
     assert (y[mined.anchors] == z[mined.positives]).all() and (y[mined.anchors] != z[mined.negatives]).all()
     for name in sorted(set(NAMES) - {"all", "none", "tripletmargin", "hdc", "pml", "angular", "packaged"}):
         assert len(batch_mining.select(name)(draw(2048, dtype=torch.float32), torch.arange(2048) // 2)[0]), name
+
+
+def tuples_with(name, **flags):
+    """What a miner finds in two batches, with the same draws."""
+    miner = batch_mining.select(name, **flags)
+    mined = []
+    for scale in (0.3, 1.0):
+        torch.manual_seed(0)
+        batch = scale * draw(24, dimensions=3)
+        mined.append(outcomes(miner(batch, torch.arange(24) // 6)))
+    return mined
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if batch_mining.REGISTRY.flags(name)])
+def test_each_flag_alone_acts_or_is_refused(name):
+    usual = tuples_with(name)
+    # The bins of `parametric` are equal until a program sets their probabilities.
+    for flag in batch_mining.REGISTRY.flags(name) - {"miner_parametric_n_support"}:
+        value = another_value(ACTIONS[flag])
+        try:
+            changed = tuples_with(name, **{flag: value})
+        except UserError as error:
+            assert "\n" not in str(error)
+            continue
+        assert changed != usual, f"--{flag} {value} has no effect: declare a rule"

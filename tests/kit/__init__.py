@@ -5,5 +5,6 @@ and whether two runs are the same to the bit. `run_folders`: folders of runs tha
 of a few weights, and whole runs of trainers. `splits`: images whose pixels are their features. `samplers`, `mining`:
 made-up classes, and draws held against their probabilities. `plain_metrics`: metrics by plain loops. `processes`,
 `torchrun_main`: runs of several processes. `gpu`: a stand-in for a GPU. `launches`: programs that take no time.
-`refusals`: errors of one line. `documents`: examples that the documentation prints.
+`refusals`: errors of one line. `flags`: another value than the default. `documents`: examples that
+the documentation prints.
 """

@@ -90,7 +90,7 @@ def test_the_help_says_the_rule():
         "either": "a switch (only with --warm_up or --fixed)",
         "decay": "a decay (not with --fixed)",
         "limit": "a limit (unset: none; not with --warm_up or --fixed)",
-        "share": "a share (not with --schedule step or --schedule none)",
+        "share": "a share (not with --schedule step or none)",
         "warm_up": "epochs (at least 0)",
     }
     assert {name: texts[name] for name in expected} == expected
