@@ -192,6 +192,14 @@ def test_paired_intervals_and_the_draw_of_classes():
     assert math.isnan(splits.of_queries([[None]]))
 
 
+def test_the_share_within_the_prediction_of_intervals_that_are_not_symmetric(monkeypatch):
+    intervals = iter([[(1.0, 0.5, 3.0)], [(0.4, 0.1, 0.8)]])  # difference, low, high of the pair on each split
+    monkeypatch.setattr(splits, "_intervals_by_classes", lambda outcomes: next(intervals))
+    grid = Grid([[np.zeros(1)] * 2] * 2, outcomes=[[None] * 2] * 2)
+    # .4 from 1 - hypot(.5, .4) on; 1 up to .4 + hypot(.4, .5)
+    assert splits.reversals(grid, COLUMN, by_classes=True).predicted == 1.0
+
+
 def test_optimism_and_reordered_pairs():
     honest = [[np.array([1.0, 2.0])] * 2, [np.array([2.0, 3.0])] * 2]
     best = [[np.array([3.0, 4.0])] * 2, [np.array([2.5, 3.0])] * 2]
