@@ -10,6 +10,7 @@ from types import ModuleType
 
 import torch
 
+from utilities.programs import IS_PACKAGE, name_in_clone
 from utilities.provenance import sha256
 
 PACKAGES = {  # module that builds the networks of a package -> the package
@@ -31,6 +32,8 @@ def code_of(module: ModuleType) -> dict[str, str]:
     """
     sources = _defining(module)
     packages = ["torch", *(PACKAGES[name] for name in sorted(sources) if name in PACKAGES)]
+    if IS_PACKAGE:
+        packages.append("dmlkit")  # its own modules are installed, too
     hashes = {name: sha256(path) or MISSING for name, path in sorted(sources.items())}
     return {**hashes, **{package: _version(package) for package in packages}}
 
@@ -42,13 +45,17 @@ def _defining(module: ModuleType) -> dict[str, Path]:
     while waiting:
         module = waiting.pop()
         path = Path(getattr(module, "__file__", None) or "").resolve()
-        is_read = path.suffix == ".py" and not _is_installed(path) and module.__name__.partition(".")[0] != HELPERS
+        is_read = path.suffix == ".py" and not _is_installed(path) and not _is_helper(module)
         if not is_read or module.__name__ in paths:
             continue
         paths[module.__name__] = path
         waiting += filter(None, map(_module_of, list(vars(module).values())))
         waiting += _imported(module, path)
     return paths
+
+
+def _is_helper(module: ModuleType) -> bool:
+    return name_in_clone(module.__name__).partition(".")[0] == HELPERS
 
 
 def _is_installed(path: Path) -> bool:

@@ -10,6 +10,7 @@ from options.flags import Flag
 from utilities.console import say
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
+from utilities.programs import name_in_clone
 from utilities.reference import Reference
 from utilities.tensors import FLOOR, pair_distances
 
@@ -36,7 +37,7 @@ class Criterion(MetricCriterion):
     def __init__(self, opt, batchminer):
         super().__init__(opt, batchminer)
         self.reduction = Reduction(opt, "nonzero")
-        package, _, name = type(batchminer).__module__.rpartition(".")
+        package, _, name = name_in_clone(type(batchminer).__module__).rpartition(".")
         if (name if package == "batch_mining" else opt.batch_mining) == "distance" and self.reg_lambda:
             say(
                 f"--loss_snr_reg_lambda {self.reg_lambda} is taken as 0 with --batch_mining distance, as in the "

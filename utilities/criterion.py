@@ -12,6 +12,7 @@ from torch.nn.utils import parametrize
 from options.flags import plug_ins
 from utilities import tuples
 from utilities.errors import UserError
+from utilities.programs import name_in_clone
 from utilities.reference import Reference
 from utilities.tensors import raise_half
 
@@ -33,7 +34,7 @@ def check_reference(kind: type) -> None:
     if not takes_reference(kind):
         # Learned hyperparameters put a class of torch's parametrize in front.
         kind = next(base for base in kind.__mro__ if base.__module__ != parametrize.__name__)
-        package, _, name = kind.__module__.rpartition(".")
+        package, _, name = name_in_clone(kind.__module__).rpartition(".")
         name = name if package == "criteria" else kind.__name__
         raise UserError(
             f"the criterion {name} cannot be used with a memory: its forward() has no argument `reference`; choose "

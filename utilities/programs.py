@@ -29,6 +29,11 @@ def module_name(name: str) -> str:
     return PREFIX + name
 
 
+def name_in_clone(module: str) -> str:
+    """The name that a module has in a clone: `criteria.margin` of `dmlkit.criteria.margin`."""
+    return module.removeprefix(PREFIX)
+
+
 def as_typed(text: str) -> str:
     """A message with its commands as this installation takes them."""
     if not IS_PACKAGE:

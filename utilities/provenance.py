@@ -26,6 +26,7 @@ PACKAGES = (
     "pandas",
     "pillow",
     "wandb",
+    "dmlkit",
 )
 PLUG_INS = ("architectures", "batch_mining", "criteria", "datasampler", "datasets", "metrics", "trainers")
 # new files that can change a run; others may be runs and data

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from options.flags.roles import Role
-from utilities import programs
+from utilities.programs import name_in_clone
 
 PREFIXES = {  # package -> how the flags of a plug-in in it begin; {} is the plug-in's name
     "criteria": "loss_{}_",
@@ -85,7 +85,7 @@ def flag_name(module_name: str, name: str) -> str:
     """
     if _is_whole(name):
         return name.removeprefix("--")
-    folder, _, plug_in = module_name.removeprefix(programs.PREFIX).rpartition(".")
+    folder, _, plug_in = name_in_clone(module_name).rpartition(".")
     return PREFIXES.get(folder, "{}_").format(plug_in) + name
 
 

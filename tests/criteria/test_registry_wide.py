@@ -1,19 +1,26 @@
 """What every criterion of the registry keeps, without naming one."""
 
+import contextlib
+import io
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
 
 import batch_mining
 import criteria
+import parameters
+from tests.kit.flags import another_value
 from tests.kit.runs import equal_states
 from utilities import criterion as criterion_module
+from utilities.errors import UserError
 
 N_CLASSES = 6
 DIMENSIONS = 8
 NAMES = criteria.REGISTRY.names()
+ACTIONS = {action.dest: action for action in parameters.get_parser()._actions}
 # what a criterion cannot guess: flags without a usable default; and few of HIER's proxies, whose triplets take a second
 # each time
 NEEDED = {"loss_pml_class": "ContrastiveLoss", "loss_hier_n_proxies": 12, "loss_hier_per_anchor": 4}
@@ -217,3 +224,36 @@ def test_whole_state_survives_a_state_dict(name):
             parameter.add_(0.1 * torch.randn_like(parameter))
     fresh.load_state_dict(trained.state_dict())
     assert torch.equal(run(trained, batch, labels)[0], run(fresh, batch, labels)[0])
+
+
+def effects(name: str, **flags) -> list:
+    """What a criterion computes of two batches, the gradients, and how its parameters are trained."""
+    few_neighbours = {"loss_hier_topk": 3}  # else all points are reciprocal neighbours, and no triplet is left
+    criterion = build(name, **{**few_neighbours, **flags})
+    if hasattr(criterion, "set_levels"):
+        criterion.set_levels(np.arange(N_CLASSES)[:, None] // 2)
+    labels = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 4])
+    values = []
+    for batch in (torch.nn.functional.normalize(points(len(labels))), 3 * points(len(labels))):
+        loss, gradient, gradients = run(criterion, batch, labels)
+        values += [loss, gradient, *gradients]
+    rates = [group["lr"] for group in getattr(criterion, "optim_dict_list", None) or []]
+    return [*(value.tolist() for value in values if value is not None), rates]
+
+
+@every_criterion
+def test_each_flag_alone_acts_or_is_refused_or_noted(name):
+    if name in ADAPTERS:
+        return
+    usual = effects(name)
+    for flag in criteria.REGISTRY.flags(name) - NEEDED.keys():
+        value = another_value(ACTIONS[flag])
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed):
+                changed = effects(name, **{flag: value})
+        except UserError as error:
+            assert "\n" not in str(error)
+            continue
+        is_noted = f"--{flag} {value}" in printed.getvalue()
+        assert is_noted or changed != usual, f"--{flag} {value} has no effect: declare a rule"
