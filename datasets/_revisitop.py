@@ -59,7 +59,9 @@ FLAGS = {
 
 
 def unset(opt) -> dict:
-    """Values of unset flags: images in their own shape, as in the code of the published results."""
+    """Values of unset flags, `derived` of both data sets (in a helper it would be that of all): images in their own
+    shape, as in the code of the published results.
+    """
     return {"eval_long_side": LONG_SIDE, "eval_skip_unmatched": 1}
 
 

@@ -228,10 +228,12 @@ def lists_described(task: Task) -> str:
     for protocol, lists in task.relevance.items():
         n_junk = 0 if lists.junk_indices is None else len(lists.junk_indices)
         n_unmatched = int((np.diff(lists.positive_indptr) == 0).sum())
-        phrases.append(
-            f"{protocol or 'lists'}: {len(lists.positive_indices):,} positives, {n_junk:,} junk, which is not ranked; "
-            f"{n_unmatched:,} of {len(lists):,} queries have no positive: left out of all ranking metrics"
+        phrase = (
+            f"{protocol or 'lists'}: {len(lists.positive_indices):,} positives, {n_junk:,} junk, which is not ranked"
         )
+        if n_unmatched:
+            phrase += f"; {n_unmatched:,} of {len(lists):,} queries have no positive: left out of all ranking metrics"
+        phrases.append(phrase)
     return "; ".join(phrases)
 
 

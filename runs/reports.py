@@ -11,6 +11,7 @@ import sys
 
 from tqdm import tqdm
 
+import datasets
 import metrics
 from engine import profiling, ranks
 from runs.folder import RunFolder, run_folder
@@ -125,6 +126,8 @@ def finish(run) -> None:
 
 def propose_next(opt, result) -> None:
     """Print the command to type after main.py. `result`: what it returned, a run, a cross-validation, or scores."""
+    if opt.evaluate_only and datasets.is_test_only(opt):
+        return  # there is nothing to train on
     if any(getattr(opt, flag.removeprefix("--")) for flag in TRYING):
         words = mask_words(sys.argv[1:], {f"--{name}" for name in opt.roles.having(secret=True)})
         propose(*ranks.starter(), "main.py", *without_flags(words, TRYING))

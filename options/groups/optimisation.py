@@ -25,7 +25,9 @@ def epochs(group) -> None:
         help="batches per epoch (unset: the sampler's number, about images / --bs)",
     )
     group.add_argument(
-        "--patience", type=whole(1), help="stop when validation has not improved for this many epochs (unset: never)"
+        "--patience",
+        type=whole(1),
+        help="stop when validation has not improved for this many epochs, at an evaluated one (unset: never)",
     )
 
 

@@ -302,3 +302,10 @@ def test_what_only_tries_a_training_ends_with_the_command_that_trains(trying, mo
     reports.propose_next(parameters.read(words), None)
     output = capsys.readouterr().out
     assert output == "next: python main.py --dataset glyphs --savename 'my run' --wandb_key '***'\n"
+
+
+def test_a_data_set_without_training_images_is_not_trained_next(monkeypatch, capsys):
+    words = ["--dataset", "roxford5k", "--evaluate_only"]
+    monkeypatch.setattr(sys, "argv", ["main.py", *words])
+    reports.propose_next(parameters.read(words), None)
+    assert not capsys.readouterr().out
