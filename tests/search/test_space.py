@@ -3,7 +3,6 @@
 import csv
 import math
 import shlex
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,85 +11,89 @@ import yaml
 import criteria
 import parameters
 from search import space
+from tests.conftest import ROOT
+from tests.kit.refusals import refused
 from utilities.errors import UserError
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 PARSER = parameters.get_parser()
 
 
-def parse(*argv):
-    return space.parse(list(argv), PARSER)
+def parse(*words):
+    """The command of these words, split as by a shell."""
+    return space.parse(shlex.split(" ".join(map(str, words))), PARSER)
+
+
+def flags_of(command):
+    return space.Flags(command, parameters.resolve)
 
 
 @pytest.mark.parametrize(
     ("words", "kind", "values"),
     [
-        (["--lr~LOG_BAYESIAN~", "[1e-6,1]"], "LOG_BAYESIAN", (1e-6, 1.0)),
-        (["--lr~LOG_BAYESIAN~", "1e-6,1"], "LOG_BAYESIAN", (1e-6, 1.0)),
-        (["--lr~BAYESIAN~", "[1e-6,", "1]"], "BAYESIAN", (1e-6, 1.0)),
-        (["--lr~BAYESIAN~", "1e-6", "1"], "BAYESIAN", (1e-6, 1.0)),
-        (["--lr~BAYESIAN~=[0, 1]"], "BAYESIAN", (0.0, 1.0)),
-        (["--loss_margin_margin~BAYESIAN~", "[-0.2,2]"], "BAYESIAN", (-0.2, 2.0)),
-        (["--loss_margin_margin~BAYESIAN~", "-0.2,2"], "BAYESIAN", (-0.2, 2.0)),
-        (["--bs~INT_BAYESIAN~", "[8,32]"], "INT_BAYESIAN", (8, 32)),
-        (["--optim~CHOICE~", "[adam,rmsprop]"], "CHOICE", ("adam", "rmsprop")),
-        (["--embed_dim~CHOICE~", "64,128"], "CHOICE", (64, 128)),
-        (["--loss_margin_beta_shared~CHOICE~", "[true,false]"], "CHOICE", (True, False)),
+        ("--lr~LOG_BAYESIAN~ [1e-6,1]", "LOG_BAYESIAN", (1e-6, 1.0)),
+        ("--lr~LOG_BAYESIAN~ 1e-6,1", "LOG_BAYESIAN", (1e-6, 1.0)),
+        ("--lr~BAYESIAN~ [1e-6, 1]", "BAYESIAN", (1e-6, 1.0)),
+        ("--lr~BAYESIAN~ 1e-6 1", "BAYESIAN", (1e-6, 1.0)),
+        ("'--lr~BAYESIAN~=[0, 1]'", "BAYESIAN", (0.0, 1.0)),
+        ("--loss_margin_margin~BAYESIAN~ [-0.2,2]", "BAYESIAN", (-0.2, 2.0)),
+        ("--loss_margin_margin~BAYESIAN~ -0.2,2", "BAYESIAN", (-0.2, 2.0)),
+        ("--bs~INT_BAYESIAN~ [8,32]", "INT_BAYESIAN", (8, 32)),
+        ("--optim~CHOICE~ [adam,rmsprop]", "CHOICE", ("adam", "rmsprop")),
+        ("--embed_dim~CHOICE~ 64,128", "CHOICE", (64, 128)),
+        ("--loss_margin_beta_shared~CHOICE~ [true,false]", "CHOICE", (True, False)),
     ],
 )
 def test_a_range_is_taken_out_and_the_rest_is_left(words, kind, values):
-    command = parse("--loss", "margin", *words, "--seed", "3")
+    command = parse("--loss margin", words, "--seed 3")
     (searched,) = command.ranges.values()
     assert (searched.kind, searched.values) == (kind, values)
     assert [type(value) for value in searched.values] == [type(value) for value in values]
-    assert command.arguments == ["--loss", "margin", "--seed", "3"] and command.named == {"loss", "seed"}
+    assert command.arguments == "--loss margin --seed 3".split() and command.named == {"loss", "seed"}
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--lr~BAYESIAN~", "[1,0]"], "swapped"),
-        (["--lr~BAYESIAN~", "[1,1]"], "equal"),
-        (["--decay~BAYESIAN~", "[-1,1]"], "-1 must be at least 0"),
-        (["--miner_rho_distance_cp~BAYESIAN~", "[0,2]"], "2 must be at most 1"),
-        (["--lr~BAYESIAN~", "[0,inf]"], "finite"),
-        (["--lr~BAYESIAN~", "[nan,1]"], "finite"),
-        (["--lr~BAYESIAN~", "[0,1,2]"], "two bounds"),
-        (["--lr~BAYESIAN~"], "two bounds"),
-        (["--lr~BAYESIAN~", "[low,high]"], "invalid float value: 'low'"),
-        (["--bs~INT_BAYESIAN~", "[8,9.5]"], "invalid int value: '9.5'"),
-        (["--lr~INT_BAYESIAN~", "[1,2.5]"], "two whole numbers"),
-        (["--optim~CHOICE~", "[adam,adamm]"], "invalid choice: 'adamm'"),
-        (["--bs~BAYESIAN~", "[8,32]"], "bs~INT_BAYESIAN~"),
-        (["--lr~LOG_BAYESIAN~", "[0,1]"], "above 0"),
-        (["--lr~LOG_BAYESIAN~", "[-1,1]"], "at least 0"),
-        (["--loss~BAYESIAN~", "[0,1]"], "not a number"),
-        (["--mine_pairs~BAYESIAN~", "[0,1]"], "not a number"),
-        (["--tau~INT_BAYESIAN~", "[1,5]"], "several values"),
-        (["--seed~INT_BAYESIAN~", "[1,5]"], "cannot be searched"),
-        (["--loss_triplet_margn~BAYESIAN~", "[0,1]"], "'loss_triplet_margin'"),
-        (["--lr~LOG_BAYES~", "[1,2]"], "lr~LOG_BAYESIAN~"),
-        (["--lr~", "[1,2]"], "~BAYESIAN~"),
-        (["--lr~BAYESIAN~", "[0,1]", "--lr~BAYESIAN~", "[0,2]"], "two ranges"),
-        (["--lr~BAYESIAN~", "[0,1]", "--lr", "2"], "range and a value"),
-        (["--optim~CHOICE~", "[adam]"], "two or more"),
-        (["--embed_dim~CHOICE~", "[64,big]"], "int"),
-        (["--mine_pairs~CHOICE~", "[true,maybe]"], "true or false"),
-        (["--lr", "1"], "nothing to search"),
+        ("--lr~BAYESIAN~ [1,0]", "swapped"),
+        ("--lr~BAYESIAN~ [1,1]", "equal"),
+        ("--decay~BAYESIAN~ [-1,1]", "-1 must be at least 0"),
+        ("--miner_rho_distance_cp~BAYESIAN~ [0,2]", "2 must be at most 1"),
+        ("--lr~BAYESIAN~ [0,inf]", "finite"),
+        ("--lr~BAYESIAN~ [nan,1]", "finite"),
+        ("--lr~BAYESIAN~ [0,1,2]", "two bounds"),
+        ("--lr~BAYESIAN~", "two bounds"),
+        ("--lr~BAYESIAN~ [low,high]", "invalid float value: 'low'"),
+        ("--bs~INT_BAYESIAN~ [8,9.5]", "invalid int value: '9.5'"),
+        ("--lr~INT_BAYESIAN~ [1,2.5]", "two whole numbers"),
+        ("--optim~CHOICE~ [adam,adamm]", "invalid choice: 'adamm'"),
+        ("--bs~BAYESIAN~ [8,32]", "bs~INT_BAYESIAN~"),
+        ("--lr~LOG_BAYESIAN~ [0,1]", "above 0"),
+        ("--lr~LOG_BAYESIAN~ [-1,1]", "at least 0"),
+        ("--loss~BAYESIAN~ [0,1]", "not a number"),
+        ("--mine_pairs~BAYESIAN~ [0,1]", "not a number"),
+        ("--tau~INT_BAYESIAN~ [1,5]", "several values"),
+        ("--seed~INT_BAYESIAN~ [1,5]", "cannot be searched"),
+        ("--loss_triplet_margn~BAYESIAN~ [0,1]", "'loss_triplet_margin'"),
+        ("--lr~LOG_BAYES~ [1,2]", "lr~LOG_BAYESIAN~"),
+        ("--lr~ [1,2]", "~BAYESIAN~"),
+        ("--lr~BAYESIAN~ [0,1] --lr~BAYESIAN~ [0,2]", "two ranges"),
+        ("--lr~BAYESIAN~ [0,1] --lr 2", "range and a value"),
+        ("--optim~CHOICE~ [adam]", "two or more"),
+        ("--embed_dim~CHOICE~ [64,big]", "int"),
+        ("--mine_pairs~CHOICE~ [true,maybe]", "true or false"),
+        ("--lr 1", "nothing to search"),
     ],
 )
 def test_a_mistake_is_one_line(words, message):
-    with pytest.raises(UserError, match=".") as error:
-        parse(*words)
-    assert message in str(error.value) and "\n" not in str(error.value)
+    with refused(".", message):
+        parse(words)
 
 
 def test_what_follows_a_searched_flag_of_a_runs_file_still_does(tmp_path):
     run = tmp_path / "run.yaml"
-    run.write_text(yaml.safe_dump(parameters.read(["--lr", "1e-3", "--decay", "0.1"]).saved()))
-    command = parse("--config", str(run), "--lr~LOG_BAYESIAN~", "[1e-3,1]", "--decay~BAYESIAN~", "[0,1]")
-    flags = space.Flags(command, parameters.resolve)
-    opt = flags.read({"lr": 0.5, "decay": 0.25})
+    run.write_text(yaml.safe_dump(parameters.read("--lr 1e-3 --decay 0.1".split()).saved()))
+    command = parse("--config", run, "--lr~LOG_BAYESIAN~ [1e-3,1] --decay~BAYESIAN~ [0,1]")
+    opt = flags_of(command).read({"lr": 0.5, "decay": 0.25})
     assert (opt.lr, opt.fc_lr, opt.decay, opt.fc_decay) == (0.5, 0.5, 0.25, 0.25)
 
 
@@ -101,23 +104,22 @@ def test_ranges_in_files(tmp_path):
         "lr~LOG_BAYESIAN~: [1e-6, 1]\nbs~INT_BAYESIAN~: 8,32\ndecay: 0.5\noptim~CHOICE~: [adam, sgd]\nembed_dim: 64\n"
     )
     second.write_text("optim: rmsprop\n")
-    command = parse("--config", str(first), str(second), "--embed_dim~CHOICE~", "[64,128]", "--loss", "triplet")
+    command = parse("--config", first, second, "--embed_dim~CHOICE~ [64,128] --loss triplet")
     assert set(command.ranges) == {"lr", "bs", "embed_dim"}, "the second file's value replaces the first one's choice"
     assert command.ranges["lr"].values == (1e-6, 1.0)
-    assert {name: list(lines) for name, lines in command.files.items()} == {
+    assert {path: list(lines) for path, lines in command.files.items()} == {
         str(first): ["decay", "embed_dim"],
         str(second): ["optim"],
     }
     assert command.named == {"decay", "optim", "loss", "config"}
-    opt = space.Flags(command, parameters.resolve).read({"lr": 0.1, "bs": 16, "embed_dim": 128})
+    opt = flags_of(command).read({"lr": 0.1, "bs": 16, "embed_dim": 128})
     assert (opt.lr, opt.bs, opt.embed_dim, opt.decay, opt.optim, opt.loss) == (0.1, 16, 128, 0.5, "rmsprop", "triplet")
-    assert set(parse("--config", str(first), "--lr", "1").ranges) == {"bs", "optim"}, "the command line's value wins"
+    assert set(parse("--config", first, "--lr 1").ranges) == {"bs", "optim"}, "the command line's value wins"
     first.write_text("mine_pairs: true\nloss: supcon\n")
     second.write_text("mine_pairs~CHOICE~: [true, false]\n")
-    flags = space.Flags(parse("--config", str(first), str(second)), parameters.resolve)
-    assert [flags.read({"mine_pairs": value}).mine_pairs for value in (True, False)] == [True, False], (
-        "a later range replaces an earlier value"
-    )
+    flags = flags_of(parse("--config", first, second))
+    for value in (True, False):  # a later range replaces an earlier value
+        assert flags.read({"mine_pairs": value}).mine_pairs is value
 
 
 @pytest.mark.parametrize(
@@ -135,28 +137,28 @@ def test_a_mistake_in_a_file_names_it(tmp_path, content, message):
     path = tmp_path / "mine.yaml"
     path.write_text(content)
     with pytest.raises(UserError, match=".") as error:
-        space.Flags(parse("--config", str(path)), parameters.resolve).check()
+        flags_of(parse("--config", path)).check()
     assert str(path) in str(error.value) and message in str(error.value)
 
 
 def test_the_ends_of_a_range_and_every_choice_are_read_before_a_search():
-    def check(*argv):
-        return space.Flags(parse(*argv), parameters.resolve).check()
+    def check(words):
+        return flags_of(parse(words)).check()
 
-    opt, fixed = check("--loss", "triplet", "--batch_mining", "semihard", "--lr~BAYESIAN~", "[0.1,1]")
+    opt, fixed = check("--loss triplet --batch_mining semihard --lr~BAYESIAN~ [0.1,1]")
     assert opt.lr == 0.1 and fixed["loss"] == "triplet" and not {"lr", "fc_lr"} & set(fixed), "fc_lr follows --lr"
-    with pytest.raises(UserError, match="samples_per_class"):
-        check("--samples_per_class~INT_BAYESIAN~", "[2,3]", "--bs", "16")
-    with pytest.raises(UserError, match="unrecognized"):
-        check("--optm", "adam", "--lr~BAYESIAN~", "[0,1]")
+    with refused("samples_per_class"):
+        check("--samples_per_class~INT_BAYESIAN~ [2,3] --bs 16")
+    with refused("unrecognized"):
+        check("--optm adam --lr~BAYESIAN~ [0,1]")
     # not every pair, but every value works
-    check("--loss~CHOICE~", "[triplet,npair]", "--batch_mining~CHOICE~", "[semihard,npair]")
+    check("--loss~CHOICE~ [triplet,npair] --batch_mining~CHOICE~ [semihard,npair]")
 
 
 def test_a_file_with_a_range_keeps_its_other_values_as_they_stand(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("lr~BAYESIAN~: [0, 1]\nbs: 010\ngroup: '0x1'\nfinal_test: true\nembed_dim: 64  # comment\n")
-    opt = space.Flags(parse("--config", str(path)), parameters.resolve).read({"lr": 0.5})
+    opt = flags_of(parse("--config", path)).read({"lr": 0.5})
     assert (opt.bs, opt.group, opt.final_test, opt.embed_dim) == (10, "0x1", False, 64), "010 is no octal number"
 
 
@@ -197,22 +199,22 @@ def test_every_published_search_has_its_bounds():
 
     for key, bounds in searched.items():
         _, flags_of_main = searcher.get_parser().parse_known_args(shlex.split(lines[key])[3:])
-        ranges = parse(*flags_of_main).ranges.values()
+        ranges = space.parse(flags_of_main, PARSER).ranges.values()
         assert np.allclose(sorted(a_range.values for a_range in ranges), bounds, rtol=1e-8), key
     swept = set(lines) - set(searched)
     assert swept == {("FastAP", setting) for setting in ("cub200", "cars196", "online_products")}
     assert len(SEARCHES) == len(searched) + len(swept) == 14 * 4
     assert sum(line.count("BAYESIAN~ ") for line in SEARCHES) == len(rows) + len(swept)
-    published = {}
-    for row in rows:
-        published[row["method"], row["setting"], row["parameter"]] = float(row["low"]), float(row["high"])
+    published = {
+        (row["method"], row["setting"], row["parameter"]): (float(row["low"]), float(row["high"])) for row in rows
+    }
     ranges = {}
     for line in SEARCHES:
         _, *program, argv = [*shlex.split(line)[:3], shlex.split(line)[3:]]
         options, arguments = searcher.get_parser().parse_known_args(argv)
         assert (program, options.bayesian_optimization_n_iter, options.reproductions) == (["-m", "search"], 50, 10)
-        command = parse(*arguments)
-        flags = space.Flags(command, parameters.resolve)
+        command = space.parse(arguments, PARSER)
+        flags = flags_of(command)
         opt, _ = flags.check()
         searcher.check(opt)
         ranges[argv[argv.index("--group") + 1]] = command.ranges
