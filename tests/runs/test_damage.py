@@ -1,6 +1,4 @@
-"""Damaged and foreign files of a run or a search: one line with the file's name and the way out, and nothing is
-lost.
-"""
+"""Damaged and foreign files of a run or a search: one line with the file's name and the way out; nothing is lost."""
 
 import contextlib
 import itertools
@@ -17,13 +15,14 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import main
-import parameters
 from runs import RunFolder, checkpoint
 from search import __main__ as searcher
 from search import report
 from search.settings import changes
 from search.study import DATABASE
-from tests.search.test_search import RANGES, command, without_training
+from tests.kit.refusals import refused
+from tests.kit.runs import resolve, run_main
+from tests.search.test_search import RANGES, command, counts, without_training
 from utilities.errors import UserError
 
 LAST = checkpoint.LAST
@@ -32,13 +31,12 @@ WAY_OUT = re.compile(
     "put a copy|--resume|delete it|move it away|start the reproduction anew|another --group", re.IGNORECASE
 )
 FOREIGN = [b"", b"\xff\xfe\x00 noise" * 9, b"- 1", b"hello", b"bs: [1, 2", b"{}", b"[]", b'{"selected": 1}', b"~"]
-COUNTS = ["--bayesian_optimization_n_iter", "3", "--reproductions", "1"]  # of the search
 
 
 @pytest.fixture(scope="session")
 def plan(folder_data, tmp_path_factory):
     """The plan of a search."""
-    return searcher.plan([*command(folder_data, tmp_path_factory.mktemp("searched"), *RANGES), *COUNTS])
+    return searcher.plan(command(folder_data, tmp_path_factory.mktemp("searched"), *RANGES, counts(3, 1)))
 
 
 def search(plan):
@@ -55,11 +53,8 @@ def copied(trained_once, resumed_once, plan, tmp_path_factory):
     search(plan)
     place = tmp_path_factory.mktemp("copies")
     numbers = itertools.count()
-    originals = {
-        "run": trained_once,
-        "changed": resumed_once,
-        "search": shutil.copytree(plan.folder, place / plan.folder.name),
-    }
+    originals = {"run": trained_once, "changed": resumed_once}
+    originals["search"] = shutil.copytree(plan.folder, place / plan.folder.name)
 
     @contextlib.contextmanager
     def copy(name):
@@ -77,7 +72,7 @@ def jobs(plan):
     """What reads a folder, by name; a search gives the runs that it trained."""
 
     def start(*words):
-        return main.main(parameters.resolve(list(words)))
+        return main.main(resolve(*words))
 
     return {
         "flags": lambda folder: RunFolder(folder).flags,
@@ -85,11 +80,11 @@ def jobs(plan):
         "state": lambda folder: RunFolder(folder).state,
         "network": lambda folder: RunFolder(folder).network(),
         "metrics": lambda folder: RunFolder(folder).metrics,
-        "resume": lambda folder: start("--resume_from", str(folder), "--n_epochs", "3"),
-        "best": lambda folder: start("--resume_from", str(folder), "--resume", "best"),
-        "evaluate": lambda folder: start("--resume_from", str(folder), "--evaluate", "--splits_to_eval", "test"),
+        "resume": lambda folder: start("--resume_from", folder, "--n_epochs 3"),
+        "best": lambda folder: start("--resume_from", folder, "--resume best"),
+        "evaluate": lambda folder: start("--resume_from", folder, "--evaluate --splits_to_eval test"),
         "reproduce": lambda folder: start(
-            "--reproduce_results", str(folder), "--save_path", str(folder.parents[2] / "again"), "--savename", "Again"
+            "--reproduce_results", folder, "--save_path", folder.parents[2] / "again", "--savename Again"
         ),
         "search": lambda folder: search(plan),
         "changes": lambda folder: changes(plan),
@@ -106,9 +101,7 @@ def contents(folder):
 
 
 def check(job, folder, name, must_fail=True):
-    """The job ends in one line with the file's name and a way out, and changes nothing; else it has to go well. Returns
-    the line.
-    """
+    """The line, with the file's name and a way out, in which the job ends, changing nothing; else it goes well: ""."""
     before = contents(folder)
     try:
         job(folder)
@@ -144,21 +137,18 @@ WORKED_ON = [
 ]
 
 
+ALIEN = st.just("foreign"), st.sampled_from([*FOREIGN, None])
 CASES = st.one_of(
     st.tuples(st.sampled_from(READ), st.sampled_from(["cut", "flipped"]), st.floats(0, 0.99)),
-    *(
-        st.tuples(st.sampled_from(read), st.just("foreign"), st.sampled_from([*FOREIGN, None]))
-        for read in (READ, WORKED_ON)
-    ),
+    st.tuples(st.sampled_from(READ), *ALIEN),
+    st.tuples(st.sampled_from(WORKED_ON), *ALIEN),
 )
 # an example is small as it is
 SMALL = settings(deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
 
 
 def damaged(copied, jobs, case):
-    """Cut short, with flipped bits, or foreign: a file, or (None) a folder. Cut or flipped files may be sound; a
-    flipped value is perhaps another flag.
-    """
+    """Cut short, with flipped bits, perhaps still sound, or foreign: a file, or (None) a folder."""
     (owner, file, job), kind, change = case
     with copied(owner) as folder:
         path = folder / file
@@ -224,73 +214,47 @@ LAST_TRIAL = "where trial_id = (select max(trial_id) from trials)"
 NO_LAST_TRIAL = [
     f"delete from {table} {LAST_TRIAL}" for table in ("trial_values", "trial_user_attributes", "trial_params", "trials")
 ]
+
+
+def half(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def to(content):
+    return text(lambda _: content)
+
+
+PARTS = ("epoch", "run", "state_dict", "random_states", "optimizer", "scaler")
+OTHER_PARTS = ("run", "state_dict", "random_states", "optimizer", "scheduler")
+DEEP = to("a: " + "[" * 3000 + "]" * 3000)
+NO_CHECKPOINTS = (
+    lambda path: path.write_bytes(path.read_bytes()[:-999]),
+    lambda path: torch.save(torch.nn.Linear(2, 2).state_dict(), path),
+    lambda path: torch.save(pytest.approx, path),
+)
+NO_STAGES = ("- {until: null, flags: 3}", "- {flags: {}}", "- {until: null, flags: {}}\n- {until: [2], flags: {}}")
 KNOWN = [  # folder, file, job, how the file is changed, what is said
-    *(
-        ("run", LAST, "resume", part(name), "")
-        for name in ("epoch", "run", "state_dict", "random_states", "optimizer", "scaler")
-    ),
-    *(
-        ("run", LAST, "resume", part(name, {"x": 1}), "")
-        for name in ("run", "state_dict", "random_states", "optimizer", "scheduler")
-    ),
-    *(
-        ("run", file, job, change, "")
-        for file, job in ((LAST, "resume"), (BEST, "evaluate"))
-        for change in (
-            lambda path: path.write_bytes(path.read_bytes()[:-999]),
-            lambda path: torch.save(torch.nn.Linear(2, 2).state_dict(), path),
-            lambda path: torch.save(pytest.approx, path),
-        )
-    ),
-    *(
-        ("changed", "configs/reproduction.yaml", "resume", text(lambda _, plan=plan: plan), "holds no stages")
-        for plan in (
-            "- {until: null, flags: 3}",
-            "- {flags: {}}",
-            "- {until: null, flags: {}}\n- {until: [2], flags: {}}",
-        )
-    ),
-    *(
-        (owner, file, job, text(lambda _: "a: " + "[" * 3000 + "]" * 3000), "")
-        for owner, file, job in (("run", "parameters.yaml", "resume"), ("search", "search.yaml", "changes"))
-    ),
-    ("search", "search.yaml", "search", text(lambda _: "flags: {}\nranges:\n"), ""),
+    *(("run", LAST, "resume", part(name), "") for name in PARTS),
+    *(("run", LAST, "resume", part(name, {"x": 1}), "") for name in OTHER_PARTS),
+    *(("run", LAST, "resume", change, "") for change in NO_CHECKPOINTS),
+    *(("run", BEST, "evaluate", change, "") for change in NO_CHECKPOINTS),
+    *(("changed", "configs/reproduction.yaml", "resume", to(plan), "holds no stages") for plan in NO_STAGES),
+    ("run", "parameters.yaml", "resume", DEEP, ""),
+    ("search", "search.yaml", "changes", DEEP, ""),
+    ("search", "search.yaml", "search", to("flags: {}\nranges:\n"), ""),
     # as a full disk leaves it
-    (
-        "search",
-        "search.yaml",
-        "changes",
-        text(lambda content: content[: content.rindex("- ")]),
-        "",
-    ),
-    ("search", "reproductions.yaml", "reproductions", text(lambda _: "trial: trial_0\n"), ""),
+    ("search", "search.yaml", "changes", text(lambda content: content[: content.rindex("- ")]), ""),
+    ("search", "reproductions.yaml", "reproductions", to("trial: trial_0\n"), ""),
     ("search", "reproductions.yaml", "search", text(lambda content: content[: content.rindex("values:") + 7]), ""),
-    *(
-        ("search", "trials.csv", "search", text(change), "")
-        for change in (
-            lambda _: "\0\n\0",
-            lambda _: "trial,value\ntrial_0,1\n",
-            lambda content: content.replace("complete,0.", "complete,x", 1),
-        )
-    ),
+    ("search", "trials.csv", "search", to("\0\n\0"), ""),
+    ("search", "trials.csv", "search", to("trial,value\ntrial_0,1\n"), ""),
+    ("search", "trials.csv", "search", text(lambda content: content.replace("complete,0.", "complete,x", 1)), ""),
     ("search", DATABASE, "search", lambda path: path.unlink(), "--study_storage"),
-    (
-        "search",
-        DATABASE,
-        "search",
-        lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
-        "is damaged",
-    ),
+    ("search", DATABASE, "search", half, "is damaged"),
     ("search", DATABASE, "search", sql("delete from studies"), "does not know trial_0"),
     ("search", DATABASE, "search", sql(*NO_LAST_TRIAL), "does not know trial_2"),
     ("search", DATABASE, "search", sql(f"delete from trial_values {LAST_TRIAL}"), "does not know the value of trial_2"),
-    (
-        "search",
-        DATABASE,
-        "search",
-        sql("update trial_values set value = value + 1"),
-        "does not know the value of trial_0",
-    ),
+    ("search", DATABASE, "search", sql("update trial_values set value = value + 1"), "the value of trial_0"),
 ]
 
 
@@ -313,13 +277,12 @@ def test_a_study_is_compared_with_folders_and_with_the_table_and_another_one_is_
             (folder / DATABASE).write_bytes(database)
             assert jobs["search"](folder) == []
     with copied("search") as folder:
-        elsewhere = plan._replace(
-            options=Namespace(**{**vars(plan.options), "study_storage": f"sqlite:///{folder}.db"})
-        )
+        options = Namespace(**{**vars(plan.options), "study_storage": f"sqlite:///{folder}.db"})
+        elsewhere = plan._replace(options=options)
         check(lambda folder: search(elsewhere), folder, "the study in --study_storage is damaged, or of another")
         (folder / DATABASE).unlink()
         (folder / "journal.log").write_bytes(b"{}")
-        with pytest.raises(UserError, match="of an earlier version"):
+        with refused("of an earlier version"):
             jobs["search"](folder)
 
 
@@ -339,7 +302,7 @@ def test_the_way_out_leads_out(copied, jobs):
         whole_run = {name: (folder / name).read_text() for name in names}
         for name in names:
             (folder / name).unlink()
-            assert jobs["search"](folder) == [] if name != "reproductions.yaml" else jobs["search"](folder), name
+            assert bool(jobs["search"](folder)) == (name == "reproductions.yaml"), name
         assert {name: (folder / name).read_text() for name in names} == whole_run
 
 
@@ -361,10 +324,7 @@ def test_a_checkpoint_that_names_another_file_is_refused(copied, jobs, name):
         content["run"]["selected"]["checkpoint"] = name
         torch.save(content, folder / LAST)
         for job in ("network", "evaluate"):
-            with pytest.raises(
-                UserError,
-                match=r"checkpoint_last.pth.tar is damaged.* it names the checkpoint .* expected checkpoint_….pth.tar",
-            ):
+            with refused(f"{LAST} is damaged.* it names the checkpoint .* expected checkpoint_….pth.tar"):
                 jobs[job](folder)
 
 
@@ -376,14 +336,13 @@ def test_what_only_describes_the_run_is_written_anew(copied, jobs):
         (folder / "configs").write_text("x")
         jobs["resume"](folder)
         assert RunFolder(folder).selected["epoch"] is not None and (folder / "configs.damaged").read_text() == "x"
-        name = f"evaluation_{BEST.removeprefix('checkpoint_').removesuffix('.pth.tar')}"
+        first = folder / BEST.replace("checkpoint_", "evaluation_").replace(".pth.tar", ".json")
+        second = first.with_stem(f"{first.stem}_1")
         for content in ("", "[" * 10**5):  # a damaged evaluation is left alone
-            (folder / f"{name}.json").write_text(content)
+            first.write_text(content)
             jobs["evaluate"](folder)
-            assert (folder / f"{name}.json").read_text() == content and json.loads(
-                (folder / f"{name}_1.json").read_text()
-            )["values"]
-            (folder / f"{name}_1.json").unlink()
+            assert first.read_text() == content and json.loads(second.read_text())["values"]
+            second.unlink()
     with copied("changed") as folder:
         for name in described:
             (folder / name).unlink()
@@ -409,40 +368,36 @@ def test_a_wrong_value_in_parameters_and_those_of_another_network_are_refused(tr
         "seed: {a: 1}",
         "no_records: 'yes'",
     ):
-        path.write_text(
-            yaml.safe_dump({name: value for name, value in flags.items() if name != line.partition(":")[0]})
-            + line
-            + "\n"
-        )
+        name = line.partition(":")[0]
+        path.write_text(yaml.safe_dump({**flags, name: None}).replace(f"\n{name}: null\n", f"\n{line}\n"))
+        assert f"\n{line}\n" in path.read_text()
         before = contents(trained_run)
-        with pytest.raises(UserError) as caught:
+        with refused("."):
             jobs["resume"](trained_run)
-        assert len(str(caught.value).splitlines()) == 1 and contents(trained_run) == before, line
+        assert contents(trained_run) == before, line
     path.write_text(yaml.safe_dump(flags | {"embed_dim": 9}))
     for job in ("resume", "evaluate"):
         check(jobs[job], trained_run, "checkpoint_")
 
 
 def test_damaged_folds(cross_validated, jobs):
-    def resumed(*flags):
-        return main.main(parameters.resolve(["--resume_from", str(cross_validated), *flags]))
+    def resumed(flags):
+        return run_main("--resume_from", cross_validated, flags)
 
     for path in list((cross_validated / "meta").glob("*.json")):
         path.write_text("3")
-    resumed("--n_epochs", "1")
-    assert all(
-        json.loads((cross_validated / "meta" / f"{name}.json").read_text())["values"]
-        for name in ("separated", "concatenated")
-    )
+    resumed("--n_epochs 1")
+    for name in ("separated", "concatenated"):
+        assert json.loads((cross_validated / "meta" / f"{name}.json").read_text())["values"]
     assert {path.read_text() for path in (cross_validated / "meta").glob("*.damaged*")} == {"3"}
     (cross_validated / "fold_1" / LAST).write_bytes(b"noise")
     check(jobs["resume"], cross_validated, f"fold_1/{LAST}")
-    resumed("--n_epochs", "2", "--resume", "best")
+    resumed("--n_epochs 2 --resume best")
     assert RunFolder(cross_validated / "fold_1").progress.epochs == 2
     shutil.rmtree(cross_validated / "fold_1")
     (cross_validated / "fold_1").write_text("x")
     for job in ("resume", "evaluate"):
-        with pytest.raises(UserError, match="fold_1"):
+        with refused("fold_1"):
             jobs[job](cross_validated)
     (cross_validated / "parameters.yaml").write_bytes(FOREIGN[1])
     check(jobs["resume"], cross_validated / "fold_0", "parameters.yaml")

@@ -1,6 +1,4 @@
-"""Whole runs and their records: damaged ones are never worth a run; what there is without them; what is told of
-them.
-"""
+"""Whole runs and their records: damaged ones are never worth a run; what there is without them; what is said."""
 
 import csv
 import sqlite3
@@ -10,7 +8,7 @@ import pytest
 import main
 import parameters
 from tests.kit.refusals import refused
-from tests.kit.runs import SHORT_RUN
+from tests.kit.runs import resolve, run_main, run_words
 
 RECORDS = [
     "CSV_Logs",
@@ -45,10 +43,9 @@ def spoil(path):
         event.mkdir()
 
 
-def resumed(folder, *flags):
-    return main.main(
-        parameters.resolve(["--resume_from", str(folder), "--log_every", "1", "--plot_every", "0", *flags])
-    )
+def resumed(folder, epochs):
+    words = ["--resume_from", folder, f"--log_every 1 --plot_every 0 --n_epochs {epochs}"]
+    return main.main(resolve(*words))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +59,7 @@ def test_records_that_are_links_are_not_written(trained_run, tmp_path, name):
     files = [mine] if mine.is_file() else sorted(mine.iterdir())
     before = [file.read_bytes() for file in files]
     with refused(f"{name} is a link to {mine}"):
-        resumed(trained_run, "--n_epochs", "3")
+        resumed(trained_run, 3)
     assert [file.read_bytes() for file in files] == before and path.is_symlink()
 
 
@@ -75,7 +72,7 @@ def test_a_run_with_all_its_records_damaged_is_resumed_and_finished(
     for name in sorted(RECORDS, reverse=True):  # what lies in a folder before the folder
         damage(trained_run / name)
     capsys.readouterr()
-    assert resumed(trained_run, "--n_epochs", "3").epoch == 3
+    assert resumed(trained_run, 3).epoch == 3
     lines = [line for line in capsys.readouterr().out.splitlines() if "is damaged" in line]
     assert lines and all(".damaged" in line and "the run goes on" in line for line in lines)
     with open(trained_run / "CSV_Logs" / "metrics.csv", newline="") as file:
@@ -89,7 +86,7 @@ def test_a_run_with_all_its_records_damaged_is_resumed_and_finished(
         raise ValueError("no font")
 
     monkeypatch.setattr("pictures.curves.draw_curves", fail)
-    assert resumed(trained_run, "--n_epochs", "4").epoch == 4
+    assert resumed(trained_run, 4).epoch == 4
     lines = capsys.readouterr().out
     assert "is damaged" not in lines and "the curves failed (ValueError: no font); the run goes on" in lines
 
@@ -98,68 +95,32 @@ def test_without_records_there_is_what_the_help_says_and_few_samples_of_a_spectr
     folder_data, tmp_path, capsys
 ):
     words = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(folder_data),
-        "--save_path",
-        str(tmp_path),
-        *SHORT_RUN,
-        "--n_epochs",
-        "1",
+        "--loss triplet --batch_mining random --eval_size_of_tsne 20 --log_online --n_epochs 1",
+        "--evaluation_metrics e_recall@1 map_r rho_spectrum@2 --embed_dim",
     ]
-    words += ["--loss", "triplet", "--batch_mining", "random", "--eval_size_of_tsne", "20", "--log_online"]
-    words += ["--evaluation_metrics", "e_recall@1", "map_r", "rho_spectrum@2", "--embed_dim"]
-    run = main.main(parameters.read([*words, "64"]))
+    run = run_main(*run_words(folder_data, tmp_path, *words, "64"))
     files = {path.relative_to(run.folder).as_posix() for path in run.folder.rglob("*") if path.is_file()}
     checkpoints = {name for name in files if name.startswith("checkpoint_")}
     assert "checkpoint_last.pth.tar" in checkpoints
-    assert files - checkpoints == {
-        "CSV_Logs/metrics.csv",
-        "summary.json",
-        "parameters.yaml",
-        "Parameter_Info.txt",
-        "environment.yaml",
-        ".lock",
-    }
+    files_of_run = "CSV_Logs/metrics.csv summary.json parameters.yaml Parameter_Info.txt environment.yaml .lock"
+    assert files - checkpoints == set(files_of_run.split())
     assert {path.name for path in run.folder.iterdir() if path.is_dir()} == {"CSV_Logs"}
     output = capsys.readouterr().out
-    for split in ("train", "test"):
-        assert (
-            output.count(f"rho_spectrum@2 of {split}: only 24 samples for 64 dimensions, so at most 24 singular values")
-            == 1
-        )
+    line = "only 24 samples for 64 dimensions, so at most 24 singular values"
+    for part in ("train", "test"):
+        assert output.count(f"rho_spectrum@2 of {part}: {line}") == 1
     assert output.index("singular values") < output.index("epoch 1/1")
-    main.main(parameters.read([*words, "24"]))
+    run_main(*run_words(folder_data, tmp_path, *words, "24"))
     assert "singular values" not in capsys.readouterr().out
 
 
 def test_nobody_is_told_of_a_spectrum_that_was_not_asked_for(folder_data, tmp_path, capsys):
     """The default of --evaluation_metrics has it."""
-    start = SHORT_RUN.index("--evaluation_metrics")
-    metrics = ["--evaluation_metrics", "e_recall@1", "rho_spectrum@1"]
-    short = [
-        *SHORT_RUN[:start],
-        *SHORT_RUN[start + 3 :],
-        "--storage_metrics",
-        "e_recall@1",
-        "--embed_dim",
-        "64",
-        "--dry_run",
-    ]
-    words = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(folder_data),
-        "--save_path",
-        str(tmp_path),
-        "--loss",
-        "softmax",
-        *short,
-    ]
-    for extra_metrics, count in (([], 0), (metrics, 2)):
-        opt = parameters.read([*words, *extra_metrics])
+    words = run_words(folder_data, tmp_path, "--loss softmax --storage_metrics e_recall@1 --embed_dim 64 --dry_run")
+    place = words.index("--evaluation_metrics")
+    del words[place : place + 3]
+    for metrics, count in (([], 0), (["--evaluation_metrics", "e_recall@1", "rho_spectrum@1"], 2)):
+        opt = parameters.read([*words, *metrics])
         assert any(name.startswith("rho_spectrum") for name in opt.evaluation_metrics)
         main.main(opt)
         assert capsys.readouterr().out.count("singular values") == count

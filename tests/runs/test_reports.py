@@ -11,13 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import yaml
 
-import main
 import parameters
-from runs import checkpoint, idle, reports
+from runs import checkpoint, reports
 from tests.conftest import ROOT
-from tests.kit.runs import SMALL_IMAGES, run_words
+from tests.kit.runs import SMALL_IMAGES, equal_states, run_main, run_words
 from utilities.errors import UserError, terminable
 
 
@@ -30,7 +28,7 @@ def later_workers_are_watched():
 
 
 def program(words, output_file):
-    """main.py as a program with a session of its own, in a forked process; what it says goes to the file `told`."""
+    """main.py as a program with a session of its own, in a forked process; its output goes to a file."""
     os.setsid()
     with open(output_file, "w") as file:
         os.dup2(file.fileno(), 1)
@@ -45,9 +43,7 @@ def program(words, output_file):
     "to_all", [False, pytest.param(True, marks=pytest.mark.long)], ids=["to the program", "to its workers too"]
 )
 def test_sigterm_is_a_ctrl_c(folder_data, tmp_path, to_all):
-    words = run_words(
-        folder_data, tmp_path, *SMALL_IMAGES, "--kernels", "1", "--n_epochs", "1000", "--savename", "Stopped"
-    )
+    words = run_words(folder_data, tmp_path, *SMALL_IMAGES, "--kernels 1 --n_epochs 1000 --savename Stopped")
     folder = tmp_path / "folder" / "Stopped"
     output_file = tmp_path / "told.txt"
     # which has imported all
@@ -85,9 +81,8 @@ with one_line_errors():
 
 
 def test_a_second_ctrl_c_ends_without_a_word():
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as run:
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=ROOT, **output) as run:
         for word in ("ready", "closing"):
             assert run.stdout.readline().strip() == word
             run.send_signal(signal.SIGINT)
@@ -98,8 +93,8 @@ def test_an_interrupt_before_the_last_checkpoint_names_the_epochs_that_are_saved
     folder_data, tmp_path, monkeypatch, capsys
 ):
     """Metrics and the best checkpoint of epoch 2 are written: it is trained anew, and nothing is lost or doubled."""
-    flags = run_words(folder_data, tmp_path, "--n_epochs", "2")
-    whole_run = main.main(parameters.read([*flags, "--savename", "Whole"]))
+    flags = run_words(folder_data, tmp_path, "--n_epochs 2")
+    whole_run = run_main(*flags, "--savename Whole")
     save = checkpoint.save
 
     def interrupted(path, *args, **named):
@@ -110,15 +105,16 @@ def test_an_interrupt_before_the_last_checkpoint_names_the_epochs_that_are_saved
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", interrupted)
         with pytest.raises(SystemExit):
-            main.main(parameters.read([*flags, "--savename", "Cut"]))
+            run_main(*flags, "--savename Cut")
     assert "interrupted: epochs 1 to 1 are saved" in capsys.readouterr().out
-    cut = main.main(parameters.read(["--resume_from", str(tmp_path / "folder" / "Cut")]))
+    cut = run_main("--resume_from", tmp_path / "folder" / "Cut")
     assert "after epoch 1" in capsys.readouterr().out
-    whole_names, two = (sorted(path.name for path in run.folder.glob("checkpoint_*")) for run in (whole_run, cut))
-    assert whole_names == two and whole_run.state["selected"] == cut.state["selected"]
-    for name in whole_names:
-        first, second = (checkpoint.read(run.folder / name)["state_dict"] for run in (whole_run, cut))
-        assert all(torch.equal(first[key], second[key]) for key in first)
+    assert whole_run.state["selected"] == cut.state["selected"]
+    weights = []
+    for run in (whole_run, cut):
+        paths = run.folder.glob("checkpoint_*")
+        weights.append({path.name: checkpoint.read(path)["state_dict"] for path in paths})
+    assert equal_states(*weights)
 
 
 def test_a_worker_that_is_being_forked_ends_without_a_word(capfd):
@@ -135,9 +131,7 @@ def test_a_worker_that_is_being_forked_ends_without_a_word(capfd):
 
 
 def test_the_handler_of_sigterm():
-    """It lasts as long as the block and catches one signal; a program's own stays, and other threads leave signals
-    alone.
-    """
+    """It lasts as long as the block and catches one signal; a program's own stays; other threads set none."""
     with terminable():
         with terminable(), pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
@@ -170,53 +164,18 @@ def test_interrupts_that_python_drops_or_a_worker_tells():
         freed = Freed()
         del freed  # the interrupt is lost here
         time.sleep(30)
-    killed = "DataLoader worker (pid 17) is killed by signal: "
-    for message, error in (
-        (f"{killed}Terminated. ", KeyboardInterrupt),
-        (f"{killed}Killed. ", UserError),
-        ("another error", RuntimeError),
-    ):
+    killed = "DataLoader worker (pid 17) is killed by signal:"
+    errors = {f"{killed} Terminated. ": KeyboardInterrupt, f"{killed} Killed. ": UserError, "another": RuntimeError}
+    for message, error in errors.items():
         with pytest.raises(error), terminable():
             raise RuntimeError(message)
-
-
-def test_flags_of_files_without_effect_are_reported_once(tmp_path):
-    flags = {
-        "dataset": "cars196",
-        "lora_alpha": 4,
-        "prompt_depth": 2,
-        "image_cache_side": 64,
-        "cub_boxes": True,
-        "metrix_level": "feature",
-        "loss_learn_per_class": True,
-        "embed_regularizer_p": 1.0,
-        "tv_split_perc": 0.5,
-        "split_partitions": 3,
-        "language_T": 2,
-        "language_direction": "forward",
-        "language_delay": 3,
-        "s2sd_features_after": 7,
-    }
-    file = tmp_path / "flags.yaml"
-    file.write_text(yaml.safe_dump(flags))
-    lines = idle.idle(parameters.read(["--config", str(file)]))
-    acting = {"dataset", "image_cache_side"}
-    assert sorted(line.split(" ")[0] for line in lines) == sorted(f"--{flag}" for flag in flags.keys() - acting)
-    assert not idle.idle(parameters.read(["--split_partitions", "3", "--split_scheme", "class_disjoint"]))
-    assert not idle.idle(parameters.read(["--dataset", "union", "--union", "cub200", "folder:birds", "--cub_boxes"]))
-    assert not idle.idle(
-        parameters.read(["--lora_alpha", "4", "--lora_rank", "2", "--arch", "timm:vit_small_patch16_224"])
-    )
 
 
 def test_the_table_begins_with_what_selects_and_is_a_screen_long():
     values = {split: {f"e_recall@{k}": 0.1 for k in range(1, 31)} for split in ("train", "test")}
     lines = reports.table({"last": values}, ("test", "e_recall@3")).splitlines()
-    assert (
-        lines[2].split() == ["test", "e_recall@3", "0.1000"]
-        and lines[3].startswith("test")
-        and len(lines) == 2 + reports.MOST_LINES + 1
-    )
+    assert lines[2].split() == ["test", "e_recall@3", "0.1000"] and lines[3].startswith("test")
+    assert len(lines) == 2 + reports.MOST_LINES + 1
     assert lines[-1] == "28 more rows in the records of the run folder"
 
 
@@ -229,9 +188,8 @@ def test_the_table_has_val_test_train_in_this_order_and_all_of_test(first):
     if first is not None:
         number = 2 if first[0] == "val" else 33
         assert lines[number].split()[:2] == list(first)
-    short = reports.table(
-        {"last": {"train": {"nmi": 0.1}, "val": {"nmi": 0.2}, "test": {"nmi": 0.3}}}, first
-    ).splitlines()
+    values = {split: {"nmi": 0.1} for split in ("train", "val", "test")}
+    short = reports.table({"last": values}, first).splitlines()
     assert [line.split()[0] for line in short[2:]] == ["val", "test", "train"]
 
 
@@ -249,15 +207,11 @@ def untrained_run(metric, trained, before, queries, higher=True):
 def test_a_run_below_an_untrained_network_says_so():
     beginning = "training did not help: map_r on test is 0.5000, of"
     for higher, before, expected in (
-        (
-            True,
-            {-1: 0.0, 0: 0.99991},
-            f"{beginning} the untrained network 0.9999; difference -0.4999, 95 % interval -0.",
-        ),
-        (False, {-1: 0.0, 0: 0.5}, f"{beginning} the bare backbone 0.0000; difference +0.5000, 95 % interval +0."),
+        (True, {-1: 0.0, 0: 0.99991}, "the untrained network 0.9999; difference -0.4999, 95 % interval -0."),
+        (False, {-1: 0.0, 0: 0.5}, "the bare backbone 0.0000; difference +0.5000, 95 % interval +0."),
     ):
         (line,) = reports.below_untrained(untrained_run("map_r", 0.5, before, 4000, higher))
-        assert line.startswith(expected) and line.endswith("over 4,000 queries")
+        assert line.startswith(f"{beginning} {expected}") and line.endswith("over 4,000 queries")
     assert reports.below_untrained(untrained_run("map_r", 0.5, {-1: 0.5, 0: None}, 4000)) == []
 
 
@@ -285,19 +239,14 @@ def test_the_epoch_line_and_notes_break_between_words(monkeypatch, capsys):
     assert texts[""].count("\n") == 1, "whole in a file"
     for columns in ("100", "60"):
         lines = texts[columns].splitlines()
-        assert (
-            max(map(len, lines)) <= int(columns)
-            and len(lines) > 2
-            and all(line.startswith("    ") for line in lines[1:])
-        )
+        assert max(map(len, lines)) <= int(columns) and len(lines) > 2
+        assert all(line.startswith("    ") for line in lines[1:])
         assert "  ".join(line.strip() for line in lines) == texts[""].strip(), "a metric and its value stay together"
 
 
-@pytest.mark.parametrize(
-    "trying", [["--dry_run"], ["--profile_steps", "3"], ["--profile_steps=3"], ["--evaluate_only"]]
-)
+@pytest.mark.parametrize("trying", ["--dry_run", "--profile_steps 3", "--profile_steps=3", "--evaluate_only"])
 def test_what_only_tries_a_training_ends_with_the_command_that_trains(trying, monkeypatch, capsys):
-    words = ["--dataset", "glyphs", *trying, "--savename", "my run", "--wandb_key", "SECRET"]
+    words = ["--dataset", "glyphs", *trying.split(), "--savename", "my run", "--wandb_key", "SECRET"]
     monkeypatch.setattr(sys, "argv", ["main.py", *words])
     reports.propose_next(parameters.read(words), None)
     output = capsys.readouterr().out

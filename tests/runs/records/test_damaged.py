@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from runs.records.damaged import as_file, as_folder, set_aside
 from runs.records.local import ArrayFiles, BatchFile, GroupFiles, LongFile
 from runs.records.sqlite import Database
+from tests.kit.refusals import refused
 from tests.runs.records._made import BATCHES, batch_rows, read, rows
 from tests.runs.test_damage import sql
-from utilities.errors import UserError
 
 FILES = {
     "CSV_Logs/metrics.csv": LongFile,
@@ -42,25 +42,17 @@ def epochs(path):
         return {2} if "rho_spectrum@0" in np.load(path) else set()
     if path.suffix == ".db":
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            return {
-                epoch for table in ("loss", "batches") for (epoch,) in connection.execute(f"select epoch from {table}")
-            }
+            return {epoch for (epoch,) in connection.execute("select epoch from loss union select epoch from batches")}
     return {int(row["epoch"]) for row in read(path)}
 
 
 def goes_on(folder, name, change):
-    """Epoch 2 is written again after `change(path)`. Returns what is said of it; then the damaged content lies aside,
-    the new file is sound.
-    """
+    """What is said when epoch 2 is written again after `change(path)`; the damaged content is set aside."""
     path = folder / name
     for epoch in (1, 2):
         write(FILES[name](folder), epoch)
     change(path)
-    changed = next(
-        place_of_change
-        for place_of_change in (path.parent, path)
-        if place_of_change.is_file() or place_of_change == path
-    )
+    changed = path.parent if path.parent.is_file() else path
     content = changed.read_bytes() if changed.is_file() else None
     with contextlib.redirect_stdout(io.StringIO()) as output:
         sink = FILES[name](folder)
@@ -70,10 +62,8 @@ def goes_on(folder, name, change):
     assert 2 in epochs(path) and output.getvalue().count("\n") == os.path.lexists(aside)
     if os.path.lexists(aside):
         assert epochs(path) == {2} and (aside.is_dir() if content is None else aside.read_bytes() == content)
-        assert (
-            f"{changed} is damaged (" in output.getvalue()
-            and f"it is now {aside.name}, and the run goes on" in output.getvalue()
-        )
+        assert f"{changed} is damaged (" in output.getvalue()
+        assert f"it is now {aside.name}, and the run goes on" in output.getvalue()
     return output.getvalue()
 
 
@@ -124,26 +114,22 @@ def overwritten(path):
 
 
 METRICS = b"epoch,split,metric,value\n1,test,nmi,0.5\n"
+WRONG_METRICS = {
+    b"1,test,nmi,0.5\n2,test,nmi,0.5\n": "header",
+    b"epoch,split,metric\n1,test,nmi\n": "header",
+    b"": "header",
+    METRICS + b"2,test,nmi,0.5,0.6\n": "line 3 has too many columns",
+    METRICS + b"2,test\n": "line 3 has too few columns",
+    METRICS + b"x,test,nmi,0.5\n": "line 3 has 'x' for epoch",
+    METRICS + b"2,test,nmi,high\n": "line 3 has 'high' for value",
+    METRICS + b"2,te\0st,nmi,0.5\n": "NUL",
+    METRICS.decode().encode("utf-16"): "UTF-8",
+    METRICS + b'2,"' + b"a" * 200_000 + b'",nmi,0.5\n': "no CSV",
+}
+WRONG_LOSSES = (b"1,0.5\n", b"epoch,loss\n1,0.5,0.6\n", b"epoch,loss\n1,\xff\n", b"epoch,loss,loss\n1,2,3\n")
 KNOWN = [  # what a check of its own finds
-    *(
-        ("CSV_Logs/metrics.csv", content, reason)
-        for content, reason in (
-            (b"1,test,nmi,0.5\n2,test,nmi,0.5\n", "header"),
-            (b"epoch,split,metric\n1,test,nmi\n", "header"),
-            (b"", "header"),
-            (METRICS + b"2,test,nmi,0.5,0.6\n", "line 3 has too many columns"),
-            (METRICS + b"2,test\n", "line 3 has too few columns"),
-            (METRICS + b"x,test,nmi,0.5\n", "line 3 has 'x' for epoch"),
-            (METRICS + b"2,test,nmi,high\n", "line 3 has 'high' for value"),
-            (METRICS + b"2,te\0st,nmi,0.5\n", "NUL"),
-            (METRICS.decode().encode("utf-16"), "UTF-8"),
-            (METRICS + b'2,"' + b"a" * 200_000 + b'",nmi,0.5\n', "no CSV"),
-        )
-    ),
-    *(
-        ("CSV_Logs/Train_loss.csv", content, "")
-        for content in (b"1,0.5\n", b"epoch,loss\n1,0.5,0.6\n", b"epoch,loss\n1,\xff\n", b"epoch,loss,loss\n1,2,3\n")
-    ),
+    *(("CSV_Logs/metrics.csv", content, reason) for content, reason in WRONG_METRICS.items()),
+    *(("CSV_Logs/Train_loss.csv", content, "") for content in WRONG_LOSSES),
     ("metrics.db", overwritten, ""),
     ("metrics.db", sql("create table notes (text)"), "notes"),
     ("metrics.db", sql("drop table loss", "create table loss (epoch, value)"), "loss"),
@@ -180,9 +166,7 @@ def test_a_link_to_what_is_there_is_refused(tmp_path):
     (tmp_path / "folder").mkdir()
     for make, name in ((as_file, "file"), (as_folder, "folder")):
         (tmp_path / f"{name}_link").symlink_to(tmp_path / name)
-        with pytest.raises(
-            UserError, match=rf"{name}_link is a link to .*/{name}, and a run writes only to files in its folder"
-        ):
+        with refused(f"{name}_link is a link to .*/{name}, and a run writes only to files in its folder"):
             make(tmp_path / f"{name}_link")
     assert (tmp_path / "file_link").is_symlink() and (tmp_path / "file").read_text() == "mine"
 
@@ -193,22 +177,19 @@ def test_names_are_numbered_and_what_is_right_stays(tmp_path, capsys):
     for number, name in enumerate(expected):
         path.write_text(str(number))
         assert set_aside(path, "why it is") == tmp_path / name and not path.exists()
-    assert [(tmp_path / name).read_text() for name in expected] == ["0", "1", "2"] and capsys.readouterr().out.count(
-        "(why it is)"
-    ) == 3
+    assert [(tmp_path / name).read_text() for name in expected] == ["0", "1", "2"]
+    assert capsys.readouterr().out.count("(why it is)") == 3
     for make in (as_file, as_folder):  # a link to nothing counts as there
         link = tmp_path / make.__name__
         link.symlink_to(tmp_path / "nowhere")
-        assert (
-            make(link) == link
-            and os.path.lexists(tmp_path / f"{link.name}.damaged")
-            and link.is_dir() == (make is as_folder)
-        )
+        assert make(link) == link and link.is_dir() == (make is as_folder)
+        assert os.path.lexists(tmp_path / f"{link.name}.damaged")
     capsys.readouterr()
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "content").write_text("kept")
-    assert as_folder(tmp_path / "folder") / "content" == as_file(tmp_path / "folder" / "content")
-    assert (tmp_path / "folder" / "content").read_text() == "kept" and capsys.readouterr().out == ""
+    file = tmp_path / "folder" / "content"
+    file.parent.mkdir()
+    file.write_text("kept")
+    assert as_folder(file.parent) / "content" == as_file(file)
+    assert file.read_text() == "kept" and capsys.readouterr().out == ""
 
 
 def test_what_cannot_be_renamed_is_told(tmp_path, monkeypatch):
@@ -217,7 +198,5 @@ def test_what_cannot_be_renamed_is_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "rename", refuse)
     (tmp_path / "metrics.csv").write_text("x")
-    with pytest.raises(
-        UserError, match="metrics.csv is damaged .* cannot be renamed .Permission denied.: move it away"
-    ):
+    with refused("metrics.csv is damaged .* cannot be renamed .Permission denied.: move it away"):
         set_aside(tmp_path / "metrics.csv", "another header")

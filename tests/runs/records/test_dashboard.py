@@ -1,6 +1,4 @@
-"""What W&B's pages are made of, without a flag beside --log_online, or by plain names alone: read from its offline
-files, of a run that ended and was resumed.
-"""
+"""What W&B's pages are made of: read from its offline files, of a run that ended and was resumed."""
 
 import csv
 import functools
@@ -14,11 +12,11 @@ import pytest
 import torch
 import yaml
 
-import main
 import parameters
+from runs import RunFolder
 from runs.records import online
 from tests.kit.images import write_image
-from tests.kit.runs import SHORT_RUN
+from tests.kit.runs import SHORT_RUN, on_folder, run_main
 from tests.runs.records._wandb import offline_runs
 from tests.runs.records.test_online import offline_options
 from utilities import load_run
@@ -33,32 +31,10 @@ def pictures(folder, *flags):
 
 @pytest.fixture(scope="module", params=["both", pytest.param("plain", marks=pytest.mark.long)])
 def recorded(request, folder_data, tmp_path_factory):
-    """A run of one epoch, resumed for a second with --log_artifacts: (its folder, the two offline files, their
-    naming).
-    """
+    """A run of an epoch, resumed for a second with --log_artifacts: (folder, the two offline files, their naming)."""
     place = tmp_path_factory.mktemp("dashboard")
-    words = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(folder_data),
-        "--save_path",
-        str(place / "runs"),
-        "--log_online",
-        "--group",
-        "G",
-        "--project",
-        "P",
-        "--seed",
-        "3",
-        "--log_every",
-        "1",
-        "--loss",
-        "triplet",
-        "--batch_mining",
-        "semihard",
-        *RECORDS,
-    ]
+    flags = "--log_online --group G --project P --seed 3 --log_every 1 --loss triplet --batch_mining semihard"
+    words = on_folder(folder_data, place / "runs", flags, *RECORDS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_MODE", "offline")
         patch.setenv("WANDB_DATA_DIR", str(place / "data"))  # where W&B keeps artifacts until they are sent
@@ -68,11 +44,11 @@ def recorded(request, folder_data, tmp_path_factory):
         patch.setattr(online, "Background", functools.partial(online.Background, open_within=600))
         import wandb
 
-        names = ["--online_names", "plain"] if request.param == "plain" else []
-        main.main(parameters.read([*words, *names, "--n_epochs", "1"]))
+        names = "--online_names plain" if request.param == "plain" else ""
+        run_main(*words, names, "--n_epochs 1")
         wandb.teardown()  # waits for W&B's own process
         time.sleep(1.1)  # the names of offline files are seconds
-        folder = main.main(parameters.read([*words, *names, "--n_epochs", "2", "--resume", "--log_artifacts"])).folder
+        folder = run_main(*words, names, "--n_epochs 2 --resume --log_artifacts").folder
         wandb.teardown()
     return folder, offline_runs(folder), request.param
 
@@ -80,9 +56,8 @@ def recorded(request, folder_data, tmp_path_factory):
 def test_a_resumed_run_is_one_run(recorded):
     folder, runs, _ = recorded
     assert len(runs) == 2 and {run.identity for run in runs} == {(folder / "wandb" / "run_id.txt").read_text()}
-    assert {(run.metadata.display_name, run.metadata.run_group, run.metadata.project) for run in runs} == {
-        ("G_s3", "G", "P")
-    }
+    for run in runs:
+        assert (run.metadata.display_name, run.metadata.run_group, run.metadata.project) == ("G_s3", "G", "P")
     steps = [step for run in runs for step in run.history]
     assert steps == sorted(set(steps)), "W&B drops what does not come in order"
     assert [{row["epoch"] for row in run.history.values()} for run in runs] == [{1}, {2}]
@@ -92,7 +67,7 @@ def test_config_holds_the_flags_and_the_summary_what_was_selected(recorded):
     folder, runs, names = recorded
     flags = yaml.safe_load((folder / "parameters.yaml").read_text())
     assert {name: runs[-1].config[name] for name in flags} == flags and runs[-1].config["environment"]["data"]
-    selected = json.loads((folder / "summary.json").read_text())["selected"]
+    selected = RunFolder(folder).selected
     summary = {name: value for run in runs for name, value in run.summary.items()}
     assert summary["selected/rule"] == selected["rule"] and summary["selected/epoch"] == selected["epoch"]
     for metric, value in selected["values"]["test"].items():
@@ -102,9 +77,7 @@ def test_config_holds_the_flags_and_the_summary_what_was_selected(recorded):
 
 
 def definition_of(key, metrics):
-    """What W&B takes for a key: its own definition, else that of a pattern; of several patterns it would take any
-    one.
-    """
+    """What W&B takes for a key: its own definition, else that of a pattern, of which only one may fit."""
     patterns = [pattern for pattern in metrics if pattern.endswith("*") and key.startswith(pattern[:-1])]
     assert key in metrics or len(patterns) == 1, (key, patterns)
     return metrics.get(key) or metrics[patterns[0]]
@@ -113,13 +86,8 @@ def definition_of(key, metrics):
 def test_panels_are_of_a_split_and_counters_and_doubled_names_have_none(recorded):
     folder, (first, _), names = recorded
     assert first.metrics["epoch"].options.hidden and first.metrics["batch/step"].options.hidden
-    logged = {
-        re.split("/_type|/path|/size", key)[0]
-        for row in first.history.values()
-        for key in row
-        if not key.startswith("_")
-    }
-    logged -= {"epoch", "batch/step"}
+    keys = [key for row in first.history.values() for key in row if not key.startswith("_")]
+    logged = {re.split("/_type|/path|/size", key)[0] for key in keys} - {"epoch", "batch/step"}
     defined = {key: definition_of(key, first.metrics) for key in logged}
     for key, panel in defined.items():
         x_axis = "batch/step" if key.startswith("batch/") else "epoch"
@@ -148,33 +116,23 @@ def test_each_picture_is_sent_once(recorded):
     pictures_of_run = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.png")}
     assert set(pictures_of_run) == {"sample_recoveries", "distances"}
     for run, offline in zip(runs, sorted(folder.glob("wandb/offline-run-*")), strict=True):
-        logged = [
-            (key.split("/")[1], value)
-            for row in run.history.values()
-            for key, value in row.items()
-            if re.fullmatch("pictures/.*/sha256", key)
-        ]
+        values = [item for row in run.history.values() for item in row.items()]
+        logged = [(key.split("/")[1], value) for key, value in values if re.fullmatch("pictures/.*/sha256", key)]
         assert sorted(logged) == sorted(pictures_of_run.items()), "one image a name and epoch"
-        assert sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in offline.rglob("*.png")) == sorted(
-            pictures_of_run.values()
-        )
+        sent = [hashlib.sha256(path.read_bytes()).hexdigest() for path in offline.rglob("*.png")]
+        assert sorted(sent) == sorted(pictures_of_run.values())
         assert "run_table" not in run.artifacts
 
 
 def test_the_selected_checkpoint_is_an_artifact_from_which_load_run_reads(recorded, tmp_path):
     folder, runs, _ = recorded
-    selected = json.loads((folder / "summary.json").read_text())["selected"]
+    selected = RunFolder(folder).selected
     (model,) = runs[-1].artifacts["model"]
-    assert model.name == f"G_s3_{runs[-1].identity}" and set(model.aliases) == {
-        "latest",
-        "selected",
-        f"epoch_{selected['epoch']}",
-    }
+    assert model.name == f"G_s3_{runs[-1].identity}"
+    assert set(model.aliases) == {"latest", "selected", f"epoch_{selected['epoch']}"}
     metadata = json.loads(model.metadata)
-    assert (
-        metadata["selected/rule"] == model.description == selected["rule"]
-        and metadata["selected/epoch"] == selected["epoch"]
-    )
+    assert metadata["selected/rule"] == model.description == selected["rule"]
+    assert metadata["selected/epoch"] == selected["epoch"]
     for entry in model.manifest.contents:  # as `artifact.download()` lays them
         shutil.copy(entry.local_path, tmp_path / entry.path)
     network, flags = load_run(tmp_path)
@@ -197,7 +155,6 @@ def test_comet_takes_the_checkpoint_as_a_model(tmp_path, comet):
     sink = online_sink(flags, tmp_path)
     sink.best({"rule": "r", "epoch": 1, "values": {}}, {"checkpoint_last.pth.tar": tmp_path / "best.pth.tar"})
     sink.close()
-    models = [(args, kwargs) for name, args, kwargs in comet if name == "log_model"]
-    assert models == [
-        (("selected", str(tmp_path / "best.pth.tar")), {"file_name": "checkpoint_last.pth.tar", "overwrite": True})
-    ]
+    (model,) = [(args, kwargs) for name, args, kwargs in comet if name == "log_model"]
+    assert model[0] == ("selected", str(tmp_path / "best.pth.tar"))
+    assert model[1] == {"file_name": "checkpoint_last.pth.tar", "overwrite": True}

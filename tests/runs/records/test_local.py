@@ -60,11 +60,7 @@ def test_arrays_are_cut_too(tmp_path):
 def test_files_of_the_user_are_left_alone(tmp_path):
     (tmp_path / "CSV_Logs").mkdir()
     (tmp_path / "Arrays").mkdir()
-    files = [
-        tmp_path / "CSV_Logs" / "my_notes.csv",
-        tmp_path / "Arrays" / "mean_image.npz",
-        tmp_path / "Arrays" / "test_best.npz",
-    ]
+    files = [tmp_path / name for name in ("CSV_Logs/my_notes.csv", "Arrays/mean_image.npz", "Arrays/test_best.npz")]
     for path in files:
         path.write_text("mine")
     for sink in (GroupFiles(tmp_path), ArrayFiles(tmp_path)):

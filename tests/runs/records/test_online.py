@@ -33,15 +33,14 @@ def test_a_failing_service_is_reported_once_and_stops_nothing(capsys):
 
 
 def offline_options(**changes):
-    defaults = {
-        "project": "P",
-        "group": "G",
-        "online_names": "icml",
-        "evaltypes": ["discriminative"],
-        "log_artifacts": False,
-    }
-    flags = {"wandb_key": None, "comet_api_key": None, "lr": 0.1, "seed": 0, **defaults, **changes}
+    names = {"project": "P", "group": "G", "online_names": "icml", "evaltypes": ["discriminative"]}
+    keys = {"wandb_key": None, "comet_api_key": None, "log_artifacts": False}
+    flags = {**names, **keys, "lr": 0.1, "seed": 0, **changes}
     return Options(flags, Roles(lr=METHOD, seed=METHOD, wandb_key=CONTROL, comet_api_key=CONTROL, weights=METHOD))
+
+
+def comet_sink(folder, **flags):
+    return online.online_sink(offline_options(log_online=True, online_backend="comet_ml", **flags), folder)
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ def offline(monkeypatch):
 @pytest.mark.parametrize("key", [None, "secret-key"])
 def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, comet, key):
     monkeypatch.delenv("COMET_API_KEY", raising=False)
-    sink = online.online_sink(offline_options(log_online=True, online_backend="comet_ml", comet_api_key=key), tmp_path)
+    sink = comet_sink(tmp_path, comet_api_key=key)
     sink.write(rows(1))
     sink.write_batches(batch_rows(1, (1, 2)))
     sink.arrays(1, "test", {"rho_spectrum@0": np.arange(3.0)})
@@ -65,16 +64,8 @@ def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, comet, key):
     sink.close()
     start = comet[0]
     assert start[1] == ("Experiment" if key else "OfflineExperiment") and start[2]["project_name"] == "P"
-    collects = (
-        "parse_args",
-        "log_env_details",
-        "log_env_host",
-        "log_git_metadata",
-        "log_git_patch",
-        "log_code",
-        "auto_output_logging",
-    )
-    assert [start[2][name] for name in collects] == [False] * len(collects), "the command line may hold a key"
+    collects = "parse_args log_env_details log_env_host log_git_metadata log_git_patch log_code auto_output_logging"
+    assert not any(start[2][name] for name in collects.split()), "the command line may hold a key"
     assert start[2].get("api_key") == key and ("offline" in capsys.readouterr().out) == (key is None)
     calls = {}
     for name, args, kwargs in comet:
@@ -84,27 +75,22 @@ def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, comet, key):
     metrics = {(args[0], kwargs["step"]): (args[1], kwargs["epoch"]) for args, kwargs in calls["log_metric"]}
     assert metrics["Test: discriminative_e_recall: e_recall@2", 0] == (0.2, 1)
     assert metrics["batch/miner/tuples", 2] == (1 / 3, 1) and len(metrics) == 8
-    assert (
-        calls["log_histogram_3d"][0][1]["name"] == "Test: discriminative_rho_spectrum: rho_spectrum@0"
-        and len(calls["log_image"]) == len(calls["end"]) == 1
-    )
+    assert calls["log_histogram_3d"][0][1]["name"] == "Test: discriminative_rho_spectrum: rho_spectrum@0"
+    assert len(calls["log_image"]) == len(calls["end"]) == 1
 
 
 def test_an_offline_comet_experiment_holds_no_key(tmp_path, monkeypatch):
     pytest.importorskip("comet_ml")
     monkeypatch.delenv("COMET_API_KEY", raising=False)
     monkeypatch.setattr(sys, "argv", ["main.py", "--wandb_key", "SECRET-OF-WANDB"])
-    sink = online.online_sink(
-        offline_options(log_online=True, online_backend="comet_ml", wandb_key="SECRET-OF-WANDB"), tmp_path
-    )
+    sink = comet_sink(tmp_path, wandb_key="SECRET-OF-WANDB")
     sink.write(rows(1))
     sink.close()
     (path,) = tmp_path.glob("comet/*.zip")
     with zipfile.ZipFile(path) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}
-    assert b"e_recall@1" in content["messages.json"] and not any(
-        b"SECRET-OF-WANDB" in data for data in content.values()
-    )
+    assert b"e_recall@1" in content["messages.json"]
+    assert not any(b"SECRET-OF-WANDB" in data for data in content.values())
 
 
 class Service(Sink):
@@ -190,16 +176,14 @@ def test_a_service_that_opened_has_time_to_take_everything(monkeypatch, capsys, 
 def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
     monkeypatch.setattr(online, "MOST_WAITING", 3)
     released = threading.Event()
-    received = []
-    sink = online.Background(
-        lambda: (
+    services = []
+
+    def wait(place, service):
+        services.append(service)
+        if place == "start":
             released.wait(30)
-            and types.SimpleNamespace(write=lambda rows: received.append(rows[0].epoch), close=lambda: None)
-        ),
-        open_within=0,
-        given_up_after=10,
-        close_within=10,
-    )
+
+    sink = online.Background(lambda: Service(wait), open_within=0, given_up_after=10, close_within=10)
     for epoch in range(1, 10):
         sink.write(rows(epoch))
     assert capsys.readouterr().out.count("too slow") == 1
@@ -207,7 +191,7 @@ def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
     while not sink._calls.empty():
         time.sleep(0.01)
     sink.close()
-    assert not sink._thread.is_alive() and received == [1, 2, 3]
+    assert not sink._thread.is_alive() and services[0].taken == [1, 2, 3]
 
 
 @pytest.mark.parametrize("names", ["both", *(pytest.param(name, marks=pytest.mark.long) for name in ("icml", "plain"))])
@@ -225,69 +209,56 @@ def test_wandb_holds_rows_batches_spectra_and_what_is_selected_under_the_names_a
     offline.teardown()
     ((_, config, history, summary),) = read_back(tmp_path)
     assert config["environment"] == environment and config["lr"] == 0.1 and "wandb_key" not in config
-    assert list(history) == [3, 4, 5, 7, 8, 9] and [row["epoch"] for row in history.values()] == [1, 1, 1, 2, 2, 2], (
-        "one order of steps"
-    )
-    assert [(row["batch/step"], row["batch/loss"]) for row in history.values()] == [
-        (step, 1 / step) for step in (*BATCHES[1], *BATCHES[2])
-    ]
-    icml = (
-        {"Test: discriminative_e_recall: e_recall@1", "Test: discriminative_rho_spectrum: rho_spectrum@0"}
-        if names != "plain"
-        else set()
-    )
-    plain = {"test/e_recall@1", "test/rho_spectrum@0"} if names != "icml" else set()
+    assert {step: row["epoch"] for step, row in history.items()} == {3: 1, 4: 1, 5: 1, 7: 2, 8: 2, 9: 2}
+    assert list(history) == sorted(history), "one order of steps"
+    losses = [(row["batch/step"], row["batch/loss"]) for row in history.values()]
+    assert losses == [(step, 1 / step) for step in (*BATCHES[1], *BATCHES[2])]
+    icml = {"Test: discriminative_e_recall: e_recall@1", "Test: discriminative_rho_spectrum: rho_spectrum@0"}
+    plain = {"test/e_recall@1", "test/rho_spectrum@0"}
+    if names == "plain":
+        icml = set()
+    if names == "icml":
+        plain = set()
     assert summary["selected/rule"] == "epoch with the highest e_recall@1 on test" and summary["selected/epoch"] == 1
     for name in icml | plain:
         if "spectrum" in name:  # nested or not, as versions of W&B write it
-            assert (
-                history[5][f"{name}/_type"] if f"{name}/_type" in history[5] else history[5][name]["_type"]
-            ) == "histogram"
+            kind = history[5].get(f"{name}/_type") or history[5][name]["_type"]
+            assert kind == "histogram"
         else:
             assert summary[f"selected/{name}"] == 0.1 and summary[name] == 0.2, "the selected value beside the last"
     logged = {re.sub("(/(_type|bins|values|packedBins.*))$", "", key) for row in history.values() for key in row}
     logged -= {"epoch", "_step", "_timestamp", "_runtime"} | {name for name in logged if name.startswith("batch/")}
-    assert {name for name in logged if ": " in name} >= icml and {": " in name for name in logged} == {
-        bool(icml),
-        not plain,
-    }
-    assert not plain or {name for name in logged if ": " not in name} == tensorboard_names(tmp_path), (
-        "the names of TensorBoard"
-    )
+    plain_names = {name for name in logged if ": " not in name}
+    assert logged - plain_names >= icml and {": " in name for name in logged} == {bool(icml), not plain}
+    assert not plain or plain_names == tensorboard_names(tmp_path)
 
 
 @pytest.mark.parametrize("names", ["both", "icml", "plain"])
 def test_no_two_patterns_fit_one_name(names):
     """W&B goes through its patterns in any order: a batch's value would go by epoch now and then."""
     defined = {}
-    online._define_panels(
-        types.SimpleNamespace(define_metric=lambda name, **options: defined.update({name: options})), names
-    )
+    run = types.SimpleNamespace(define_metric=lambda name, **options: defined.update({name: options}))
+    online._define_panels(run, names)
     assert all("*" not in name[:-1] for name in defined)
     patterns = [name[:-1] for name in defined if name.endswith("*")]
     assert not any(a != b and a.startswith(b) for a in patterns for b in patterns) and "" not in patterns
-    hidden = {name for name, options in defined.items() if options.get("hidden")}
-    assert hidden - {"epoch", "batch/step"} == (
-        {"Train: *", "Val: *", "Test: *", "Model Grad: *"} if names == "both" else set()
-    )
+    hidden = {name for name, options in defined.items() if options.get("hidden")} - {"epoch", "batch/step"}
+    assert hidden == ({"Train: *", "Val: *", "Test: *", "Model Grad: *"} if names == "both" else set())
 
 
 def test_comet_which_hides_nothing_takes_each_value_once(tmp_path, comet):
     settings = {}
     for names in ("both", "icml", "plain"):
         comet.clear()
-        sink = online.online_sink(
-            offline_options(log_online=True, online_backend="comet_ml", online_names=names), tmp_path
-        )
+        sink = comet_sink(tmp_path, online_names=names)
         sink.write(rows(1))
         sink.arrays(1, "test", {"rho_spectrum@0": np.arange(3.0)})
         sink.close()
         settings[names] = [args[0] for name, args, _ in comet if name == "log_metric"]
         settings[names] += [kwargs["name"] for name, _, kwargs in comet if name == "log_histogram_3d"]
     assert settings["both"] == settings["icml"] and all(": " in name for name in settings["icml"])
-    assert len(settings["plain"]) == len(settings["icml"]) and all(
-        "/" in name and ": " not in name for name in settings["plain"]
-    )
+    assert len(settings["plain"]) == len(settings["icml"])
+    assert all("/" in name and ": " not in name for name in settings["plain"])
 
 
 def tensorboard_names(folder):

@@ -14,13 +14,8 @@ from tests.runs.records._made import batch_rows, rows
 
 def test_names_and_groups_are_plain_or_those_of_the_icml_pipeline():
     of_val = Row(1, "val", "fused_nmi", "fused/nmi", 0.0)
-    assert [row.name for row in (*rows(1), of_val)] == [
-        "train/loss",
-        "test/e_recall@1",
-        "test/e_recall@2",
-        "test/nmi",
-        "val/fused/nmi",
-    ]
+    names = "train/loss test/e_recall@1 test/e_recall@2 test/nmi val/fused/nmi"
+    assert [row.name for row in (*rows(1), of_val)] == names.split()
     assert (rows(1)[1].title, of_val.title) == ("Test: discriminative_e_recall: e_recall@1", "Val: fused_nmi: nmi")
     assert metric_group("e_recall@1", ["discriminative"]) == "discriminative_e_recall"
     assert metric_group("fused/nmi", ["discriminative", "fused"]) == "fused_nmi"
@@ -28,9 +23,7 @@ def test_names_and_groups_are_plain_or_those_of_the_icml_pipeline():
 
 @pytest.mark.parametrize("lost", ["metrics.db", "tensorboard", "CSV_Logs/Test_discriminative_nmi.csv"])
 def test_what_a_sink_lacks_is_filled_on_resume(tmp_path, lost):
-    """A sink that lost its file, or could not write it, has every epoch and batch after a resume; one that has them has
-    them once.
-    """
+    """A sink that lost its file has every epoch and batch after a resume; one that has them has them once."""
 
     def content():
         tables = {}
@@ -40,9 +33,8 @@ def test_what_a_sink_lacks_is_filled_on_resume(tmp_path, lost):
         events = {}
         for folder in ("", "batches"):
             read = EventAccumulator(str(tmp_path / "tensorboard" / folder)).Reload()
-            events |= {
-                tag: [(event.step, event.value) for event in read.Scalars(tag)] for tag in read.Tags()["scalars"]
-            }
+            for tag in read.Tags()["scalars"]:
+                events[tag] = [(event.step, event.value) for event in read.Scalars(tag)]
         return tables, repr(events), {path.name: path.read_text() for path in (tmp_path / "CSV_Logs").iterdir()}
 
     def sinks():

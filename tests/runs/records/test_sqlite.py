@@ -2,12 +2,10 @@
 
 import sqlite3
 
-import pytest
-
 from runs.records import Row, sqlite
 from runs.records.sqlite import Database
+from tests.kit.refusals import refused
 from tests.runs.records._made import rows
-from utilities.errors import UserError
 
 
 def test_database_holds_the_rows_of_metrics_csv(tmp_path):
@@ -16,14 +14,12 @@ def test_database_holds_the_rows_of_metrics_csv(tmp_path):
         sink.write(rows(epoch))
     sink.cut(2)
     with sqlite3.connect(tmp_path / "metrics.db") as connection:
-        got = connection.execute(
-            'select epoch, split, metric, value from "discriminative_e_recall" order by epoch, metric'
-        ).fetchall()
+        columns = "select epoch, split, metric, value from discriminative_e_recall order by epoch, metric"
+        recorded = connection.execute(columns).fetchall()
         tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
-        assert connection.execute("select count(*) from discriminative_nmi where value is null").fetchone() == (1,), (
-            "nan"
-        )
-    assert got == [(e, "test", f"e_recall@{k}", 0.1 * k * e) for e in (1, 2) for k in (1, 2)]
+        of_nan = connection.execute("select count(*) from discriminative_nmi where value is null").fetchone()
+    assert of_nan == (1,)
+    assert recorded == [(e, "test", f"e_recall@{k}", 0.1 * k * e) for e in (1, 2) for k in (1, 2)]
     assert tables == {"loss", "discriminative_e_recall", "discriminative_nmi"}
 
 
@@ -67,6 +63,6 @@ def test_a_full_disk_is_no_damage(tmp_path):
         error.sqlite_errorcode = sqlite3.SQLITE_FULL
         raise error
 
-    with pytest.raises(UserError, match="disk is full.*free the disk"):
+    with refused("disk is full.*free the disk"):
         sink._take(full)
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.db"]

@@ -12,8 +12,8 @@ from runs.records.local import BatchFile, LongFile
 from runs.records.sqlite import Database
 from runs.records.tensorboard import EventFiles
 from tests.kit.images import write_image
+from tests.kit.refusals import refused
 from tests.runs.records._made import BATCHES, batch_rows, read, rows
-from utilities.errors import UserError
 
 
 def events(folder):
@@ -39,19 +39,15 @@ def test_scalars_histograms_and_pictures_read_back_and_are_cut(tmp_path):
     assert recorded.Tags()["histograms"] == ["train/rho_spectrum@0"]
     (image,) = recorded.Images("pictures/sample_recoveries")
     assert (image.step, image.width, image.height) == (3, 40, 30)
-    read_again = Image.open(io.BytesIO(image.encoded_image_string)).convert("RGB")
-    assert np.array_equal(np.asarray(read_again), np.asarray(Image.open(picture).convert("RGB"))), (
-        "the file's own bytes"
-    )
+    pixels = [np.asarray(Image.open(file)) for file in (io.BytesIO(image.encoded_image_string), picture)]
+    assert np.array_equal(*pixels), "the file's own bytes"
 
 
-@pytest.mark.parametrize(
-    "n_files_before", [8, pytest.param(0, marks=pytest.mark.long), pytest.param(9, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("n_files_before", [8, *(pytest.param(n, marks=pytest.mark.long) for n in (0, 9))])
 def test_batches_have_a_file_a_table_and_curves_of_their_own_and_are_cut(tmp_path, monkeypatch, n_files_before):
     from tensorboard.summary.writer import event_file_writer
 
-    # The names of event files end with a counter of the process, and are read in the order of their names: 10 before 9.
+    # event files are read in the order of their names, which end with a counter of the process: 10 before 9
     monkeypatch.setattr(event_file_writer, "_global_uid", type(event_file_writer._global_uid)(n_files_before))
     kinds = (LongFile, BatchFile, Database, EventFiles)
     sinks = [kind(tmp_path) for kind in kinds]
@@ -68,19 +64,15 @@ def test_batches_have_a_file_a_table_and_curves_of_their_own_and_are_cut(tmp_pat
         sink.write(rows(3))
         sink.close()
     expected = [tuple(row) for row in batch_rows(1, BATCHES[1]) + batch_rows(2, BATCHES[2]) + rows_again]
-    got = [
-        (int(r["epoch"]), int(r["step"]), r["name"], float(r["value"]))
-        for r in read(tmp_path / "CSV_Logs" / "batches.csv")
-    ]
-    assert got == expected
+    lines = [r.values() for r in read(tmp_path / "CSV_Logs" / "batches.csv")]
+    assert [(int(epoch), int(step), name, float(value)) for epoch, step, name, value in lines] == expected
     with sqlite3.connect(tmp_path / "metrics.db") as connection:
         assert sorted(connection.execute("select epoch, step, name, value from batches")) == sorted(expected)
         assert connection.execute("select max(epoch) from loss").fetchone() == (3,)
     batches = events(tmp_path / "tensorboard" / "batches")
     epochs = events(tmp_path / "tensorboard")
-    assert [(e.step, e.value) for e in batches.Scalars("batch/loss")] == [
-        (s, pytest.approx(1 / s)) for s in (1, 2, 3, 4, 5, 6, 8)
-    ]
+    losses = [(e.step, e.value) for e in batches.Scalars("batch/loss")]
+    assert losses == [(s, pytest.approx(1 / s)) for s in (1, 2, 3, 4, 5, 6, 8)]
     assert [e.step for e in epochs.Scalars("train/loss")] == [1, 2, 3], "batches beyond epochs' numbers do not cut them"
     assert "batch/loss" not in epochs.Tags()["scalars"]
     assert {r["metric"] for r in read(tmp_path / "CSV_Logs" / "metrics.csv")} == {row.metric for row in rows(1)}
@@ -118,9 +110,8 @@ def test_a_damaged_folder_of_events_takes_what_comes(tmp_path, capsys, damage):
     sink.write_batches(batch_rows(2, BATCHES[2]))
     sink.close()
     assert events(tmp_path / "tensorboard").Scalars("test/e_recall@1")[-1].step == 2
-    assert [event.step for event in events(tmp_path / "tensorboard" / "batches").Scalars("batch/loss")] == list(
-        BATCHES[2]
-    )
+    batches = events(tmp_path / "tensorboard" / "batches").Scalars("batch/loss")
+    assert [event.step for event in batches] == list(BATCHES[2])
     assert capsys.readouterr().out.count("the run goes on") == (damage is not noise_in_an_event_file)
 
 
@@ -128,7 +119,7 @@ def test_a_folder_removed_in_mid_run_is_told_in_one_line(tmp_path, capfd):
     sink = EventFiles(tmp_path)
     sink.write(rows(1))
     shutil.rmtree(tmp_path / "tensorboard")
-    with pytest.raises(UserError, match="tensorboard .No such file or directory.*--resume"):
+    with refused("tensorboard .No such file or directory.*--resume"):
         sink.write(rows(2))
     sink.close()
     assert "Traceback" not in capfd.readouterr().err
