@@ -254,7 +254,7 @@ def test_what_cannot_be_searched(folder_data, tmp_path):
         ("--evaluate_only", "--evaluate_only is main.py's alone"),
         ("--find lr", "--find is main.py's alone"),
     ):
-        with refused(message):
+        with pytest.raises(UserError, match=message):
             searcher.search([*words, *flags.split()])
     for word in ("--use_tv_split", "--tv_split_perc", "0.5"):
         words.remove(word)
