@@ -176,6 +176,17 @@ def test_colours_are_torchvisions_image_by_image():
     assert torch.equal(cropping.Cut(pixels, draws, Drawing())[rows].on(torch.device("cpu")), images[rows])
 
 
+def test_a_turned_hue_is_rounded_as_by_torchvision():
+    torch.manual_seed(4)
+    images = torch.randint(0, 256, (60, 3, 6, 6), dtype=torch.uint8)
+    turns = torch.rand(60) - 0.5
+    expected = torch.stack(
+        [functional.adjust_hue(image, turn.item()) for image, turn in zip(images, turns, strict=True)]
+    )
+    differences = (cropping.JITTER[3](images.float(), turns[:, None, None, None]) - expected).abs()
+    assert differences.mean() < 0.005 and differences.max() <= 1
+
+
 BATCHES = [[0, 1, 2, 3, 4, 5, 1], [3, 5, 2, 1, 0, 0, 4], [1, 1, 4]]
 ALL = f"--augmentation adv {JITTER} --random_erasing .6"
 

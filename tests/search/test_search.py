@@ -450,6 +450,16 @@ def test_a_locked_study_is_locked_and_a_damaged_one_damaged(folder_data, tmp_pat
         searcher.search([*words[:-1], "3"])
 
 
+def test_a_continued_attempt_is_no_further_trial():
+    attempts = [
+        SimpleNamespace(user_attrs={"folder": "trial_0"}, value=None),
+        SimpleNamespace(user_attrs={"folder": "trial_0", "continues": 0}, value=0.5),
+    ]
+    studies._check("study.db", attempts, {"trial_0": 0.5})
+    with refused("does not know trial_1"):
+        studies._check("study.db", attempts, {"trial_0": 0.5, "trial_1": None})
+
+
 @pytest.mark.parametrize("name", ["../../thesis", "/tmp/thesis", "trial_1/../..", "trial_x", "trial_1\n", 7])
 def test_a_study_from_someone_else_names_no_folder_outside_of_the_search(name):
     import optuna
