@@ -220,7 +220,8 @@ class Network(torch.nn.Module):
     def embedding_layers(self) -> dict[str, torch.nn.Module]:
         """Name -> module of each layer behind the backbone, in the order in which they run.
 
-        `embed`, the optimiser groups, the loading of weights and exports read it: a further module is added here.
+        `embed`, the optimiser groups, the loading of weights and exports read it: a further module is added here, and
+        one that rescales embeddings in `options.flags.shared.rescaling_layer`.
         """
         return {"layernorm": self.layernorm, "hidden": self.hidden, "last_linear": self.last_linear, "neck": self.neck}
 

@@ -8,6 +8,7 @@ import sys
 import torch
 
 from criteria._pairs import softplus
+from options.flags.shared import rescaling_layer
 from utilities.errors import UserError
 from utilities.reference import Reference
 from utilities.tensors import safe_sqrt
@@ -19,9 +20,10 @@ def warn_of_normalized(loss: str, opt) -> None:
 
     Raises UserError where it would see them behind --neck, which scales them.
     """
-    if getattr(opt, "neck", "none") != "none" and opt.neck_feature == "after":
+    layer = rescaling_layer(opt)
+    if layer is not None and opt.neck_feature == "after":
         raise UserError(
-            f"--neck {opt.neck}: --loss {loss} is meant for embeddings of any length, which a neck scales: add "
+            f"{layer}: --loss {loss} is meant for embeddings of any length, which a neck scales: add "
             "--neck_feature before, or leave it out"
         )
     if "normalize" in opt.arch.split("_")[1:]:

@@ -62,7 +62,7 @@ SELECTIONS = {
 }
 
 
-# rules of single columns, never of a whole table
+# rules of single columns, never of a whole table; `with_both` makes a column of each of RULES
 ON_VALIDATION = "on_validation"
 OPTIMISM = "optimism"
 RULES = {ON_VALIDATION: " chosen on validation", BEST_ON_TEST: " chosen on test", OPTIMISM: " optimism"}
@@ -72,7 +72,8 @@ RULES = {ON_VALIDATION: " chosen on validation", BEST_ON_TEST: " chosen on test"
 class Column:
     """One metric on one split.
 
-    `higher` is None if neither direction is better; `how` overrides the table's selection rule.
+    `higher` is None if neither direction is better; `how` overrides the table's selection rule: another rule, or a
+    number that is derived from values by two of them, such as the optimism.
     """
 
     split: str

@@ -23,7 +23,6 @@ COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 CONTRACT = {
     "batch_mining/_miner.py": {"name own"},
     "batch_mining/semihard.py": {"getattr(opt, name, default)"},
-    "criteria/_sets.py": {"getattr(opt, name, default)"},
     "criteria/center.py": {"getattr(opt, name, default)"},
     "datasets/__init__.py": {"getattr(opt, name, default)"},
     "evaluation/__init__.py": {"getattr(opt, name, default)"},

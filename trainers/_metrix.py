@@ -12,6 +12,7 @@ import torch
 
 from criteria._pairs import ENTRIES, anchors_at_once, as_weights, few_at_a_time, joined, log_sum_exp, softplus
 from options.flags import Flag
+from options.flags.shared import rescaling_layer
 from trainers._added_losses import AddedLoss
 from utilities.errors import UserError
 from utilities.numbers import number
@@ -70,8 +71,10 @@ class Metrix(AddedLoss):
                 f"{FLAG} --loss_reduction {criterion.reduction.how}: mixed points have the mean or that of what "
                 "is active: mean or nonzero"
             )
-        if opt.metrix_level == "feature" and (opt.neck != "none" or hasattr(network, "embed_dims")):
-            layer = f"--neck {opt.neck}" if opt.neck != "none" else f"--arch {opt.arch} of several embeddings"
+        layer = rescaling_layer(opt)
+        if layer is None and hasattr(network, "embed_dims"):
+            layer = f"--arch {opt.arch} of several embeddings"
+        if opt.metrix_level == "feature" and layer is not None:
             raise UserError(
                 f"--metrix_level feature embeds mixed maps as the network does its own, which {layer} changes: "
                 "take embed"

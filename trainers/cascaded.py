@@ -8,6 +8,7 @@ import torch
 
 import criteria
 from options.flags import Flag
+from options.flags.shared import rescaling_layer
 from trainers import _classifier
 from trainers._classifier import CLASSIFIER_LOSS, LOGITS, classifies
 from trainers._heads import MAIN_EMBEDDING, Heads
@@ -62,10 +63,10 @@ def check(opt) -> None:
         raise UserError(
             f"--trainer cascaded chooses pairs, and --loss {opt.loss} takes none: contrastive, triplet or margin do"
         )
-    if opt.neck != "none":
+    layer = rescaling_layer(opt)
+    if layer is not None:
         raise UserError(
-            f"--neck {opt.neck} has no effect with --trainer cascaded, whose embeddings are layers on the stages: "
-            "leave it out"
+            f"{layer} has no effect with --trainer cascaded, whose embeddings are layers on the stages: leave it out"
         )
     for flag in ADDED:
         if getattr(opt, flag):

@@ -15,6 +15,16 @@ def has_folds(flags: dict) -> bool:
     return flags.get("split_scheme", "half") not in ("half", "oodml")
 
 
+def rescaling_layer(opt) -> str | None:
+    """The flag, with its value, of a layer behind the embedding layer that rescales embeddings; None without one.
+
+    Losses for embeddings of any length and trainers that build embeddings of their own ask for it: a further layer of
+    this kind is named here.
+    """
+    neck = vars(opt).get("neck", "none")  # of architectures/: the options of a loss alone lack it
+    return None if neck == "none" else f"--neck {neck}"
+
+
 def add_arguments(parser) -> None:
     """Declare the shared flags in two groups."""
     group = roles.group(parser, "what to train", roles.METHOD)

@@ -29,7 +29,7 @@ PRODUCTS = "bicycle cabinet chair coffee_maker fan kettle lamp mug sofa stapler 
 
 
 def make_folder(path, n_classes=6, n_images=4, size=(40, 30), names=None):
-    """`path/<class>/<images>`."""
+    """`path/<class>/<images>`. An image's colours go by the position of its class, not by its name."""
     for c, name in enumerate(names or [f"class_{c}" for c in range(n_classes)]):
         for i in range(n_images):
             write_image(Path(path) / name / f"{i:03d}.jpg", (c, i), size)
