@@ -150,7 +150,8 @@ def test_a_data_set_of_earlier_versions(install, tmp_path):
     for number in range(8):
         noise = np.random.default_rng(number).integers(0, 256, (40, 40, 3), dtype=np.uint8)
         Image.fromarray(noise).save(folder / f"{number}.png")
-        rows.append(f"{number}.png {number // 2} {'train' if number < 4 else 'test'}")
+        part = "train" if number < 4 else "test"
+        rows.append(f"{number}.png {number // 2} {part}")
     (folder / "images.txt").write_text("")
     (folder / "list.txt").write_text("\n".join(rows))
     splits = datasets.select("mine", None, tmp_path, mine_list="list.txt", allow_partial_dataset=True)

@@ -147,7 +147,7 @@ def test_the_code_is_easy_to_read():
     hard = []
     for name in listed.stdout.split():
         path = ROOT / name
-        if name.startswith("tests/") or not path.exists():
+        if name.startswith("tests/earlier_plug_ins/") or not path.exists():
             continue
         for line, finding in findings(path.read_text(encoding="utf-8")):
             if finding not in CONTRACT.get(name, ()):

@@ -73,8 +73,8 @@ def test_a_run_indexes_and_finds(trained, images, tmp_path):
     with refused(r"call index\(images\) before query"):
         dmlkit.Run(run.folder).query(images[0])
     assert len(run.index(images)) == len(images)
-    first, *further = run.query(images[5], k=4)
-    assert first.path == str(images[5]) and first.distance < 1e-5 and [n.rank for n in further] == [2, 3, 4]
+    nearest, *neighbours = run.query(images[5], k=4)
+    assert nearest.path == str(images[5]) and nearest.distance < 1e-5 and [n.rank for n in neighbours] == [2, 3, 4]
     assert dmlkit.Run(run.folder).query(images[5], k=1)[0].path == str(images[5])
     assert len(run.index(images[:2])) == 2, "an index of the run is replaced"
     assert len(run.index(images[0].parent, out=tmp_path / "own")) == len(list(images[0].parent.iterdir()))
@@ -91,11 +91,11 @@ def test_a_callback_stops_a_run_which_can_be_resumed(folder_data, tmp_path):
     recorder = Recorder(last_epoch=1)
     run = dmlkit.train(folder_data, [recorder], n_epochs=2, save_path=tmp_path, savename="stopped", **SHORT)
     assert recorder.epochs == [1] and not runs.RunFolder(run.folder).finished
-    again = Recorder()
+    second_recorder = Recorder()
     resumed = dmlkit.train(
-        folder_data, [again], n_epochs=2, save_path=tmp_path, savename="stopped", resume="latest", **SHORT
+        folder_data, [second_recorder], n_epochs=2, save_path=tmp_path, savename="stopped", resume="latest", **SHORT
     )
-    assert again.epochs == [2] and resumed.folder == run.folder and runs.RunFolder(run.folder).finished
+    assert second_recorder.epochs == [2] and resumed.folder == run.folder and runs.RunFolder(run.folder).finished
 
 
 def test_a_table_and_a_frame_are_data(folder_data, images, tmp_path, monkeypatch):

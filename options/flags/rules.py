@@ -6,7 +6,9 @@
     group.add_argument("--clip_grad_norm", …).excludes = "clip_grad_value"            none of these is set
 
 `only_with` and `idle_with` name switches and flags with choices; a rule on numbers, such as that of --embed_hidden with
---embed_dim 0, is a check of the plug-in or of options/checks.py. A flag is set if its value differs from its default and is not off (None, False, 0, an empty list).
+--embed_dim 0, is a check of the plug-in or of options/checks.py.
+
+A flag is set if its value differs from its default and is not off (None, False, 0, an empty list).
 
 A flag without what it needs has no effect. It is refused where the user typed it. Where a --config file or a saved run
 gives its value, and the command line perhaps the other flag, the start of the run says so in a line (`runs/idle.py`).

@@ -65,10 +65,10 @@ def test_the_data_config_and_interpolation_are_timms():
         assert network.data_config["input_size"] == [3, size, size]
         assert network.data_config["interpolation"] == "bicubic"
     opt = parameters.read(["--dataset", "cub200", "--arch", TINY])
-    for name, by in ((TINY, "BICUBIC"), ("conv4", "BILINEAR")):
+    for name, interpolation in ((TINY, "BICUBIC"), ("conv4", "BILINEAR")):
         shape = datasets.shape_for(select(name))
         transforms = datasets._transforms.build(opt, shape["input_size"], None, shape["interpolation"])
-        assert all(f"interpolation=InterpolationMode.{by}" in steps.text for steps in transforms)
+        assert all(f"interpolation=InterpolationMode.{interpolation}" in steps.text for steps in transforms)
 
 
 def test_frozen_and_layernorm():

@@ -398,10 +398,10 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
 
 def test_a_gallery_in_maps_is_whitened_and_reranked(tmp_path):
     words = [*save_maps(tmp_path), "--labels", f"{tmp_path}/y_queries.npy", "--evaluation_metrics", "map_r"]
-    by = whitening.pca(X[GALLERY], 3)
+    whiten = whitening.pca(X[GALLERY], 3)
     for flags, expected in (
         ("--rerank k_reciprocal --rerank_k1 6", of_parts(["map_r"], rerank=metrics.KReciprocal(6))),
-        ("--eval_whiten fit_gallery --eval_whiten_dims 3", of_parts(["map_r"], by(X))),
+        ("--eval_whiten fit_gallery --eval_whiten_dims 3", of_parts(["map_r"], whiten(X))),
     ):
         assert command.main([f"{tmp_path}/x_queries.npy", *words, *flags.split()]) == pytest.approx(expected)
 

@@ -163,8 +163,8 @@ def test_the_table_by_hand(shared, tmp_path, capsys):
     assert (rows[0]["input"], rows[0]["licence"]) == ("16 x 16", "not stated") and float(rows[0]["images/s"]) > 0
     assert table.remarks[0] == ["random weights"] and len(table.rows) == 5
     assert_row(rows[0], CONV, test, labels, train, train_labels)
-    by = whitening.pca(train.astype(np.float32), 3)
-    whitened = [unit(by(split.astype(np.float32)).astype(np.float64)) for split in (test, train)]
+    whiten = whitening.pca(train.astype(np.float32), 3)
+    whitened = [unit(whiten(split.astype(np.float32)).astype(np.float64)) for split in (test, train)]
     assert_row(rows[1], f"{CONV}, whitened to 3", whitened[0], labels, whitened[1], train_labels)
     joined = []
     for first, split in ((test, "testing"), (train, "evaluation")):
