@@ -15,8 +15,10 @@ from PIL import Image
 import datasets
 import main
 import parameters
-from datasets import _transforms, roxford5k
+from datasets import _lists, _transforms, roxford5k
+from datasets._images import Image as ListedImage
 from datasets._layout import Published
+from datasets._lists import GroundTruth
 from evaluation import __main__ as command
 from evaluation import galleries
 from evaluation import queries as queries_of
@@ -143,6 +145,17 @@ def test_lists_of_a_table(tmp_path):
         (tmp_path / "lists.csv").write_text(LISTS + row + "\n")
         with refused("lists", message):
             datasets.select("csv", None, tmp_path, 8, **flags)
+
+
+@pytest.mark.parametrize(("is_query", "is_gallery"), [(True, False), (False, True)])
+def test_a_listed_name_that_two_images_have_is_refused(is_query, is_gallery):
+    images = [ListedImage("a.jpg", None, is_gallery=False), ListedImage("b.jpg", None, is_query=False)]
+    lists = {"": {"a.jpg": GroundTruth(["b.jpg"], [])}}
+    assert _lists.rows(lists, images, partial=False) == {"": ([[1]], [[]])}
+    path = "a.jpg" if is_query else "b.jpg"
+    repeated = ListedImage(path, None, is_query=is_query, is_gallery=is_gallery)
+    with refused(f"ground truth lists {path}, a name that two images have"):
+        _lists.rows(lists, [*images, repeated], partial=False)
 
 
 class Runs:

@@ -31,6 +31,12 @@ def test_decoding_agrees_with_pillow(tmp_path):
         assert pixels.shape == (29, 41, 3) and np.abs(pixels - expected).max() <= 1, (suffix, mode)
 
 
+@pytest.mark.parametrize("progressive", [False, True])
+def test_the_size_of_a_jpeg_is_read_from_its_frame(tmp_path, progressive):
+    Image.new("RGB", (41, 29)).save(tmp_path / "a.jpg", progressive=progressive, optimize=True)
+    assert _images._jpeg_size((tmp_path / "a.jpg").read_bytes()) == (29, 41)
+
+
 TURNS = {2: lambda x: x[:, ::-1], 3: lambda x: x[::-1, ::-1], 6: lambda x: np.rot90(x, -1), 8: lambda x: np.rot90(x)}
 
 
