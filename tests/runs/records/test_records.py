@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from runs.records import Row, metric_group, open_sinks
-from tests.runs.records._made import batch_rows, rows
+from tests.runs.records._made import batch_rows, read, rows
 
 
 def test_names_and_groups_are_plain_or_those_of_the_icml_pipeline():
@@ -54,3 +54,21 @@ def test_what_a_sink_lacks_is_filled_on_resume(tmp_path, lost):
         sink.fill(written, batches)
         sink.close()
     assert content() == before
+
+
+def test_values_of_test_are_dropped_where_the_final_test_is_to_come(tmp_path):
+    for tested in (True, False):
+        for sink in open_sinks(Namespace(no_records=False, log_online=False), tmp_path):
+            if tested:
+                sink.write(rows(1))
+                sink.write_batches(batch_rows(1, (1, 2)))
+            sink.cut(1, 2, tested=tested)
+            sink.close()
+        expected = {"train", "test"} if tested else {"train"}
+        assert {row["split"] for row in read(tmp_path / "CSV_Logs" / "metrics.csv")} == expected
+        assert len(read(tmp_path / "CSV_Logs" / "Test_discriminative_nmi.csv")) == tested
+        counts = {}
+        with contextlib.closing(sqlite3.connect(tmp_path / "metrics.db")) as connection:
+            for table in ("loss", "discriminative_nmi", "batches"):
+                (counts[table],) = connection.execute(f"select count(*) from {table}").fetchone()
+        assert counts == {"loss": 1, "discriminative_nmi": tested, "batches": len(batch_rows(1, (1, 2)))}
