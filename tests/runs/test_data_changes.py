@@ -2,13 +2,15 @@
 
 import importlib.metadata
 import shutil
+from argparse import Namespace
 
+import pytest
 import yaml
 
 from datasets import differences
 from results import recorded
 from results.folders import read_folder
-from runs.changes import record_changes_of_environment
+from runs.changes import changes_of_data, record_changes_of_environment
 from tests.kit.images import write_image
 from tests.kit.refusals import refused
 from tests.kit.run_folders import flag_roles
@@ -37,6 +39,17 @@ def test_changed_data_are_named_refused_and_marked(folder_data, tmp_path):
     run_main(*resume_words, "--n_epochs 2 --resume_allow_changes")
     assert read_folder(folder, flag_roles()).notes == ["its data changed after epoch 1 (files: of class class_2)"]
     run_main(*resume_words, "--n_epochs 3")  # allowed once: now these are its data
+
+
+@pytest.mark.parametrize("by_content", [True, False])
+def test_other_times_of_change_are_noted_of_data_not_compared_by_content(tmp_path, monkeypatch, capsys, by_content):
+    monkeypatch.setattr("datasets.differences", lambda before, after: [])
+    before = {"fingerprint": {"times": "a", "by_content": by_content}}
+    (tmp_path / "environment.yaml").write_text(yaml.safe_dump({"data": before}))
+    for times, is_noted in (("a", False), ("b", not by_content)):
+        record = {"fingerprint": {"times": times, "by_content": by_content}}
+        assert changes_of_data(tmp_path, record, Namespace(resume_allow_changes=False)) == []
+        assert ("other times of change" in capsys.readouterr().out) == is_noted
 
 
 def test_other_code_and_packages_are_recorded(folder_data, tmp_path, capsys):

@@ -297,6 +297,17 @@ def test_a_short_search_is_not_reproduced_unless_asked(folder_data, tmp_path, tr
     assert line in capsys.readouterr().out.splitlines()
 
 
+def test_reproductions_of_an_earlier_best_trial_do_not_count(tmp_path):
+    content = {"trial": "trial_0", "results": {}, "runs": {"trial_0_reproduction_1": {"failed": "no memory"}}}
+    (tmp_path / report.REPRODUCTIONS).write_text(yaml.safe_dump(content))
+    for best, progress in (
+        ("trial_0", (True, "0 trials and 1 of 1 reproductions")),
+        ("trial_1", (False, "after 0 of 0 trials and 0 of 1 reproductions")),
+    ):
+        (tmp_path / report.BEST).write_text(f"# {best}: map_r 0.5\n")
+        assert report.how_far(tmp_path, 0, 1) == progress
+
+
 def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch):
     import optuna
     from matplotlib.figure import Figure
