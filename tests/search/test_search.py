@@ -22,7 +22,7 @@ import parameters
 from engine.runtime import NonFiniteLoss
 from runs.folder import RunFolder, run_folder
 from search import __main__ as searcher
-from search import report
+from search import report, settings, tables
 from search import study as studies
 from tests.kit.processes import lock_holder
 from tests.kit.refusals import refused
@@ -141,6 +141,34 @@ def test_a_search_goes_on(folder_data, tmp_path, trained):
     ]:
         with refused(message):
             search(4, words, ranges=ranges)
+    search(4, "--bs 6 --resume_allow_changes --reproductions 0", ranges=wider)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_within"),
+    [
+        (["BAYESIAN", 0.1, 1.0], ["BAYESIAN", 0.1, 1.0], True),
+        (["BAYESIAN", 0.1, 1.0], ["BAYESIAN", 0.0, 2.0], True),
+        (["BAYESIAN", 0.1, 1.0], ["BAYESIAN", 0.2, 2.0], False),
+        (["BAYESIAN", 0.1, 1.0], ["BAYESIAN", 0.0, 0.9], False),
+        (["BAYESIAN", 0.1, 1.0], ["LOG_BAYESIAN", 0.1, 1.0], False),
+        (["CHOICE", "adam", "sgd"], ["CHOICE", "adam", "sgd"], True),
+        (["CHOICE", "adam", "sgd"], ["CHOICE", "adam", "sgd", "rmsprop"], False),
+    ],
+)
+def test_a_range_may_be_widened_at_each_end(before, now, is_within):
+    assert settings._is_within(before, now) == is_within
+
+
+@pytest.mark.parametrize(("direction", "value"), [("maximize", 3.0), ("minimize", 1.0)])
+def test_the_best_trial_is_that_of_the_direction(direction, value):
+    import optuna
+
+    studies.quiet()
+    study = optuna.create_study(direction=direction)
+    values = iter((2.0, 1.0, 3.0))
+    study.optimize(lambda trial: next(values), n_trials=3)
+    assert tables.best_of(study).value == value
 
 
 def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_path, monkeypatch, trained):
@@ -390,6 +418,10 @@ def test_means_over_folds(tmp_path):
     assert objective_value(tmp_path, "map_r") == 0.5
     with pytest.raises(TrialFailed, match="never finite"):
         objective_value(tmp_path, "nmi")
+    (tmp_path / "diverged").mkdir()
+    (tmp_path / "diverged" / "summary.json").write_text('{"selected": {"values": {"val": {"map_r": null}}}}')
+    with pytest.raises(TrialFailed, match="never finite"):
+        objective_value(tmp_path / "diverged", "map_r")
     with refused("no result"):
         scores(tmp_path / "elsewhere")
 
