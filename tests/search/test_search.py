@@ -145,7 +145,7 @@ def test_a_search_goes_on(folder_data, tmp_path, trained):
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "is_within"),
+    ("old", "new", "is_within"),
     [
         (["BAYESIAN", 0.1, 1.0], ["BAYESIAN", 0.1, 1.0], True),
         (["BAYESIAN", 0.1, 1.0], ["BAYESIAN", 0.0, 2.0], True),
@@ -156,8 +156,8 @@ def test_a_search_goes_on(folder_data, tmp_path, trained):
         (["CHOICE", "adam", "sgd"], ["CHOICE", "adam", "sgd", "rmsprop"], False),
     ],
 )
-def test_a_range_may_be_widened_at_each_end(before, now, is_within):
-    assert settings._is_within(before, now) == is_within
+def test_a_range_may_be_widened_at_each_end(old, new, is_within):
+    assert settings._is_within(old, new) == is_within
 
 
 @pytest.mark.parametrize(("direction", "value"), [("maximize", 3.0), ("minimize", 1.0)])
