@@ -14,7 +14,7 @@ import evaluation
 import metrics
 from engine.ranks import Ranks
 from engine.runtime import Runtime
-from metrics import _kmeans, _space
+from metrics import _inputs, _kmeans
 from metrics.neighbours import rerank as reranking
 from metrics.neighbours import search as searching
 from metrics.neighbours.search import Limits
@@ -142,7 +142,7 @@ def same_clusters(rank, folder, full):
         features = features_and_labels(n, max(k // 8, 1), d=d, spread=1.5, seed=19)["features"]
         assert (_kmeans.kmeans(features, k, 5, "cpu", ranks) == _kmeans.kmeans(features, k, 5)).all(), (n, k)
     features = features_and_labels(700, 10, d=8, spread=1.5, seed=2)["features"]
-    read = mock.patch.object(_space, "BLOCK", 1024)
+    read = mock.patch.object(_inputs, "BLOCK", 1024)
     torch_searches = mock.patch.object(
         _kmeans, "searcher", lambda device: (_kmeans.on_torch(device), _kmeans.tile_rows)
     )

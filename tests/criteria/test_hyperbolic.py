@@ -44,9 +44,9 @@ def test_it_is_what_the_authors_code_computes(views, c):
     assert_close(value, expected, rtol=3e-5, atol=0)  # their 1e-5 in denominators
 
 
-@pytest.mark.parametrize("c", [0, 0.1, 100])
-def test_the_border_and_zeros(c):
-    criterion = build("hyperbolic", c=c, clip_r=1e3).float()
+@pytest.mark.parametrize("settings", [{"c": 0}, {"c": 0.1, "clip_r": 1e3}, {"c": 100, "clip_r": 1e3}])
+def test_the_border_and_zeros(settings):
+    criterion = build("hyperbolic", **settings).float()
     for batch in (1e4 * torch.randn(6, 4), torch.zeros(6, 4), torch.ones(6, 4), 1e-8 * torch.randn(6, 4)):
         value = criterion(batch.requires_grad_(), torch.tensor([0, 0, 1, 1, 2, 2]))
         value.backward()

@@ -17,7 +17,7 @@ from runs import checkpoint
 from tests.kit import tiny
 from tests.kit.documents import documented_example
 from tests.kit.refusals import refused
-from tests.kit.runs import start
+from tests.kit.runs import run_main
 from utilities.words import parse_weights
 
 
@@ -58,7 +58,7 @@ def test_a_users_trainer_in_one_file_trains_resumes_and_is_listed(user_trainer, 
         assert {name for name, ids in groups.items() if ids[0] in optimizer["state"]} == stepped
     for changed in ("--mine_hidden 5", "--loss_weights head_loss=2"):
         with pytest.raises(SystemExit):
-            start("--resume_from", short_run.folder, changed)
+            run_main("--resume_from", short_run.folder, changed)
         assert "flags differ" in capsys.readouterr().err
 
 

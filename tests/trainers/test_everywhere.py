@@ -11,7 +11,7 @@ import trainers
 from runs import RunFolder, checkpoint, load_run
 from search import __main__ as searcher
 from tests.kit import tiny
-from tests.kit.runs import start
+from tests.kit.runs import run_main
 
 MEMORY = "--memory_size 48 --memory_start 2"
 EVERY = {  # name -> its flags, the widths of what is evaluated, a flag to search
@@ -141,13 +141,13 @@ def test_a_memory_of_an_earlier_version_is_restored(data, tmp_path):
             state = content["trainer"]
             content["trainer"] = {name.replace("added_losses.", "further."): state[name] for name in state}
             torch.save(content, path)
-    start("--resume_from", old.folder, "--n_epochs 2")
+    run_main("--resume_from", old.folder, "--n_epochs 2")
     tiny.assert_equal_runs(whole_run.folder, old.folder)
 
 
 @pytest.mark.long
 def test_it_is_reproduced_to_the_bit(trained, tmp_path):
-    reproduced = start("--reproduce_results", trained.folder, "--save_path", tmp_path)
+    reproduced = run_main("--reproduce_results", trained.folder, "--save_path", tmp_path)
     assert reproduced.folder != trained.folder
     tiny.assert_equal_runs(reproduced.folder, trained.folder)
 
@@ -175,7 +175,7 @@ def test_a_flag_of_it_is_searched(name, data, tmp_path, monkeypatch):
 def test_its_folds_and_their_ensemble(name, data, tmp_path):
     folds = "--n_epochs 1 --split_scheme class_disjoint --split_partitions 2 --split_sets 2"
     cross = tiny.run(data, tmp_path, flags_of(name), folds)
-    start("--evaluate_ensemble --resume_from", cross.folder)
+    run_main("--evaluate_ensemble --resume_from", cross.folder)
     together = json.loads((cross.folder / "meta" / "concatenated.json").read_text())["values"]["test"]
     evaltypes = cross.opt.evaltypes
     expected = {f"{evaltype}/map_r" for evaltype in evaltypes} if len(evaltypes) > 1 else {"map_r"}

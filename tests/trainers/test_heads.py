@@ -12,12 +12,12 @@ from evaluation import _unnormalised
 from runs import RunFolder, load_run
 from tests.kit import tiny
 from tests.kit.refusals import refused
-from tests.kit.runs import start
+from tests.kit.runs import run_main
 from trainers import _heads
 
 
 def evaluated_again(run, *flags):
-    return start("--evaluate --resume_from", run.folder, *flags)
+    return run_main("--evaluate --resume_from", run.folder, *flags)
 
 
 @pytest.fixture(scope="module")

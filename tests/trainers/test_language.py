@@ -17,7 +17,7 @@ from tests.criteria._table import PINNED, PINNED_LABELS
 from tests.kit import tiny
 from tests.kit.data_sets import make_folder
 from tests.kit.refusals import refused
-from tests.kit.runs import split
+from tests.kit.runs import words_of
 from tools import pseudo_labels
 from trainers import _language
 
@@ -163,7 +163,7 @@ def few_classes(tmp_path_factory):
 
 def command(data, weights, out, *flags):
     words = ["--dataset folder --dataset_folder_path", data, "--classifier tv:mobilenet_v3_small --weights", weights]
-    return pseudo_labels.main(split([*words, "--out", out, "--top 3 --eval_kernels 0", *flags]))
+    return pseudo_labels.main(words_of(*words, "--out", out, "--top 3 --eval_kernels 0", *flags))
 
 
 def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few_classes, weights, tmp_path, capsys):
