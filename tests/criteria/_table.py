@@ -269,7 +269,7 @@ def smoothap(c, ps, ns):
 def recallatk(c, x, r, pairs, context):
     @each_anchor(torch.dot)
     def recalls(c, ps, ns):
-        ranks = [soft_rank(s, ps + ns, c.temperature) for s in ps]
+        ranks = [soft_rank(s, ps + ns, c.temperature) + 0 * s for s in ps]  # a tensor for a single item too
         ks = [k for k in c.ks if k < len(r) and ps]
         hits = [sum(torch.sigmoid((k - rank) / c.k_temperature) for rank in ranks) for k in ks]
         return [1 - hit.clamp(max=k) / min(k, len(ps)) for hit, k in zip(hits, ks, strict=True)]
@@ -308,8 +308,10 @@ def hyperbolic(c, x, r, pairs, context):
 
 
 def pml(c, x, r, pairs, context):
-    """Its ContrastiveLoss: unit vectors, margins 0 and 1, means over what is active."""
+    """Its ContrastiveLoss: unit vectors, margins 0 and 1, means over what is active; 0 for a pair of a kind or none."""
     near, far = pair_values(distance, unit(x), unit(r), pairs)
+    if len(near) <= 1 and len(far) <= 1:
+        return 0 * (x.sum() + r.sum())
     return mean_active(near) + mean_active([hinge(1 - d) for d in far])
 
 
