@@ -129,10 +129,7 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     Later ones win: defaults, --config files, the saved run on resume or reproduction, the command line. A mistake: exit
     2, one line.
     """
-    if argv is None:
-        argv = sys.argv[1:]
     try:
-        plug_in_folders.use(argv)
         return resolve(argv)
     except UserError as error:
         get_parser().error(str(error))
@@ -152,6 +149,9 @@ def resolve(
         config_files: files that are read already, path and lines of `configs.nodes`; those of --config win over them.
         is_checked: options that cannot work are refused.
     """
+    if argv is None:
+        argv = sys.argv[1:]
+    plug_in_folders.use(argv)
     parser = get_parser()
     parser.exits = False
     return composition.compose(parser, argv, searched, config_files, is_checked)

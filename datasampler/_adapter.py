@@ -30,6 +30,12 @@ class AdaptedSampler(BatchSampler):
             if hasattr(wrapped, call):
                 setattr(self, call, getattr(wrapped, call))
 
+    def __getattr__(self, name: str):
+        """What the user's sampler has beyond these calls."""
+        if name == "wrapped":  # not set yet, as in a copy
+            raise AttributeError(name)
+        return getattr(self.wrapped, name)
+
     def __iter__(self):
         return iter(self.wrapped)
 

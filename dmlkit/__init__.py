@@ -8,7 +8,7 @@ imported when they are first used.
 import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported
 import importlib
 
-NAMES = {"train": "training", "Run": "training"}  # name -> module of this package
+NAMES = {"train": "training", "Run": "training", "use_plugins": "training"}  # name -> module of this package
 ROOMS = (
     *("architectures", "batch_mining", "criteria", "datasampler", "datasets", "engine", "evaluation", "launch"),
     *("metrics", "options", "parameters", "pictures", "results", "retrieval", "runs", "search", "tools", "trainers"),

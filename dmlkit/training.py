@@ -6,19 +6,27 @@ Flags are keywords, with the names and values of the command line (docs/flags.md
 import hashlib
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
 import parameters
+from engine.ranks import several_processes
 from runs import Embedder, RunFolder
+from utilities import plug_in_folders
 from utilities.errors import UserError
 from utilities.files import write_file
 
 LABEL = "label"
 PATH = "path"
 SPLIT = "split"
+# flags with which main.py does something else than train a run
+NO_TRAINING = (
+    *("dry_run", "profile_steps", "list", "find", "explain", "check_data", "print_config"),
+    *("evaluate", "evaluate_only", "evaluate_ensemble", "aggregate_only"),
+)
 
 
 def train(data=None, callbacks=(), **flags) -> "Run":
@@ -29,16 +37,20 @@ def train(data=None, callbacks=(), **flags) -> "Run":
             columns `path`, `label` and perhaps those of such a table: without `split`, the first half of the classes in
             the order of their names is trained on, the other evaluated. None: what the flags say, `dataset="cub200"`.
         callbacks: objects with a method `on_epoch_end(run, epoch, scores)`, called when an epoch is recorded. `scores`:
-            split -> {metric: value}, empty where the epoch was not evaluated. `run.stop()` ends the training after it;
-            such a run can be resumed.
+            split -> {metric: value}, empty where the epoch was not evaluated. `run.stop()` ends the training after it:
+            of a cross-validation that fold, of a reproduction that stage. Such a run can be resumed.
         flags: those of the command line, `n_epochs=10, evaluation_metrics=["e_recall@1", "nmi"], no_records=True`.
     """
     import main
 
+    callbacks = _checked(callbacks)
     opt = parameters.resolve(_words({**_flags_of(data, flags), **flags}))
-    if opt.job != "train":
-        raise UserError(f"dmlkit.train trains: leave {opt.job} out, or call Run(folder)")
-    return Run(main.main(opt.but(callbacks=tuple(callbacks))).folder)
+    for flag in NO_TRAINING:
+        if getattr(opt, flag):
+            raise UserError(f"dmlkit.train trains: leave {flag} out, or call Run(folder)")
+    later = [stage.but(callbacks=callbacks) for stage in opt.later]
+    with several_processes():
+        return Run(main.main(opt.but(callbacks=callbacks, later=later)).folder)
 
 
 class Run:
@@ -52,7 +64,7 @@ class Run:
     """
 
     def __init__(self, folder):
-        self.folder = Path(folder)
+        self.folder = Path(folder).expanduser()
         self._embedder = None
         self._index = None
 
@@ -61,8 +73,16 @@ class Run:
 
     @property
     def scores(self) -> dict[str, dict[str, float]]:
-        """split -> {metric: value} of the selected epoch."""
-        return RunFolder(self.folder).selected["values"]
+        """split -> {metric: value} of the selected epoch.
+
+        Raises UserError for a folder without a run, and for a cross-validation, whose folds have scores.
+        """
+        run = RunFolder(self.folder)
+        if run.is_cross_validation:
+            raise UserError(f"{self.folder} is a cross-validation: name one of its folds, as {run.fold(0).path}")
+        if not (self.folder / "parameters.yaml").exists():
+            raise UserError(f"no run in {self.folder}")
+        return run.selected["values"]
 
     @property
     def embedder(self) -> Embedder:
@@ -116,6 +136,8 @@ class Run:
         from retrieval import export
         from retrieval.__main__ import parser
 
+        if format not in export.FORMATS:
+            raise UserError(f"format {format!r}: one of {', '.join(export.FORMATS)}")
         place = self.folder / f"export_{format}" if out is None else Path(out)
         defaults = vars(parser().parse_args(["export", str(self.folder), "--out", str(place), "--format", "onnx"]))
         export.export(SimpleNamespace(**{**defaults, "format": [format]}))
@@ -126,9 +148,14 @@ def _flags_of(data, flags: dict) -> dict:
     """The flags that name the data."""
     if data is None:
         return {}
+    for flag in ("dataset", "dataset_folder_path", "dataset_csv"):
+        if flags.get(flag) is not None:
+            raise UserError(f"data and {flag}: both name the data, leave one out")
     if hasattr(data, "columns"):
-        data = _table_of(data, Path(flags.get("save_path", "Training_Results")))
-    path = Path(data)
+        data = _table_of(data, Path(flags.get("save_path") or "Training_Results"))
+    if not isinstance(data, str | os.PathLike) or not str(data):
+        raise UserError(f"data {data!r}: a folder of classes, a .csv file or a pandas frame")
+    path = Path(data).expanduser()
     if path.is_dir():
         return {"dataset": "folder", "dataset_folder_path": path}
     if path.suffix.lower() == ".csv" and path.is_file():
@@ -145,10 +172,12 @@ def _table_of(frame, save_path: Path) -> Path:
     if missing:
         columns = ", ".join(map(str, frame.columns))
         raise UserError(f"data: the frame has no column {' or '.join(missing)}, but {columns or 'none'}")
+    if frame[PATH].isna().any():
+        raise UserError(f"data: {int(frame[PATH].isna().sum())} rows of the frame have no {PATH}")
     table = frame.assign(**{PATH: [os.path.abspath(path) for path in frame[PATH]]})
     if SPLIT not in frame.columns:
         classes = sorted(frame[LABEL].dropna().unique(), key=str)
-        trained_classes = classes[: len(classes) // 2]
+        trained_classes = set(classes[: len(classes) // 2])
         table[SPLIT] = ["train" if label in trained_classes else "validation" for label in frame[LABEL]]
     content = table.to_csv(index=False).encode()
     file = save_path / "tables" / f"{hashlib.sha256(content).hexdigest()[:16]}.csv"
@@ -164,17 +193,40 @@ def _words(flags: dict) -> list[str]:
     for name, value in flags.items():
         option = f"--{name}"
         is_switch = name in actions and actions[name].nargs == 0
-        if value is None or (is_switch and not value):
+        if value is None:
             continue
         if is_switch:
+            if value not in (True, False):
+                raise UserError(f"{name}={value!r}: True or False")
+            if not value:
+                option = f"--no-{name}"
             words.append(option)
         elif isinstance(value, bool):
             words += [option, str(int(value))]
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, Iterable) and not isinstance(value, str):
             words += [option, *map(str, value)]
         else:
-            words += [option, str(value)]
+            words.append(f"{option}={value}")
     return words
+
+
+def _checked(callbacks) -> tuple:
+    """The callbacks, each with its method. Raises UserError for what is none."""
+    if not isinstance(callbacks, Iterable):
+        raise UserError("callbacks: a list of objects with a method on_epoch_end(run, epoch, scores)")
+    callbacks = tuple(callbacks)
+    for callback in callbacks:
+        if not callable(getattr(callback, "on_epoch_end", None)):
+            raise UserError(f"callbacks: {callback!r} has no method on_epoch_end(run, epoch, scores)")
+    return callbacks
+
+
+def use_plugins(folder) -> None:
+    """Take the plug-ins of a folder, as `--plugins` does: before a run that uses them is trained, loaded or embeds.
+
+    Raises UserError for a folder that does not exist or holds none.
+    """
+    plug_in_folders.use([plug_in_folders.FLAG, str(folder)])
 
 
 def _as_list(images) -> list:

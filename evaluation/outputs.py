@@ -305,7 +305,7 @@ def evaluate_untrained(model, splits: dict, opt, runtime) -> dict:
         folder / "evaluation.json",
         {"data": _data(loaders, opt), "values": jsonable(scores), "bare_backbone": jsonable(bare)},
     )
-    if not opt.no_records:
+    if not opt.no_records and can_draw():
         draw_pictures(folder, embedded, _first_split(scores), opt, fitted(opt.arch, TITLE_SIZE, TITLE_WIDTH))
     dump_requested(folder, embedded, opt, epoch=0)
     print(f"\n{opt.arch}, weights: {model.weights_name}\n")
@@ -334,7 +334,9 @@ def _first_split(scores: dict) -> str:
 
 
 def _title(group: str, epoch: int) -> str:
-    """The title of the pictures, short enough to fit."""
+    """The title of the pictures, short enough to fit; not measured where nothing can be drawn."""
+    if not can_draw():
+        return f"{group}, epoch {epoch}"
     return f"{fitted(group, TITLE_SIZE, TITLE_WIDTH)}, epoch {epoch}"
 
 

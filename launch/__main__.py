@@ -88,7 +88,7 @@ class Task:
 
     def _resolve(self) -> tuple[argparse.Namespace, Path, set[int] | None]:
         """The flags, the folder, and the folds where `--folds` names some."""
-        opt = parameters.resolve(self.line.argv)
+        opt = self._flags()
         if opt.job not in ("train", "evaluate_only"):
             raise UserError(
                 f"--{opt.job} measures a run that another line makes, and leaves nothing by which it is finished: "
@@ -96,6 +96,16 @@ class Task:
             )
         folds = None if opt.folds is None else set(opt.folds)
         return opt, run_folder(opt), folds
+
+    def _flags(self) -> argparse.Namespace:
+        """The flags of the line. A run that has begun may be older than the rules that refuse some of them."""
+        try:
+            return parameters.resolve(self.line.argv)
+        except UserError as error:
+            try:
+                return parameters.resolve([*self.line.argv, "--resume_or_start"])
+            except UserError:
+                raise error from None
 
     def collides(self, task: "Task") -> bool:
         """Whether a line of the same folder would write to the same files in it, not to other folds."""

@@ -5,6 +5,7 @@ import re
 import sys
 
 from utilities.errors import UserError
+from utilities.programs import IS_PACKAGE
 
 TORCHRUNS_LINE = re.compile(r"[A-Z]\d{4} [\d:.]+ +\d+ torch/distributed/")  # how lines of torchrun's log begin
 
@@ -14,9 +15,11 @@ def command(nproc: int, program: list[str]) -> list[str]:
 
     They meet at a free port of this machine.
     """
+    # the package may be started in a folder that holds a clone, whose dmlkit/ is another one
+    python = [sys.executable, "-P"] if IS_PACKAGE else [sys.executable]
     if nproc == 1:
-        return [sys.executable, *program]
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(nproc), *program]
+        return [*python, *program]
+    return [*python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(nproc), *program]
 
 
 def groups(gpus: list[int], nproc: int) -> list[list[int]]:
@@ -39,6 +42,8 @@ def environment(nproc: int, gpus: list[int], at_once: int) -> dict[str, str]:
     if hasattr(os, "sched_getaffinity"):
         cpus = len(os.sched_getaffinity(0))
     variables = {"OMP_NUM_THREADS": str(max(cpus // (nproc * at_once), 1)), **os.environ}
+    if IS_PACKAGE:
+        variables["PYTHONSAFEPATH"] = "1"  # as -P, for torchrun's processes
     if gpus:
         visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         if visible and max(gpus) >= len(visible):

@@ -99,7 +99,7 @@ def start(size: int, seed: int) -> np.ndarray:
     try:
         import faiss
     except ModuleNotFoundError:
-        return shuffled(size, seed + 1)
+        return shuffled(size, (seed + 1) % 2**32)
     order = np.empty(size, dtype=np.int32)
     faiss.rand_perm(faiss.swig_ptr(order), size, seed + 1)
     return order

@@ -120,16 +120,12 @@ class Layers:
         """Flag -> why it has no effect, by the rules beside the flags. Raises UserError for what they refuse.
 
         Refused are the flags of the command line that differ from `usual`, the values of the run that goes on, else
-        the defaults. A run that goes on may be older than the rules: then only flags that measure are refused.
+        the defaults. A run that goes on may be older than the rules: then only flags that measure or concern records
+        are refused.
         """
         actions = self.parser._actions
-        changed = {flag for flag in opt.typed if flag in usual and getattr(opt, flag) != usual[flag]}
-        if opt.repeats:
-            changed &= self.roles.having(measured=True)
-        rules.refuse(actions, opt, changed, self.searched)
-        if self.searched.isdisjoint(NAMES_OF_LOSSES):
-            for line in idle.of_class_vectors(opt, changed):
-                raise UserError(line)
+        if self.is_checked:
+            self._refuse(opt, usual)
         unset = defaults_of(opt)
         set_flags = {flag for flag in opt.set_by if flag not in unset or getattr(opt, flag) != unset[flag]}
         lines = {}
@@ -140,6 +136,16 @@ class Layers:
             if line is not None:
                 lines[action.dest] = line
         return lines
+
+    def _refuse(self, opt: Options, usual: dict) -> None:
+        """Raise UserError for flags of the command line that have no effect or exclude each other."""
+        changed = {flag for flag in opt.typed if flag in usual and getattr(opt, flag) != usual[flag]}
+        if opt.repeats:
+            changed &= self.roles.having(measured=True) | self.roles.having(change=False)
+        rules.refuse(self.parser._actions, opt, changed, self.searched)
+        if self.searched.isdisjoint(NAMES_OF_LOSSES):
+            for line in idle.of_class_vectors(opt, changed):
+                raise UserError(line)
 
     def _set_by(self, opt: Options, explicit: dict) -> dict[str, str]:
         """Flag -> where its value was set, as text, of the flags that differ from their default."""

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from utilities import codes
+from utilities import codes, plug_in_folders
 from utilities.console import propose, propose_view, warn
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.numbers import WIDEST, number, whole
@@ -25,6 +25,9 @@ def parser() -> argparse.ArgumentParser:
     def command(name: str, run, description: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=description, description=description, allow_abbrev=False)
         added.set_defaults(run=run)
+        added.add_argument(
+            plug_in_folders.FLAG, nargs="+", default=[], metavar="FOLDER", help="folders with plug-ins of the run's"
+        )
         return added
 
     _index_flags(command("index", index, "embed images with a run and write an index that is searched").add_argument)
@@ -282,6 +285,7 @@ def explore(flags) -> Path:
 def main(argv: list[str] | None = None):
     """Run one command. Returns what it gives."""
     flags = parser().parse_args(argv)
+    plug_in_folders.use([plug_in_folders.FLAG, *flags.plugins])
     return flags.run(flags)
 
 

@@ -42,7 +42,7 @@ def idle(opt) -> list[str]:
         *opt.without_effect.values(),
         *overruled(opt),
         *of_device(opt, flags),
-        *of_class_vectors(opt, flags),
+        *of_class_vectors(opt, opt.typed),
         *of_schedule(opt, flags),
         *of_plug_ins(opt, flags),
     ]
@@ -80,8 +80,11 @@ def of_class_vectors(opt, flags: Collection[str]) -> list[str]:
     """What to say of --loss_vectors_start where no loss has class vectors."""
     if "loss_vectors_start" not in flags:
         return []
-    losses = [name for package, name in used_plug_ins(opt) if package == "criteria"]
+    plug_ins = used_plug_ins(opt)
+    losses = [name for package, name in plug_ins if package == "criteria"]
     if opt.loss_vectors_start == "icml" or any(criteria.has_class_vectors(loss) for loss in losses):
+        return []
+    if any(_reads("loss_vectors_start", _own_text(*plug_in)) for plug_in in plug_ins):  # a user's file
         return []
     return [
         f"--loss_vectors_start {opt.loss_vectors_start} has no effect: --loss {opt.loss} has no class vectors; take a "
@@ -233,6 +236,12 @@ def _read(path: Path) -> str:
         return file.read()
 
 
+def _own_text(package: str, name: str) -> str:
+    """The text of a plug-in's file alone; empty for no such file."""
+    files = REGISTRIES[package].files
+    return _without_flags(_read(files[name])) if name in files else ""
+
+
 def _without_flags(text: str) -> str:
     """A file's text without its declarations of flags, which read nothing."""
-    return re.sub(r"^(def add_arguments\(.*?(?=^\S)|FLAGS = {.*?^}$)", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^(def add_arguments\(.*?(?=^\S)|FLAGS = {\n.*?^}$)", "", text, flags=re.MULTILINE | re.DOTALL)

@@ -20,6 +20,7 @@ from utilities.console import aligned, joined, propose, say, without_flags
 from utilities.counts import count_of
 from utilities.errors import BrokenImage, UserError, terminable
 from utilities.intervals import difference_interval
+from utilities.programs import as_typed
 from utilities.secrets import mask_words
 from utilities.spans import moment, seconds_between
 
@@ -50,7 +51,7 @@ def interruptible(run):
         if run.opt.fold is not None:
             folder = run.folder.parent
         words = [*ranks.starter(), "main.py", "--resume_from", str(folder), *_code_words(run.opt)]
-        print(f"continue with: {run.opt.command or shlex.join(words)}")
+        print(as_typed(f"continue with: {run.opt.command or shlex.join(words)}"))
         sys.exit(130)
     except BaseException as error:
         # What ended the run is reported, not that its last records fail in the same way.

@@ -31,7 +31,7 @@ from search import study as studies
 from search.plan import FULL, REPRODUCTIONS, Plan
 from search.together import Together
 from search.trials import TrialLoop
-from utilities import secrets
+from utilities import plug_in_folders, secrets
 from utilities.counts import count_of
 from utilities.errors import OneLineParser, UserError
 from utilities.locks import Lock
@@ -107,6 +107,7 @@ def check(opt) -> None:
 
 def plan(argv: list[str]) -> Plan:
     """Read and check a search's command line. Raises UserError for what cannot be searched."""
+    plug_in_folders.use(argv)
     parser = get_parser()
     parser.exits = False
     options, arguments = parser.parse_known_args(argv)

@@ -153,12 +153,14 @@ def test_a_flag_without_its_switch_is_refused(words, message):
         resolved(words)
 
 
-def test_a_start_of_class_vectors_is_taken_where_a_loss_has_some_and_noted_of_a_preset():
+def test_a_start_of_class_vectors_is_taken_where_a_loss_has_some_and_from_a_preset_for_all_losses():
     for words in ("--loss softmax", "--loss hier", "--trainer s2sd --s2sd_target softmax"):
         assert resolved(*words.split(), "--loss_vectors_start", "pml").loss_vectors_start == "pml"
     words = ["--config", "powerful_benchmarker", "--dataset", "cub200", "--loss", "triplet", "--batch_mining", "all"]
-    (line,) = (line for line in idle.idle(resolved(*words)) if "--loss_vectors_start" in line)
-    assert "--loss triplet has no class vectors" in line
+    assert not [line for line in idle.idle(resolved(*words)) if "--loss_vectors_start" in line]
+    inside = "--trainer s2sd --s2sd_target hier --loss margin --loss_hier_base proxyanchor --loss_proxyanchor_alpha 16"
+    opt = resolved(*inside.split(), "--loss_vectors_start", "pml")
+    assert not [line for line in idle.idle(opt) if "no effect" in line]
     words = ["--dataset", "glyphs", "--loss_vectors_start", "pml"]
     assert composition.compose(PARSER, words, searched={"loss"}).loss_vectors_start == "pml"
 

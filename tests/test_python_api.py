@@ -85,6 +85,10 @@ def test_a_run_is_exported(trained, tmp_path):
     assert (folder / "model.safetensors").exists() and (folder / "README.md").exists()
     with refused("exists"):
         trained[0].export("safetensors", tmp_path / "export")
+    with refused("format 'h5': one of onnx"):
+        trained[0].export("h5")
+    with refused("no run in "):
+        _ = dmlkit.Run(tmp_path / "nowhere").scores
 
 
 def test_a_callback_stops_a_run_which_can_be_resumed(folder_data, tmp_path):
@@ -129,6 +133,13 @@ def test_a_table_and_a_frame_are_data(folder_data, images, tmp_path, monkeypatch
         ({"dataset": "glyphs", "loss": "marginal"}, "Did you mean 'margin'"),
         ({"dataset": "glyphs", "lr": -1}, "--lr"),
         ({"dataset": "glyphs", "evaluate_only": True}, "leave evaluate_only out"),
+        ({"dataset": "glyphs", "dry_run": True}, "leave dry_run out"),
+        ({"dataset": "glyphs", "no_records": "false"}, "no_records='false': True or False"),
+        ({"dataset": "glyphs", "callbacks": Recorder()}, "callbacks: a list of objects"),
+        ({"dataset": "glyphs", "callbacks": [print]}, "has no method on_epoch_end"),
+        ({"data": "x", "dataset": "glyphs"}, "data and dataset: both name the data"),
+        ({"data": 5}, "data 5: a folder of classes"),
+        ({"data": pd.DataFrame({"path": ["a.png", None], "label": [1, 2]})}, "1 rows of the frame have no path"),
     ],
 )
 def test_mistakes_are_one_line(flags, message, tmp_path):

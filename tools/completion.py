@@ -9,6 +9,7 @@ import copy
 
 import parameters
 from utilities.errors import OneLineParser, one_line_errors
+from utilities.programs import IS_PACKAGE
 
 PROGRAM = "python -m tools.completion"
 LISTS = {  # flag -> the plug-ins that it names
@@ -43,7 +44,9 @@ def script(shell: str) -> str:
     for action in parameters.get_parser()._actions:
         parser._add_action(_with_completion(action, shtab))
     text = shtab.complete(parser, shell)
-    return text + BASH_CLONE if shell == "bash" else text
+    if shell == "bash" and not IS_PACKAGE:
+        text += BASH_CLONE
+    return text
 
 
 def _with_completion(action: argparse.Action, shtab) -> argparse.Action:

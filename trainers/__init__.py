@@ -38,6 +38,8 @@ OF_OTHER_FOLDERS = {
     "n_classes": None,
     "class_names": None,
     "repeats": False,
+    "loss_class_weights": None,
+    "loss_learn": [],
 }
 
 __all__ = [
@@ -120,9 +122,17 @@ def check(opt) -> None:
 
 
 def inner_losses(opt) -> list[str]:
-    """The flags of the losses inside `--loss` and `--trainer`, see `INNER_LOSS` in criteria/__init__.py."""
-    modules = (criteria.REGISTRY.module(opt.loss), REGISTRY.module(opt.trainer))
-    return [module.INNER_LOSS for module in modules if hasattr(module, "INNER_LOSS")]
+    """The flags of the losses inside `--loss` and `--trainer`, and inside these, see `INNER_LOSS` in
+    criteria/__init__.py.
+    """
+    flags = []
+    modules = [criteria.REGISTRY.module(opt.loss), REGISTRY.module(opt.trainer)]
+    while modules:
+        flag = getattr(modules.pop(0), "INNER_LOSS", None)
+        if flag is not None and flag not in flags:
+            flags.append(flag)
+            modules.append(criteria.REGISTRY.module(getattr(opt, flag)))
+    return flags
 
 
 def evaluated_network(opt, network: torch.nn.Module, state: dict | None, evaltypes: list[str]) -> torch.nn.Module:

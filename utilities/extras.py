@@ -9,11 +9,12 @@ import sys
 
 from utilities import programs
 
+DISTRIBUTIONS = {"sklearn": "scikit-learn", "faiss": "faiss-cpu"}  # module -> what pip calls it
 EXTRAS = {  # extra -> the modules that it installs
-    "timm": ("timm", "safetensors", "huggingface_hub", "pretrainedmodels", "six"),
+    "export": ("onnx", "onnxscript", "onnxruntime", "huggingface_hub"),
+    "timm": ("timm", "safetensors", "pretrainedmodels", "six"),
     "search": ("optuna", "plotly"),
     "online": ("wandb", "tensorboard"),
-    "export": ("onnx", "onnxscript", "onnxruntime"),
     "results": ("pandas", "jinja2", "matplotlib", "sklearn", "statsmodels", "faiss"),
     "slurm": ("submitit",),
     "completion": ("shtab",),
@@ -26,7 +27,7 @@ def way_out(module: str) -> str:
     for extra, modules in EXTRAS.items():
         if name in modules and programs.IS_PACKAGE:
             return f"pip install 'dmlkit[{extra}]'"
-    return f"pip install {name}"
+    return f"pip install {DISTRIBUTIONS.get(name, name)}"
 
 
 @functools.cache

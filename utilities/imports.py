@@ -5,6 +5,7 @@ program's files so, and the package the plug-ins of its users, which thus are th
 """
 
 import ast
+import io
 
 PACKAGE = "dmlkit"
 FOLDERS = (
@@ -21,7 +22,7 @@ def in_package(source: str, filename: str) -> str:
 
     All other text stays, line by line. Raises SyntaxError, with `filename`, for what is no Python.
     """
-    lines = source.splitlines(keepends=True)
+    lines = io.StringIO(source, newline="").readlines()  # of `ast`: no other character ends a line
     tree = ast.parse(source, filename)
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     for node in sorted(statements, key=lambda node: (node.lineno, node.col_offset), reverse=True):

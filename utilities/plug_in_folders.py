@@ -1,8 +1,9 @@
 """Users' plug-ins beside the program: `--plugins FOLDER` makes FOLDER/criteria/mine.py the loss `mine`.
 
 The folder of each kind, `criteria/` or `datasets/`, joins the program's own as a further folder of the same package, so
-that its files are found, imported and listed as the program's own files are. The installed program also takes those
-that lie in the current folder, but for `datasets/` and `metrics/`, names that folders of other use have too.
+that its files are found, imported and listed as the program's own files are. The installed commands also take those
+that lie in the current folder, but for `datasets/` and `metrics/`, names that folders of other use have too; a program
+that imports the package does not.
 
 A plug-in is code. Its folder comes from the command line, from no file and no saved run.
 """
@@ -57,7 +58,7 @@ def extend(package: str) -> None:
 
 def _folders_of(package: str) -> list[Path]:
     named = [Path(name).expanduser() for name in _named(sys.argv[1:])]
-    if programs.IS_PACKAGE and package in TAKEN_FROM_CURRENT_FOLDER:
+    if programs.is_command() and package in TAKEN_FROM_CURRENT_FOLDER:
         named.append(Path.cwd())
     return [(folder / package).resolve() for folder in dict.fromkeys([*_folders, *named])]
 
@@ -88,13 +89,21 @@ def _refuse_names_of_the_program(folder: Path) -> None:
 class _PlugInLoader(importlib.machinery.SourceFileLoader):
     """Loads a user's plug-in into the installed package: what it imports of the program is found in the package."""
 
+    @property
+    def _is_plug_in(self) -> bool:
+        # an application may have packages of these names of its own
+        return self.name.startswith(programs.PREFIX)
+
     def source_to_code(self, data, path, *, _optimize=-1):
-        text = imports.in_package(importlib.util.decode_source(data), path)
-        return super().source_to_code(text, path, _optimize=_optimize)
+        if self._is_plug_in:
+            data = imports.in_package(importlib.util.decode_source(data), path)
+        return super().source_to_code(data, path, _optimize=_optimize)
 
     def path_stats(self, path):
-        # Without them Python keeps no compiled file beside the plug-in, which a clone would read too.
-        raise OSError
+        if self._is_plug_in:
+            # Without them Python keeps no compiled file beside the plug-in, which a clone would read too.
+            raise OSError
+        return super().path_stats(path)
 
 
 def _finder(path: str):

@@ -6,6 +6,7 @@ libraries. Where code needs a module by name or a command, it asks here. All mes
 """
 
 import re
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,11 +18,21 @@ COMMANDS = {  # as in a clone, in a message -> as a package
     r"python Result_Evaluations\.py": "dmlkit-results",
     r"python -m evaluation(?![\w.])": "dmlkit-evaluate",
     r"python -m (launch|search|retrieval)\b": r"dmlkit-\1",
-    r"(torchrun [^\n`]*)-m (launch|search)\b": r"\1-m dmlkit.\2",
+    r"(torchrun [^\n`]*)-m (evaluation|launch|search)\b": r"\1-m dmlkit.\2",
+    r"python -m tools\.": "python -m dmlkit.tools.",
     r"python -m evaluation\.": "python -m dmlkit.evaluation.",
     r"(?<![\w/.-])main\.py\b": "dmlkit",
     r"(?<![\w/.-])Result_Evaluations\.py\b": "dmlkit-results",
 }
+
+
+def is_command() -> bool:
+    """Whether the package runs as one of its own commands, not imported by another program."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    return IS_PACKAGE and (
+        Path(sys.argv[0]).name.startswith("dmlkit") or (spec is not None and spec.name.startswith(PREFIX))
+    )
 
 
 def module_name(name: str) -> str:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from utilities.files import expanded
+from utilities.programs import IS_PACKAGE
 
 PROJECT = Path(__file__).resolve().parent.parent
 # Recorded wherever they are installed, imported or not; any other package only if it is imported when the run begins.
@@ -96,7 +97,9 @@ def _hashes(project: Path, listed: str | None) -> dict | None:
 
 
 def _git(project: Path, *words: str) -> str | None:
-    """The output of a git command; None where it fails."""
+    """The output of a git command; None where it fails, and for the package, which may lie in another repository."""
+    if IS_PACKAGE:
+        return None
     try:
         done = subprocess.run(["git", "-C", project, *words], capture_output=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
