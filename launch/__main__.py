@@ -34,7 +34,7 @@ from utilities.counts import count_of
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.locks import Lock
 from utilities.numbers import whole
-from utilities.programs import program_words
+from utilities.programs import as_typed, program_words
 from utilities.secrets import mask_urls
 
 LOGS = "run_script"  # the folder of logs and locks, beside the run folders
@@ -241,7 +241,7 @@ def listing(tasks: list[Task]) -> str:
         except UserError as error:
             standing = FAILED
             details = mask_urls(str(error))
-        rows.append(f"{standing:18}{task.name:40}{details}\n    {task.line.command}")
+        rows.append(f"{standing:18}{task.name:40}{details}\n    {as_typed(task.line.command)}")
     return "\n".join(rows)
 
 
