@@ -8,22 +8,19 @@ imported when they are first used.
 import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported
 import importlib
 
-NAMES = {"train": "training", "Run": "training", "use_plugins": "training"}  # name -> module of this package
-ROOMS = (
-    *("architectures", "batch_mining", "criteria", "datasampler", "datasets", "engine", "evaluation", "launch"),
-    *("metrics", "options", "parameters", "pictures", "results", "retrieval", "runs", "search", "tools", "trainers"),
-    "utilities",
-)
+from utilities import imports
+
+OF_TRAINING = ("Run", "train", "use_plugins")
 
 
 def __getattr__(name: str):
-    if name in NAMES:
-        return getattr(importlib.import_module(f"{__name__}.{NAMES[name]}"), name)
+    if name in OF_TRAINING:
+        return getattr(importlib.import_module(f"{__name__}.training"), name)
     if name == "UserError":
         from utilities.errors import UserError
 
         return UserError
-    if name in ROOMS:
+    if name in imports.NAMES:
         try:
             return importlib.import_module(f"{__name__}.{name}")
         except ModuleNotFoundError as error:

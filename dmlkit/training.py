@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -133,14 +132,13 @@ class Run:
         Args:
             out: a new folder; None: `export_<format>/` in the run's folder.
         """
+        from retrieval import __main__ as retrieval_program
         from retrieval import export
-        from retrieval.__main__ import parser
 
         if format not in export.FORMATS:
             raise UserError(f"format {format!r}: one of {', '.join(export.FORMATS)}")
         place = self.folder / f"export_{format}" if out is None else Path(out)
-        defaults = vars(parser().parse_args(["export", str(self.folder), "--out", str(place), "--format", "onnx"]))
-        export.export(SimpleNamespace(**{**defaults, "format": [format]}))
+        retrieval_program.main(["export", str(self.folder), "--out", str(place), "--format", format])
         return place
 
 

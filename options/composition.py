@@ -21,8 +21,6 @@ from utilities.errors import UserError
 
 # Flags that only a run's parameters.yaml names together: it names every flag.
 OF_SAVED_RUN = {"savename", "fc_lr", "lr", "eval_kernels", "kernels"}
-# Flags whose value decides which losses a run has.
-NAMES_OF_LOSSES = {"loss", "trainer", "loss_hier_base", "s2sd_target", "adversarial_losses"}
 
 
 def compose(
@@ -143,7 +141,8 @@ class Layers:
         if opt.repeats:
             changed &= self.roles.having(measured=True) | self.roles.having(change=False)
         rules.refuse(self.parser._actions, opt, changed, self.searched)
-        if self.searched.isdisjoint(NAMES_OF_LOSSES):
+        inner = {getattr(module, "INNER_LOSS", None) for module in self.parser.plug_ins.values()}
+        if self.searched.isdisjoint({"loss", "trainer", "adversarial_losses", *inner}):
             for line in idle.of_class_vectors(opt, changed):
                 raise UserError(line)
 

@@ -5,6 +5,7 @@ its registry. Where today's pages have the same example in its new form, its val
 """
 
 import argparse
+import copy
 import sys
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from engine.batches import EpochBatches
 from options.flags import roles
 from tests.kit.documents import documented_example
 from utilities import registry
-from utilities.registry import Registry
 
 FILES = Path(__file__).parent / "earlier_plug_ins"
 PACKAGES = {
@@ -44,9 +44,7 @@ LOSSES = {  # file -> its flags with a value each, and a line of its successor i
 @pytest.fixture
 def install(tmp_path, monkeypatch):
     """A function that adds a source text to a folder of plug-ins, as the file `mine.py` or another name."""
-    names = Registry.names
     added = {}
-    monkeypatch.setattr(Registry, "names", lambda self: sorted([*names(self), *added.get(self.package, [])]))
 
     def add(package: str, source: str, name: str = "mine"):
         folder = tmp_path / package / name
@@ -140,6 +138,8 @@ def test_a_users_sampler_keeps_its_calls_and_gets_those_that_it_lacks(install, m
     sampler = datasampler.for_training(opt, Dataset)
     sampler.precompute_indices()
     assert sampler.state_dict() == {"size": 3} and len(sampler) == 1
+    assert sampler.size == 3 and not hasattr(sampler, "nothing")
+    assert len(copy.deepcopy(sampler)) == 1
 
 
 def test_a_data_set_of_earlier_versions(install, tmp_path):

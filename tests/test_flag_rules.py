@@ -199,6 +199,19 @@ def test_an_old_run_goes_on_and_repeats_its_command(tmp_path):
             resolved(words, "--rerank_k1 7")
 
 
+def test_flags_of_records_are_refused_of_an_old_run_too(tmp_path):
+    flags = resolved("--n_epochs 3 --save_path", tmp_path).saved()
+    folder = tmp_path / "glyphs" / flags["savename"]
+    folder.mkdir(parents=True)
+    (folder / "parameters.yaml").write_text(yaml.safe_dump(flags))
+    with refused("--log_artifacts has no effect without --log_online"):
+        resolved(f"--resume_from {folder} --log_artifacts")
+
+
+def test_unchecked_flags_are_not_refused():
+    assert parameters.unchecked(["--dataset", "glyphs", "--momentum", ".5"]).momentum == 0.5
+
+
 def test_what_acts_with_another_value_of_a_searched_flag_is_not_refused():
     words = "--dataset glyphs --momentum .5".split()
     assert set(composition.compose(PARSER, words, searched={"optim"}).without_effect) == {"momentum"}

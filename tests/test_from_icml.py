@@ -97,13 +97,6 @@ def criterion(tmp_path, monkeypatch):
         return criteria.select(name, n_classes=3, embed_dim=4, **flags)
 
     monkeypatch.setattr(criteria, "__path__", [*criteria.__path__, str(tmp_path)])
-    names = type(criteria.REGISTRY).names
-
-    def with_folder(self):
-        added = {path.stem for path in tmp_path.glob("*.py")} if self.package == "criteria" else set()
-        return sorted({*names(self), *added})
-
-    monkeypatch.setattr(type(criteria.REGISTRY), "names", with_folder)
     importlib.invalidate_caches()
     return make
 

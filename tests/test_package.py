@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 import criteria
+import dmlkit
 import parameters
+from retrieval import __main__ as retrieval_program
 from tests.kit.refusals import refused
 from tests.kit.runs import read, words_of
 from tests.test_imports import parsed, statements
-from utilities import extras, imports, plug_in_folders, programs
+from utilities import extras, imports, plug_in_folders, programs, provenance
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -166,6 +168,23 @@ def test_plug_ins_of_a_folder(plugins, capsys):
     with pytest.raises(SystemExit):
         read("--plugins", plugins, "--loss of_mine --loss_of_mine_scale -1")
     assert "--loss_of_mine_scale" in capsys.readouterr().err
+
+
+def test_plug_ins_from_python_and_of_retrieval(plugins, tmp_path):
+    dmlkit.use_plugins(plugins)
+    assert "of_mine" in criteria.REGISTRY.names()
+    with refused("--plugins /nowhere: no such folder"):
+        retrieval_program.main(["query", str(tmp_path), "image.png", "--plugins", "/nowhere"])
+
+
+def test_plug_ins_of_a_line_that_another_program_reads(plugins):
+    opt = parameters.resolve(["--plugins", str(plugins), "--loss", "of_mine"])
+    assert opt.loss == "of_mine" and opt.plugins == [str(plugins)]
+
+
+def test_the_package_is_no_repository(monkeypatch):
+    monkeypatch.setattr(provenance, "IS_PACKAGE", True)
+    assert provenance.describe()["git_commit"] is None
 
 
 @pytest.mark.parametrize(

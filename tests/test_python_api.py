@@ -102,6 +102,16 @@ def test_a_callback_stops_a_run_which_can_be_resumed(folder_data, tmp_path):
     assert second_recorder.epochs == [2] and resumed.folder == run.folder and runs.RunFolder(run.folder).finished
 
 
+def test_callbacks_see_each_stage_of_a_reproduction(folder_data, tmp_path):
+    first = {"n_epochs": 1, "save_path": tmp_path, "savename": "staged", **SHORT}
+    dmlkit.train(folder_data, **first)
+    changed = {**first, "n_epochs": 2, "lr": 1e-4}
+    run = dmlkit.train(folder_data, **changed, resume="latest", resume_allow_changes=True)
+    recorder = Recorder()
+    dmlkit.train(callbacks=[recorder], reproduce_results=run.folder, save_path=tmp_path / "again")
+    assert recorder.epochs == [1, 2]
+
+
 def test_a_table_and_a_frame_are_data(folder_data, images, tmp_path, monkeypatch):
     monkeypatch.chdir(folder_data)
     frame = pd.DataFrame(

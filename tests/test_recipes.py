@@ -15,7 +15,6 @@ import torch
 
 import parameters
 from tests.kit.runs import on_folder, program, read, run_main
-from utilities.registry import Registry
 
 ROOT = Path(__file__).resolve().parent.parent
 LOSS = "Add a loss in three steps"
@@ -140,21 +139,9 @@ def test_the_other_recipes_train_together_with_a_plain_module_as_the_loss(house,
 def test_recipes_are_listed_with_their_flags_and_one_trains(folder_data, tmp_path, monkeypatch, capsys):
     """As if each folder held its recipe."""
     folders = {}
-    names = Registry.names
-    caption = Registry.caption
     for recipe in [*LISTED, QUICK]:
         (tmp_path / ALL[recipe][0]).mkdir(exist_ok=True)
         folders[ALL[recipe][0]] = plug_in(tmp_path, recipe).parent
-
-    def names_with_recipe(self):
-        return sorted([*names(self), "mine"]) if self.package in folders else names(self)
-
-    def caption_with_recipe(self, name):
-        registry = SimpleNamespace(files={"mine": folders[self.package] / "mine.py"}) if name == "mine" else self
-        return caption(registry, name)
-
-    monkeypatch.setattr(Registry, "names", names_with_recipe)
-    monkeypatch.setattr(Registry, "caption", caption_with_recipe)
     for package, folder in folders.items():
         monkeypatch.setattr(sys.modules[package], "__path__", [*sys.modules[package].__path__, str(folder)])
     listed = [parameters.answer(read("--list", kind)) for kind in LISTED.values()]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from utilities import plug_in_folders
 from utilities.files import expanded
 from utilities.programs import IS_PACKAGE
 
@@ -29,11 +30,10 @@ PACKAGES = (
     "wandb",
     "dmlkit",
 )
-PLUG_INS = ("architectures", "batch_mining", "criteria", "datasampler", "datasets", "metrics", "trainers")
 # new files that can change a run; others may be runs and data
 OURS = (
     ":(glob)*.py",
-    *(f":(glob){folder}/*.py" for folder in PLUG_INS),
+    *(f":(glob){folder}/*.py" for folder in plug_in_folders.PACKAGES),
 )
 
 

@@ -3,8 +3,6 @@
 import contextlib
 import os
 import pickle
-import sys
-import types
 from argparse import Namespace
 
 import numpy as np
@@ -100,11 +98,10 @@ def test_landmarks_and_objects(tmp_path):
 
 def test_the_benchmark_of_contributing_is_one_file(tmp_path, monkeypatch):
     """Its queries, its gallery with a distractor, positives and junk are those of its table."""
-    module = types.ModuleType("datasets.monuments")
-    exec(documented_example('FOLDERS = ("monuments",)'), vars(module))
-    names = [*datasets.REGISTRY.names(), "monuments"]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(datasets.REGISTRY, "names", lambda: names)
+    folder = tmp_path / "plug_ins"
+    folder.mkdir()
+    (folder / "monuments.py").write_text(documented_example('FOLDERS = ("monuments",)'))
+    monkeypatch.setattr(datasets, "__path__", [*datasets.__path__, str(folder)])
     root = tmp_path / "monuments"
     layouts.write_images(root, [f"images/{name}.jpg" for name in "abcd"])
     truth = ["images/a.jpg,positive,images/b.jpg", "images/a.jpg,junk,images/c.jpg"]

@@ -99,6 +99,18 @@ def test_lines_that_measure(stand_in):
     assert measured.standing() == launcher.FINISHED
 
 
+def test_a_run_that_is_older_than_the_rules_goes_on(stand_in):
+    words = "--savename old --scheduler cosine --gamma .5".split()
+    with pytest.raises(UserError, match="--gamma 0.5 has no effect with --scheduler cosine"):
+        task_of(stand_in, "A", *words)
+    begun = task_of(stand_in, "A", *words[:4])
+    begun.folder.mkdir(parents=True)
+    flags = {**begun.opt.saved(), "gamma": 0.5}  # accepted before there were rules
+    (begun.folder / "parameters.yaml").write_text(yaml.safe_dump(flags))
+    task = task_of(stand_in, "A", *words)
+    assert task.folder == begun.folder and task.standing() == launcher.INTERRUPTED
+
+
 def test_jobs_share_the_gpus_in_turn(stand_in):
     ran(tasks(stand_in, *"ABCDEF"), jobs=2, gpus=[4, 7])
     flags = [line.split()[-2:] for line in seen(stand_in).splitlines()]

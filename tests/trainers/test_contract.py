@@ -5,6 +5,8 @@ import inspect
 import pytest
 import torch
 
+import architectures
+import criteria
 import datasampler
 import datasets
 import parameters
@@ -26,18 +28,15 @@ def user_trainer(tmp_path, monkeypatch):
     """The trainer of CONTRIBUTING.md in one file of the folder."""
     folder = tmp_path / "plug_ins"
     folder.mkdir()
-    (folder / "mine.py").write_text(documented_example("class Trainer(Base):"))
+    (folder / "mine.py").write_text('"""Mine."""\n' + documented_example("class Trainer(Base):"))
     monkeypatch.setattr(trainers, "__path__", [*trainers.__path__, str(folder)])
-    names = type(trainers.REGISTRY).names
-    caption = type(trainers.REGISTRY).caption
 
-    def with_mine(registry):
-        return sorted([*names(registry), "mine"]) if registry.package == "trainers" else names(registry)
 
-    monkeypatch.setattr(type(trainers.REGISTRY), "names", with_mine)
-    monkeypatch.setattr(
-        type(trainers.REGISTRY), "caption", lambda self, name: "Mine." if name == "mine" else caption(self, name)
-    )
+@pytest.mark.parametrize("name", sorted(set(trainers.REGISTRY.names()) - {"cascaded", "diva"}))
+def test_a_program_without_a_command_line_selects_a_trainer(name):
+    """With flags that it leaves out at their defaults; cascades and DiVA need a network of several outputs."""
+    network = architectures.select("conv4_normalize", embed_dim=8)
+    assert trainers.select(name, None, network, criteria.select("triplet"), n_classes=4, embed_dim=8)
 
 
 def test_a_users_trainer_in_one_file_trains_resumes_and_is_listed(user_trainer, data, tmp_path, capsys):

@@ -10,7 +10,7 @@ import yaml
 
 from runs import load_run
 from tests.conftest import train
-from utilities import provenance
+from utilities import plug_in_folders, provenance
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_runs_and_data_within_the_project_are_not_read(project, monkeypatch):
         for path in provenance.PROJECT.glob("*/__init__.py")
         if "REGISTRY" in path.read_text(encoding="utf-8")
     }
-    assert folders == set(provenance.PLUG_INS), "every folder of plug-ins is looked at"
+    assert folders == set(plug_in_folders.PACKAGES), "every folder of plug-ins is looked at"
 
 
 def test_without_git(tmp_path):
