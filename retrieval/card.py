@@ -41,7 +41,8 @@ class Checked(NamedTuple):
 
     cosines: format -> least cosine to the run's embeddings, over `images` images. loading_code: the lines that
     load `model.safetensors`, None if no code does. checkpoint: best or last. code: as `coding.write` describes it,
-    None without one.
+    None without one. preparation: the lines of `pillow_code.code`, None if there are none; difference: the greatest
+    to the run's input, of 255.
     """
 
     cosines: dict[str, float]
@@ -49,6 +50,8 @@ class Checked(NamedTuple):
     loading_code: str | None = None
     checkpoint: str = "best"
     code: dict | None = None
+    preparation: str | None = None
+    difference: int = 0
 
 
 def model_card(embedder, checked: Checked):
@@ -111,7 +114,8 @@ def _use(embedder, checked: Checked) -> list[str]:
         (
             "Images are decoded, resized and cropped as `preprocessing.json` says. The exported programs apply the "
             "remaining steps themselves; for `model.safetensors` the code below does."
-        )
+        ),
+        *_preparation(checked),
     ]
     height, width = embedder.preparation.size
     for name in checked.cosines:
@@ -132,6 +136,24 @@ def _use(embedder, checked: Checked) -> list[str]:
             f"{checked.code['how']}."
         )
     return sections
+
+
+def _preparation(checked: Checked) -> list[str]:
+    """The code from a photograph to the input, and how exact it is."""
+    if checked.preparation is None:
+        return ["Two kinds of interpolation follow one another here: no short code gives the network's exact input."]
+    exactness = f"differ from the run's input by at most {checked.difference} of 255"
+    if not checked.difference:
+        exactness = "give the run's input exactly"
+    notes = [f"On the {checked.images} images of the check these lines {exactness}."]
+    if "def resize" in checked.preparation:
+        notes.append("Pillow's own `resize` would not: it rounds in another way.")
+    notes.append("Images with 16 bits per channel must be scaled to 8 bits before.")
+    return [
+        "From a photograph to `images`, with Pillow and NumPy; torch takes `torch.from_numpy(images)`:",
+        _fence(checked.preparation),
+        " ".join(notes),
+    ]
 
 
 def _fence(code: str) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from retrieval import card, coding, data, sources, weights
+from datasets import _content
+from retrieval import card, coding, data, pillow_code, sources, weights
 from retrieval.folders import check_new, replacing_folder
 from runs import Embedder
 from utilities.console import propose, say
@@ -61,6 +62,7 @@ def export(flags) -> dict[str, float]:
             steps["output"]["code"] = coding.write(coded, folder)
         (folder / "preprocessing.json").write_text(json.dumps(steps, indent=1), encoding="utf-8")
         checked = card.Checked(cosines, len(images), loading_code, flags.checkpoint, steps["output"].get("code"))
+        checked = checked._replace(**_preparation(embedder, images, prepared))
         card.model_card(embedder, checked).save(folder / "README.md")
     for name, cosine in cosines.items():
         say(f"{name}: least cosine to the run on {len(images)} images {cosine:.6f}")
@@ -85,6 +87,15 @@ def _images_to_compare(embedder: Embedder, arguments: list[str] | None) -> list:
             ) from error
     rows = np.unique(np.linspace(0, len(paths) - 1, IMAGES).astype(int))
     return [paths[row] for row in rows]
+
+
+def _preparation(embedder: Embedder, images: list, prepared: np.ndarray) -> dict:
+    """The card's code that prepares an image, and its difference to the run's input on `images`."""
+    lines = pillow_code.code(embedder.preparation)
+    if lines is None:
+        return {}
+    files = [_content.opened(image) for image in images]
+    return {"preparation": lines, "difference": pillow_code.greatest_difference(lines, files, prepared)}
 
 
 def _merge(embedder: Embedder) -> None:

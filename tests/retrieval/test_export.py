@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -82,7 +83,7 @@ def exported(run, tmp_path_factory):
 def test_every_format_gives_what_the_run_gives_for_any_number_of_images_by_the_cards_lines(run, exported, monkeypatch):
     out, cosines = exported
     images, expected = prepared(run, 7)
-    *blocks, _ = card_blocks(out)
+    _, *blocks, _ = card_blocks(out)
     monkeypatch.chdir(out)
     for code, wrapped in zip(blocks, (np.asarray, torch.from_numpy, torch.from_numpy), strict=True):
         for count in (1, 3, 7):
@@ -93,6 +94,21 @@ def test_every_format_gives_what_the_run_gives_for_any_number_of_images_by_the_c
     assert set(cosines) == set(ALL) and min(cosines.values()) > 0.99999
     files = {"README.md", "preprocessing.json", "model.onnx", "model.pt", "model.pt2", "model.safetensors"}
     assert {path.name for path in out.iterdir()} == files and not list(out.parent.glob(".*"))
+
+
+def test_the_cards_lines_lead_from_a_photograph_to_its_embedding_without_torch(run, exported, monkeypatch, tmp_path):
+    embedder = Embedder(run, device="cpu")
+    preparing, onnx, *_ = card_blocks(exported[0])
+    assert "onnxruntime" in onnx and "import torch" not in preparing + onnx
+    assert "On the 8 images of the check these lines give the run's input exactly" in card_of(exported[0])
+    shutil.copy(exported[0] / "model.onnx", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for path in data.split(embedder, "test").paths[:3]:
+        shutil.copy(path, "photo.jpg")
+        names = {}
+        exec(f"{preparing}{onnx}", names)
+        assert np.array_equal(names["images"][0], embedder.preparation(path).numpy())
+        np.testing.assert_allclose(names["embeddings"], embedder(path), atol=1e-5)
 
 
 def test_the_card_says_what_the_run_was(run, exported):
@@ -251,7 +267,7 @@ def test_heads_of_a_trainer_are_loaded_by_no_code(folder_data, tmp_path):
     words = "--n_epochs 1 --arch resnet18_normalize --not_pretrained --trainer cascaded --crop_size 32 --resize_size 32"
     out = tmp_path / "c"
     exporting(train(folder_data, tmp_path, *words.split()), out, "safetensors", "torch_export")
-    assert len(card_blocks(out)) == 1 and "utilities.load_run" in card_of(out) and "torch_export" in card_of(out)
+    assert len(card_blocks(out)) == 2 and "utilities.load_run" in card_of(out) and "torch_export" in card_of(out)
 
 
 def test_an_export_that_gives_something_else_is_not_said_to_be_done(run, tmp_path, monkeypatch, capsys):
