@@ -52,9 +52,9 @@ def reachable(promise: str, n: int, risk: float) -> float:
     return -math.expm1(math.log(risk) / draws) if draws else 1.0
 
 
-def growth(now: int, later: int) -> float:
-    """How many times as high the rate can be, averaged over galleries of `later` classes, as in a gallery of `now`."""
-    return max(later / now, 1.0)
+def growth(n_before: int, n_after: int) -> float:
+    """How many times as high the rate can be, averaged over galleries of `n_after` classes, as in one of `n_before`."""
+    return max(n_after / n_before, 1.0)
 
 
 def rate_of_class(share: float, rate: float, images: int) -> float:
@@ -153,7 +153,8 @@ class Promise:
         """Which of the smallest distances is the threshold; None for `average`."""
         if self.kind == "average":
             return None
-        return rank(self.n // 2 if self.kind == "pairs" else self.n, self.rate, self.risk)
+        draws = self.n // 2 if self.kind == "pairs" else self.n
+        return rank(draws, self.rate, self.risk)
 
     def sentence(self, threshold: float, gallery_classes: int, gallery_images: int, named: str) -> str:
         """The promise in words.
@@ -162,13 +163,13 @@ class Promise:
             gallery_classes, gallery_images: of the gallery; not used by `pairs`.
             named: the share of images of known classes that are named rightly, such as "78 % [71, 84]"; may be empty.
         """
-        most = f"at most {percent(self.rate)} %"
-        with_confidence = f"With {percent(1 - self.risk)} % confidence {most}"
+        bound = f"at most {percent(self.rate)} %"
+        with_confidence = f"With {percent(1 - self.risk)} % confidence {bound}"
         gallery = f"{count_of(gallery_classes, self.noun, self.nouns)}, {count_of(gallery_images, 'image')}"
         of_new = f"{self.nouns} not in this gallery ({gallery})"
         statements = {
             "confident": f"{with_confidence} of images of {of_new} get a name",
-            "average": f"On average over repetitions {most} of images of {of_new} get a name",
+            "average": f"On average over repetitions {bound} of images of {of_new} get a name",
             "whole": f"{with_confidence} of {of_new} have any image that gets a name, of as many images as these have",
             "pairs": f"{with_confidence} of image pairs of two new {self.nouns} match",
         }

@@ -119,6 +119,13 @@ def difference(
     return Difference(value, low, high, math.sqrt(class_variance + added), freedom)
 
 
+def interval(outcomes: Outcomes, seed: int = 0) -> Difference:
+    """One method's mean with its interval: its difference from a method whose values are all 0."""
+    zeros = Outcomes(np.zeros_like(outcomes.sums[:1]), outcomes.sizes)
+    means = drawn_means([outcomes], seed=seed)[0]
+    return difference(outcomes, zeros, (means, np.zeros((len(means), 1))), seed)
+
+
 class Seeds(NamedTuple):
     """One method's mean over its seeds.
 

@@ -129,8 +129,8 @@ def test_one_image_per_class_by_the_hash_of_class_and_file():
         first = min(members, key=lambda i: hashlib.sha256(f"{classes[i]}/{files[i]}".encode()).hexdigest())
         assert row == first
     order = np.array([3, 1, 4, 0, 2])
-    again = promise.one_per_unit(classes[order], classes[order], files[order])
-    assert order[again].tolist() == rows.tolist()  # whatever the order of the rows
+    shuffled = promise.one_per_unit(classes[order], classes[order], files[order])
+    assert order[shuffled].tolist() == rows.tolist()  # whatever the order of the rows
     joined = promise.one_per_unit(np.zeros(5, int), classes, files)
     assert len(joined) == 1
     assert joined[0] in rows

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.paired import simulated, truth
 from results import bootstrap
-from utilities.intervals import t_quantile
+from utilities.intervals import t_interval, t_quantile
 
 SIZES = [3, 1, 7, 2, 5]
 
@@ -122,3 +122,17 @@ def test_few_classes_leave_as_much_freedom_as_the_worst_known_part_has():
         least.append(difference.freedom)
         assert difference.freedom >= 2 and difference.high - difference.low < 1000
     assert min(least) == 2, "in some of them the bound is what counts"
+
+
+def test_one_method_has_students_interval_over_classes_of_one_size():
+    generator = np.random.default_rng(4)
+    rates = generator.random(40)
+    outcomes = bootstrap.class_outcomes([np.repeat(rates, 3)], np.repeat(np.arange(40), 3))
+    interval = bootstrap.interval(outcomes)
+    expected = t_interval(rates)
+    assert interval.value == pytest.approx(rates.mean())
+    half = expected["interval_95"][1] - expected["mean"]
+    assert interval.high - interval.value == pytest.approx(half, rel=0.05)
+    assert interval.value - interval.low == pytest.approx(half, rel=0.05)
+    nobody = bootstrap.class_outcomes([np.zeros(12)], np.repeat(np.arange(4), 3))
+    assert bootstrap.interval(nobody)[:3] == (0, 0, 0)
