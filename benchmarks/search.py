@@ -76,8 +76,8 @@ class Simple:
                 todo.append((rows[~done], 4 * width))
             scores, *parts = (part[done] for part in nearest)
             neighbours = Neighbours(rows[done], *parts)
-            is_full_order = any(need.goal == "every" for need in needs)
-            self.ties.settle(*neighbours[:3], scores, 2 * noise[done], is_full_order)
+            ordered = max((int(np.max(need.depth)) for need in needs if need.goal == "every"), default=0)
+            self.ties.settle(*neighbours[:3], scores, 2 * noise[done], ordered)
             yield neighbours
 
     def _nearest(self, rows, width, needs):

@@ -112,7 +112,7 @@ def left_out(draws: list[list[tuple[str | None, dict]]]) -> list[str]:
     for name in draws[0][0][1]:
         undefined = _undefined(draws, name)
         if undefined:
-            names_by_reason.setdefault((undefined, _reason(metrics.searches(plain(name)))), []).append(name)
+            names_by_reason.setdefault((undefined, metrics.why_undefined(plain(name))), []).append(name)
     return [f"{', '.join(names)}: {undefined}, {reason}" for (undefined, reason), names in names_by_reason.items()]
 
 
@@ -138,10 +138,3 @@ def _undefined(draws: list[list[tuple[str | None, dict]]], name: str) -> str:
     if len(draws) > 1 and len(draws[0]) > 1:
         averaged += " in all draws of the gallery"
     return f"mean over {len(values) - len(domains)} of {len(values)} {averaged}{undefined}; NaN in the others"
-
-
-def _reason(searches: bool) -> str:
-    """Why a metric is NaN."""
-    if searches:
-        return "no query counts: none has anything to find"
-    return "it is not defined on these images"

@@ -25,6 +25,7 @@ REQUIRED = ("features", "labels")
 GROUPS = ("groups", "super_names")
 HIGHER = "higher_names"  # (N, L - 2) classes of the levels above the super-classes
 DOMAINS = "domains"  # (N,) names, "" for a distractor: each domain's queries are also measured by themselves
+CERTAINTY = "certainty"  # (N,) numbers: how certain the answer of each query is
 # NumPy's letters of the types of values: numbers and text, not dates, complex numbers or structures
 KINDS = "biufUS"
 
@@ -135,18 +136,19 @@ def read_queries(path: str, has_gallery: bool, with_names: bool = False, **label
 def _with_roles(path: str, has_gallery: bool, with_names: bool, **labels) -> dict:
     """All arrays of a file that an evaluation uses; see `read_queries`."""
     names = NAMES if has_gallery or with_names else ()
-    arrays = read(path, (*OF_REFERENCE, *ROLES, *GROUPS, HIGHER, DOMAINS, *LISTS, "flags", *names), **labels)
+    arrays = read(path, (*OF_REFERENCE, *ROLES, *GROUPS, HIGHER, DOMAINS, CERTAINTY, *LISTS, "flags", *names), **labels)
     if "reference_features" not in arrays:
         for name in arrays:
             if name == "exclude" and not has_gallery:
                 raise UserError(f"{path}: exclude needs reference_features, or --gallery")
             if name == "reference_labels":
                 raise UserError(f"{path}: reference_labels needs reference_features")
-    if DOMAINS in arrays and arrays[DOMAINS].shape != arrays["features"].shape[:1]:
-        raise UserError(
-            f"{path}: {DOMAINS} has shape {arrays[DOMAINS].shape}: ({len(arrays['features'])},) is expected, one "
-            "for each row of features"
-        )
+    for name in (DOMAINS, CERTAINTY):
+        if name in arrays and arrays[name].shape != arrays["features"].shape[:1]:
+            raise UserError(
+                f"{path}: {name} has shape {arrays[name].shape}: ({len(arrays['features'])},) is expected, one "
+                "for each row of features"
+            )
     return arrays
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 import metrics
 from evaluation import galleries, judgements, missing_labels
-from evaluation.file_arrays import DOMAINS, GROUPS, HIGHER, NAMES
+from evaluation.file_arrays import CERTAINTY, DOMAINS, GROUPS, HIGHER, NAMES
 from evaluation.galleries import ROLES, Roles
 from evaluation.judgements import has_lists
 from evaluation.task import Rows, Task, joined, places_in
@@ -81,6 +81,7 @@ def rows_of(arrays: dict) -> Rows:
         sequences=arrays.get("sequence"),
         groups=groups,
         domains=arrays.get(DOMAINS),
+        certainty=arrays.get(CERTAINTY),
     )
 
 

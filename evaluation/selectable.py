@@ -41,6 +41,12 @@ def check(datasets: dict, opt) -> None:
         task = Task(Rows(None, task.classified.labels, parents=task.classified.parents))
         sources = [split]
     relevant, ranked = task.findable()
+    if metrics.needs_unknown(metric) and (relevant > 0).all():
+        raise UserError(
+            f"{metric} on {split} selects the epoch and needs queries of classes that the gallery does not hold: all "
+            f"{len(relevant):,} have an image to find. Make roles (is_query, is_gallery) so that some have none, or "
+            "choose another metric by --storage_metrics"
+        )
     if np.any((relevant > 0) & (ranked - relevant >= least)):
         return
     roles = galleries.roles_of_all(images)

@@ -52,6 +52,7 @@ class Rows:
     groups: `(N,)` super-classes, for metrics that compare these.
     parents: `(N,)` super-classes, where a query searches only its own.
     domains: `(N,)` names, where each domain's queries are measured by themselves.
+    certainty: `(N,)` numbers, for metrics of the certainty of queries.
     ids: `(N,)` rows of the split or file that these are; None: all of them, in order.
     """
 
@@ -62,6 +63,7 @@ class Rows:
     groups: np.ndarray | None = None
     parents: np.ndarray | None = None
     domains: np.ndarray | None = None
+    certainty: np.ndarray | None = None
     ids: np.ndarray | None = None
 
     def __len__(self):
@@ -166,6 +168,7 @@ class Task:
             "query_sequences": self.queries.sequences,
             "groups": self.queries.groups,
             "lists": self.lists,
+            "certainty": self.queries.certainty,
         }
         if self.gallery is not None:
             arguments["reference"] = self.gallery.features

@@ -34,9 +34,12 @@ from metrics._names import (
     listing,
     needs_groups,
     needs_levels,
+    needs_unknown,
     parse,
     refuse_class_wise,
+    refuse_reranked,
     searches,
+    why_undefined,
 )
 from metrics._space import EmbeddingSpace
 from metrics._truth import Lists
@@ -75,13 +78,16 @@ __all__ = [
     "measured_by",
     "needs_groups",
     "needs_levels",
+    "needs_unknown",
     "per_query",
     "prefix",
     "query_results",
     "refuse_class_wise",
+    "refuse_reranked",
     "reranking",
     "searches",
     "space_of",
+    "why_undefined",
 ]
 
 
@@ -130,9 +136,9 @@ def compute(
         ball: a `utilities.hyperbolic.Ball`: neighbours are found by its distances between the points that the features
             represent. Metrics that do not search, and the `c_` ones, stay Euclidean.
         rerank: a `KReciprocal` or an `AlphaExpansion`: retrieval metrics, the `c_` ones too, are computed on its
-            re-ranked lists.
+            re-ranked lists. Metrics that go by distances (open_set.py, certainty.py) are refused.
         settings: those of `metrics.SpaceSettings`: `seed`, `device`, `exclude`, `groups`, `progress`,
-            `query_sequences`, `reference_sequences`, `ranks`, `skip_unmatched`, `lists`.
+            `query_sequences`, `reference_sequences`, `ranks`, `skip_unmatched`, `lists`, `certainty`.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`. NaN where a metric is not defined: one
@@ -143,6 +149,8 @@ def compute(
     """
     names = [names] if isinstance(names, str) else list(names)
     parsed = {name: parse(name) for name in names}
+    if rerank is not None:
+        refuse_reranked(names, "rerank")
     lists = settings.get("lists")
     if labels is None and lists is not None:
         refuse_class_wise(names)
@@ -152,15 +160,9 @@ def compute(
     settings["device"] = _usable(settings.get("device", SpaceSettings.device))
     arguments = {"labels": labels, "reference_labels": reference_labels, "clusters": clusters, **settings}
     spaces = _spaces(parsed, features, reference, ball, arguments)
-    retrieval = {}  # space, by its identity, -> its retrieval metrics
-    for of_name in parsed.values():
-        if isinstance(of_name.metric, RetrievalMetric):
-            retrieval.setdefault(id(spaces[of_name.prefix, of_name.cosine]), []).append(of_name.metric)
     for space in {id(space): space for space in spaces.values()}.values():
-        of_space = retrieval.get(id(space), [])
-        if rerank is not None and of_space:
-            space.search = rerank.search(space, space.progress)
-        space.scores(of_space)
+        of_space = [of_name.metric for of_name in parsed.values() if spaces[of_name.prefix, of_name.cosine] is space]
+        _search(space, of_space, rerank)
     results = {}
     for name, (metric, cosine, macro, width) in parsed.items():
         space = spaces[width, cosine]
@@ -168,6 +170,20 @@ def compute(
         if isinstance(metric, RetrievalMetric) and math.isnan(results[name]):
             results[name] = uncounted
     return results
+
+
+def _search(space: EmbeddingSpace, of_space: list, rerank) -> None:
+    """Search once for all that the metrics of a space read."""
+    retrieval = []
+    n_nearest = 0
+    for metric in of_space:
+        if isinstance(metric, RetrievalMetric):
+            retrieval.append(metric)
+        elif metric.SEARCHES:
+            n_nearest = max(n_nearest, metric.n_nearest(space))
+    if rerank is not None and retrieval:
+        space.search = rerank.search(space, space.progress)
+    space.scores(retrieval, n_nearest)
 
 
 def _spaces(parsed: dict[str, Parsed], features, reference, ball, arguments: dict) -> dict:

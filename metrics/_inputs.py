@@ -9,6 +9,7 @@ import torch
 from metrics import _hidden, _mapped
 from metrics._truth import Lists
 from utilities.errors import NotFinite, UserError
+from utilities.labels import are_missing
 from utilities.levels import refuse_unnested
 
 BLOCK = 65536  # rows turned to float64 at once
@@ -33,6 +34,7 @@ class SpaceSettings:
             where they count as 0.
         lists: the positives and the junk of each query, in place of classes and sequences. Junk is ignored, and
             queries without positives are left out as under `skip_unmatched`.
+        certainty: `(N,)` of each query's answer, any real numbers; by default the negative distance.
     """
 
     exclude: np.ndarray | None = None
@@ -45,6 +47,7 @@ class SpaceSettings:
     ranks: object = None
     skip_unmatched: bool = False
     lists: Lists | None = None
+    certainty: np.ndarray | None = None
 
 
 def as_array(values, name: str) -> np.ndarray:
@@ -100,6 +103,33 @@ def as_labels(labels, size: int, name: str, levels: bool = False) -> np.ndarray:
         rows = (labels != labels).reshape(size, -1).any(1).sum()
         raise UserError(f"{name} hold NaN in {rows} of {size} rows: it is no class.")
     return labels
+
+
+def as_certainty(certainty, size: int) -> np.ndarray | None:
+    """`(N,)` float64. Raises UserError for another shape, and for what is no number."""
+    if certainty is None:
+        return None
+    certainty = _hidden.as_numpy(certainty)
+    if certainty.shape != (size,) or certainty.dtype.kind not in "fiub":
+        raise UserError(
+            f"certainty must be ({size},) numbers, one for each query; it is {certainty.shape} of {certainty.dtype}."
+        )
+    if np.isnan(certainty).any():
+        raise UserError(f"certainty holds NaN in {int(np.isnan(certainty).sum())} of {size} rows.")
+    return certainty.astype(np.float64)
+
+
+def classless(labels: np.ndarray, reference_labels: np.ndarray) -> np.ndarray:
+    """`(M,)` reference samples of no class, by labels of one column: a negative number or a missing name that no query
+    has.
+    """
+    if reference_labels.dtype.kind == "i":
+        is_missing = reference_labels < 0
+    else:
+        is_missing = are_missing(reference_labels)
+    if is_missing.any():
+        is_missing &= ~np.isin(reference_labels, labels)
+    return is_missing
 
 
 def as_sides(features, reference) -> tuple[np.ndarray, np.ndarray]:

@@ -72,6 +72,9 @@ class Metric:
     HIGHER_IS_BETTER = True
     is_array = False
     NEEDS_GROUPS = False  # it compares super-classes: `space.groups`
+    SEARCHES = False  # it looks at neighbours in the reference; False: at the queries alone
+    TAKES_RERANKED = True  # --rerank changes it, or leaves it as it is; False: it is refused
+    UNDEFINED = "it is not defined on these images"  # why it is NaN
     CLASS_WISE = True  # it needs the classes of samples; False: embeddings alone, or what queries are to find
     # of "cosine" (c_: the same on normalised features), "macro" (mean of class means) and "level" (_level1: by another
     # column of the labels)
@@ -92,6 +95,11 @@ class Metric:
         return self.HIGHER_IS_BETTER
 
     @property
+    def needs_unknown(self) -> bool:
+        """Whether it is NaN unless some query has nothing to find."""
+        return False
+
+    @property
     def range(self) -> tuple[float, float]:
         """Lowest and highest possible value."""
         return self.RANGE
@@ -103,6 +111,8 @@ class RetrievalMetric(Metric):
     Every retrieval metric of a space is scored in one pass over the queries; `depth` says how far this one looks.
     """
 
+    SEARCHES = True
+    UNDEFINED = "no query counts: none has anything to find"
     VARIANTS = ("cosine", "macro", "level")
     CLASS_WISE = False
     FIRST_HIT_ONLY = False  # True: hits after a query's first do not matter

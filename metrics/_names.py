@@ -39,6 +39,8 @@ PARAMETERS = {
     "k": Parameter(r"[1-9][0-9]*", "k is a whole number of at least 1", "1", _whole),
     "m": Parameter(r"0|-?[1-9][0-9]*", "m is a whole number", "2", _whole),
     "fmr": Parameter(r"0?\.[0-9]*[1-9][0-9]*", "fmr is a number above 0 and below 1", ".01"),
+    "p": Parameter(r"0?\.[0-9]*[1-9][0-9]*|1", "p is a number above 0, at most 1", ".95"),
+    "far": Parameter(r"0?\.[0-9]+|0|1", "far is a number from 0 to 1", ".01"),
 }
 
 
@@ -60,8 +62,8 @@ def declared_classes() -> dict[str, type]:
 
 
 def _cosine_name(name: str) -> str:
-    """The name of the c_ variant."""
-    return "c_" + name.removeprefix("e_")
+    """The name of the c_ variant; of `e_recall` it is `c_recall`."""
+    return "c_" + re.sub("^e_recall", "recall", name)
 
 
 def _kind(name: str) -> tuple[str, str, str] | None:
@@ -181,14 +183,33 @@ def is_array(name: str) -> bool:
 
 def searches(name: str) -> bool:
     """Whether a metric looks at neighbours in the reference; the others look at the queries alone."""
-    return isinstance(parse(name).metric, RetrievalMetric)
+    return parse(name).metric.SEARCHES
+
+
+def needs_unknown(name: str) -> bool:
+    """Whether a metric is NaN unless some query has nothing to find."""
+    return parse(name).metric.needs_unknown
+
+
+def why_undefined(name: str) -> str:
+    """Why a metric is NaN, where it is."""
+    return parse(name).metric.UNDEFINED
+
+
+def refuse_reranked(names, flag: str) -> None:
+    """Raise UserError for the first of the names that goes by distances, which re-ranked lists do not have.
+    `flag`: what re-ranks.
+    """
+    for name in names:
+        if not parse(name).metric.TAKES_RERANKED:
+            raise UserError(f"metric {name!r} goes by distances, which {flag} does not give: leave one of them out")
 
 
 def is_mean_of_queries(name: str) -> bool:
     """Whether a metric is the mean over queries of values from 0 to 1, not over classes or a part of them."""
     parsed = parse(name)
     plain_mean = type(parsed.metric).value is RetrievalMetric.value and not parsed.macro
-    return searches(name) and plain_mean and parsed.metric.range == (0.0, 1.0)
+    return plain_mean and parsed.metric.range == (0.0, 1.0)
 
 
 def needs_groups(name: str) -> bool:

@@ -47,6 +47,10 @@ class EmbeddingSpace:
         if self.mapped:
             self.block = max(1024, self.block * 128 // max(128, self.dimensions))
         labels, reference_labels = self._labels(labels, reference_labels, is_listed=settings.lists is not None)
+        self.classless = np.zeros(self.reference_size, dtype=bool)
+        if settings.lists is None:
+            self.classless = _inputs.classless(_finest(labels), _finest(reference_labels))
+        self.certainty = _inputs.as_certainty(settings.certainty, self.size)
         self.exclude = self._exclude(settings.exclude)
         sequences = self._sequences(settings)
         levels, reference_levels = _inputs.numbered_levels(labels, reference_labels)
@@ -74,6 +78,7 @@ class EmbeddingSpace:
         self.reference_norms = None
         self._remembered = {}
         self._scores = {}
+        self._nearest = np.empty((self.size, 0), dtype=np.int64)
 
     def _labels(self, labels, reference_labels, is_listed: bool) -> tuple[np.ndarray, np.ndarray]:
         """Labels of both sides, `(N,)` or `(N, L)`, not yet numbered; zeros if lists alone say what is relevant."""
@@ -141,7 +146,33 @@ class EmbeddingSpace:
             setattr(view, name, value)
         view._remembered = {}
         view._scores = {}
+        view._nearest = self._nearest[:, :0]
         return view
+
+    def within(self, rows: np.ndarray) -> "EmbeddingSpace":
+        """The space of the same queries and the part `rows` of the reference, ascending, with relevance by classes."""
+        reference = self.reference[rows] if not self.mapped else _mapped.Stacked((self.reference, rows))
+        places = np.full(self.reference_size + 1, -1)  # the last entry is for queries outside the reference
+        places[rows] = np.arange(len(rows))
+        sequences = self.truth.sequences
+        if sequences is not None:
+            sequences = sequences[0], sequences[1][rows]
+        norms = self.reference_norms
+        if norms is not None:
+            norms = norms[rows]
+        labels = self.reference_labels[rows]
+        exclude = places[self.exclude]
+        return self.view(
+            type(self),
+            reference=reference,
+            reference_labels=labels,
+            reference_norms=norms,
+            reference_size=len(rows),
+            own_reference=False,
+            exclude=exclude,
+            classless=np.zeros(len(rows), dtype=bool),
+            truth=ByClasses(self.labels, labels, exclude, sequences),
+        )
 
     def _norms(self, features: np.ndarray) -> np.ndarray:
         norms = np.empty(len(features))
@@ -205,6 +236,12 @@ class EmbeddingSpace:
         """`(N,)` samples that are relevant to each query."""
         return self.truth.relevant
 
+    def are_relevant(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Whether reference samples `columns` `(Q, W)` are relevant to the queries `rows` `(Q,)`, by column 0 of the
+        labels.
+        """
+        return self.truth.are_relevant(rows, columns) >= self.truth.n_levels
+
     @property
     def visible(self) -> np.ndarray:
         """`(N,)` samples that take a rank, for each query."""
@@ -220,12 +257,17 @@ class EmbeddingSpace:
         """The search for neighbours."""
         return Search(self)
 
-    def scores(self, metrics) -> dict:
+    def scores(self, metrics, n_nearest: int = 0) -> dict:
         """`RetrievalMetric.key` -> scores `(N,)` of the queries, for retrieval metrics:
-        one pass for all that are not known yet.
+        one pass for all that are not known yet, and for the `n_nearest` neighbours.
         """
         missing = {metric.key: metric for metric in metrics if metric.key not in self._scores}
-        if not missing:
+        needs = self._needs(missing.values())
+        n_missing = n_nearest if n_nearest > self._nearest.shape[1] else 0
+        nearest = np.full((self.size, n_missing), -1, dtype=np.int64)
+        if n_missing:
+            needs.append(Need(np.minimum(n_nearest, self.visible), "every"))
+        if not needs:
             return self._scores
         by_column = {}
         scores = {}
@@ -233,7 +275,10 @@ class EmbeddingSpace:
             by_column.setdefault(metric.column, {})[key] = metric
             scores[key] = np.full(self.size, np.nan)
         parts = self.ranks.portions(self.size, self.search.unit)
-        for block in self.search.run(self._needs(missing.values()), self.progress, parts[self.ranks.rank]):
+        for block in self.search.run(needs, self.progress, parts[self.ranks.rank]):
+            width = min(n_missing, block.columns.shape[1])
+            filled = np.arange(width) < block.counts[:, None]
+            nearest[block.rows, :width] = np.where(filled, block.columns[:, :width], -1)
             for column, metrics_of_column in by_column.items():
                 hits = self._hits(block, column)
                 for key, metric in metrics_of_column.items():
@@ -243,6 +288,9 @@ class EmbeddingSpace:
             if self.skip_unmatched:
                 values[self.truth.at(missing[key].column).relevant == 0] = np.nan
         self._scores.update(scores)
+        if n_missing:
+            self.ranks.share_rows(nearest, parts)
+            self._nearest = nearest
         return self._scores
 
     def _hits(self, block, column: int | None) -> Hits:
@@ -277,18 +325,8 @@ class EmbeddingSpace:
         -1 where there are fewer.
         """
 
-        def compute():
-            nearest = np.full((self.size, k), -1, dtype=np.int64)
-            need = Need(np.minimum(k, self.visible), "every")
-            parts = self.ranks.portions(self.size, self.search.unit)
-            for block in self.search.run([need], self.progress, parts[self.ranks.rank]):
-                width = min(k, block.columns.shape[1])
-                filled = np.arange(width) < block.counts[:, None]
-                nearest[block.rows, :width] = np.where(filled, block.columns[:, :width], -1)
-            self.ranks.share_rows(nearest, parts)
-            return nearest
-
-        return self.remember(f"neighbours {k}", compute)
+        self.scores((), n_nearest=k)
+        return self._nearest[:, :k]
 
     @cached_property
     def clusterings(self) -> list[np.ndarray]:
@@ -340,3 +378,8 @@ class EmbeddingSpace:
             sums[labels[first]] += np.add.reduceat(block[order], first)
             squares += np.bincount(labels, weights=(block**2).sum(1)[order], minlength=n_classes)
         return sums, squares
+
+
+def _finest(labels: np.ndarray) -> np.ndarray:
+    """Column 0 of labels `(N, L)`; labels `(N,)` as they are."""
+    return labels if labels.ndim == 1 else labels[:, 0]

@@ -16,9 +16,10 @@ from metrics.neighbours import search
 from tests.criteria.test_registry_wide import ADAPTERS, DIMENSIONS, points
 from tests.criteria.test_registry_wide import build as criterion_of
 from tests.engine.test_chunks import failures
+from tests.kit.plain_metrics import every_name
 from tests.kit.samplers import SIZES, make_sampler
 
-NAMES = [name.replace("@k", "@2").replace("@m", "@1").replace("@fmr", "@.1") for name, _ in metrics.listing()]
+NAMES = every_name()
 MINER_FLAGS = {"pml": {"miner_pml_class": "MultiSimilarityMiner"}}
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, 3, 4])
 

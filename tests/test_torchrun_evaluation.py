@@ -18,7 +18,7 @@ from metrics import _inputs, _kmeans
 from metrics.neighbours import rerank as reranking
 from metrics.neighbours import search as searching
 from metrics.neighbours.search import Limits
-from tests.kit.plain_metrics import random_lists, random_space
+from tests.kit.plain_metrics import every_name, random_lists, random_space
 from tests.kit.processes import LoneRank, one_process, spawned
 from tests.kit.runs import content_of, words_of
 from tests.kit.splits import Network, made_splits, options
@@ -27,7 +27,7 @@ from utilities.errors import NotFinite
 from utilities.hyperbolic import Ball
 from utilities.processes import SingleProcess
 
-NAMES = [name.replace("@k", "@2").replace("@m", "@1").replace("@fmr", "@.1") for name, _ in metrics.listing()]
+NAMES = every_name()
 NAMES += ["c_recall@1", "c_map_r", "map_r_macro", "c_nmi"]
 SEARCHED = ["e_recall@1", "e_recall@4", "map_r", "r_precision", "mrr"]
 LEVELS = ["h_ap", "asi", "ndcg", "e_recall@1_level1", "map_r_level2_macro", "map_r"]

@@ -12,7 +12,8 @@ under its own name as the mean of the domains. `positive_indptr` `(Q + 1,)`, `po
 `junk_indices`: for the q-th query its positives and its junk, which is ignored, as positions among the gallery's
 rows (`indices[indptr[q]:indptr[q + 1]]`). With them `labels` may be absent, and class-wise metrics are refused.
 Further lists for the same queries, `positive_indptr_hard` …, are those of a protocol, `hard`: each metric then comes
-once for each protocol.
+once for each protocol. `certainty` `(N,)`: how certain the answer of each query is, for `r_auroc` and `aurc`; by
+default the nearer, the more certain.
 
 `python -m evaluation QUERIES.npz --gallery GALLERY.npz [GALLERY.npz …]`: the queries of one file search the gallery of
 another. Both may be dumped by `--dump_embeddings`; a query does not find the image of its own path. Where both files
@@ -195,6 +196,8 @@ def check(flags) -> None:
         raise UserError(f"--gallery_keep {flags.gallery_keep}: there is no --gallery: name it or leave this out")
     for name in flags.evaluation_metrics:
         metrics.check(name)
+    if flags.rerank is not None:
+        metrics.refuse_reranked(flags.evaluation_metrics, f"--rerank {flags.rerank}")
     actions = parser()._actions
     rules.refuse(actions, flags, typed=rules.changed(actions, flags))
 

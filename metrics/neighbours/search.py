@@ -138,14 +138,14 @@ class Search:
         """
         rows = rows or slice(0, self.space.size)
         size = rows.stop - rows.start
-        is_full_order = any(need.goal == "every" for need in needs)
+        ordered = max((int(np.max(need.depth)) for need in needs if need.goal == "every"), default=0)
         depths = np.maximum.reduce([need.depth for need in needs])
         long = progress and size * self.space.reference_size > 1e9
         disable = None if long else True  # None: tqdm shows the bar on a terminal only
         with tqdm(total=size, desc="neighbours", unit=" queries", disable=disable) as bar:
             for block, candidates, done in self._blocks(needs, rows):
                 bar.update(int(done.sum()))
-                yield from self._sorted(block, candidates, done, depths, is_full_order)
+                yield from self._sorted(block, candidates, done, depths, ordered)
 
     def _blocks(self, needs: list[Need], rows: slice):
         """Yield (block, its candidates, the queries `(B,)` for which they suffice) until they have sufficed for each
@@ -370,9 +370,9 @@ class Search:
         surely = np.bincount(row[keys <= sure], minlength=len(block.rows))
         return Candidates(keys, np.cumsum(counts) - counts, counts, surely)
 
-    def _sorted(self, block, candidates, done, depths, is_full_order):
+    def _sorted(self, block, candidates, done, depths, ordered: int):
         """Yield `Neighbours` of the done queries, to the depths `(N,)` and a little beyond,
-        grouped by similar candidate counts.
+        grouped by similar candidate counts; see `Ties.settle` for `ordered`.
         """
         chosen = np.flatnonzero(done)
         chosen = chosen[np.argsort(candidates.counts[chosen], kind="stable")]
@@ -403,7 +403,7 @@ class Search:
             filled = filled[:, slots]
             columns = np.where(filled, keys[:, slots] & COLUMN, 0)
             relevant = self.space.truth.are_relevant(rows, columns) * filled  # (Q, W)
-            self.ties.settle(rows, columns, relevant, scores, noise, is_full_order)
+            self.ties.settle(rows, columns, relevant, scores, noise, ordered)
             yield Neighbours(rows, columns, relevant, counts_of_rows)
             start = stop
 

@@ -23,21 +23,23 @@ class Ties:
         self.limits = limits
         self.work = work
 
-    def settle(self, rows, columns, relevant, scores, noise, is_full_order: bool) -> None:
+    def settle(self, rows, columns, relevant, scores, noise, ordered: int) -> None:
         """Order near ties in place.
 
         Args:
             rows: `(Q,)` the queries. columns, relevant: `(Q, W)` as in `Neighbours`.
             scores: `(Q, W)` descending, NaN where empty.
             noise: `(Q,)` difference up to which two scores may be in the wrong order.
-            is_full_order: order all near ties, not only those of a relevant and another sample.
+            ordered: how many of the first slots must be in order; further near ties only where they are of a relevant
+                and another sample.
         """
         if scores.shape[1] < 2:
             return
         with np.errstate(invalid="ignore"):
             # (Q, W - 1): slots i and i + 1 may have to change places
             close = scores[:, :-1] - scores[:, 1:] <= noise[:, None]
-        mixed = close if is_full_order else close & (relevant[:, :-1] != relevant[:, 1:])
+        mixed = close & (relevant[:, :-1] != relevant[:, 1:])
+        mixed[:, :ordered] |= close[:, :ordered]
         affected = np.flatnonzero(mixed.any(1))
         n_parts = 1 + len(affected) * scores.shape[1] // max(self.limits.candidates // 8, 1)
         for part in np.array_split(affected, n_parts):

@@ -67,6 +67,14 @@ def taking_two_values(names):
     return {metric for metric, seen in values.items() if len(seen) > 1}
 
 
+def test_what_needs_unknown_queries():
+    for metric in ("known_auroc", "fpr@.95", "c_oscr", "dir@.01"):
+        assert "needs queries of classes that the gallery does not hold" in refused({"val": Data("aabb")}, metric)
+        assert refused({"val": Data("aabbc")}, metric) is None
+    for metric in ("gap", "micro_ap@3", "aurc"):
+        assert refused({"val": Data("aabb")}, metric) is None
+
+
 def test_refused_where_no_order_of_neighbours_makes_a_difference():
     wrong = []
     for names in ("aab", "aabb", "aaa", "abcd", "aaabb", "abcc", "ab"):

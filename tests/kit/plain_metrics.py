@@ -12,6 +12,19 @@ RETRIEVAL += ["map_r", "mrr", "map@3", "map@1000", "mAP_c", "mAP_1000", "mAP_lim
 DISTS = ["dists@intra", "dists@inter", "dists@intra_over_inter"]
 
 
+PARAMETERS = {"@k": "@2", "@m": "@1", "@fmr": "@.1", "@p": "@.9", "@far": "@.1"}
+
+
+def every_name() -> list[str]:
+    """The names of all metrics, each with a parameter if it takes one."""
+    names = []
+    for name, _ in metrics.listing():
+        head, at, kind = name.partition("@")
+        kind, underscore, suffix = kind.partition("_")
+        names.append(head + PARAMETERS.get(at + kind, at + kind) + underscore + suffix)
+    return names
+
+
 def ranked(query, reference, left_out):
     """The reference's rows, nearest first; of equal distances the first row."""
     columns = np.asarray(reference, dtype=np.float64).T

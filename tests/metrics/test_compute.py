@@ -32,7 +32,8 @@ def test_ill_formed_names_are_refused_in_one_line():
 
 def test_every_listed_name_and_variant_is_accepted_and_within_its_range():
     features, labels = random_space(n=50)
-    parameters = {"k": ["1", "5"], "m": ["0", "-1", "2"], "fmr": [".01", "0.25"]}
+    labels[0] = 99  # a query of an unknown class
+    parameters = {"k": ["1", "5"], "m": ["0", "-1", "2"], "fmr": [".01", "0.25"], "p": [".95"], "far": ["0"]}
     requested = []
     for name, caption in metrics.listing():
         variants = caption.rpartition("; also ")[2].split(", ") if "; also " in caption else []
