@@ -13,6 +13,7 @@ from runs.records.local import read_metrics
 from utilities.errors import UserError
 
 UNTRAINED = {-1: ("bare backbone", "s"), 0: ("untrained", "o")}  # epoch -> what was measured, and its marker
+TICKS = {-1: ("backbone", "right"), 0: ("untrained", "left")}  # epoch -> its name at the axis, and its side of the tick
 INK = "#555555"  # colour of marks that belong to no split
 PLOT_WIDTH = 4.2  # inches
 COLUMNS = 3  # of plots on a sheet, at most
@@ -79,6 +80,20 @@ def _draw(axis, metric: str, curves: dict, selected: int | None) -> None:
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)
     axis.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    _name_untrained(axis, sorted(TICKS.keys() & {epoch for curve in curves.values() for epoch in curve}))
+
+
+def _name_untrained(axis, epochs: list[int]) -> None:
+    """Names in place of the numbers -1 and 0, which count no epochs: upright, each on its own side of its tick, so that
+    they stay apart however many epochs follow.
+    """
+    if not epochs:
+        return
+    axis.xaxis.remove_overlapping_locs = False
+    axis.xaxis.set_major_formatter(lambda epoch, _: f"{epoch:.0f}" if epoch > 0 else "")
+    axis.set_xticks(epochs, labels=[TICKS[epoch][0] for epoch in epochs], minor=True, rotation=90, fontsize=8)
+    for epoch, label in zip(epochs, axis.get_xticklabels(minor=True), strict=True):
+        label.set_horizontalalignment(TICKS[epoch][1])
 
 
 def _explain(figure) -> None:

@@ -3,7 +3,8 @@
 Rows are values of an epoch or, with --log_every, of a batch.
 
 Names: `test/e_recall@1` everywhere, but the files of a group have those of the ICML pipeline, and the online service
-has both, or one of them by `--online_names`. Values of one batch: `batch/loss`. Pictures: `pictures/spectrum`.
+has both, or one of them by `--online_names`. Values of one batch: `batch/loss`. Pictures: `pictures/spectrum`;
+TensorBoard's: `visuals/spectrum`.
 """
 
 from typing import NamedTuple

@@ -11,8 +11,9 @@ from utilities.errors import UserError
 
 
 class EventFiles(Sink):
-    """Scalars and histograms of arrays as `<split>/<metric>`, `pictures/<name>`, all by epoch; `batch/<name>` by step.
+    """Scalars and histograms of arrays as `<split>/<metric>`, `visuals/<name>`, all by epoch; `batch/<name>` by step.
 
+    TensorBoard sorts by these names, so that the pictures come after the curves of all splits.
     Batches have a folder of their own, `batches`: on resume TensorBoard cuts all curves of a folder at one number, an
     epoch or a step.
     """
@@ -86,7 +87,7 @@ class EventFiles(Sink):
         # The file's own bytes: add_image would decode and encode it again.
         picture = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=Path(path).read_bytes())
         with self._writer() as writer:
-            writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=f"pictures/{name}", image=picture)]), epoch)
+            writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=f"visuals/{name}", image=picture)]), epoch)
 
     def close(self) -> None:
         for writer in self._writers.values():

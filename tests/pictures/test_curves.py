@@ -67,6 +67,27 @@ def test_names_and_legend_stay_inside_and_apart(tmp_path, figures):
         assert not any(extent.overlaps(earlier) for i, extent in enumerate(boxes) for earlier in boxes[:i])
 
 
+@pytest.mark.parametrize("n_epochs", [1, 3, 150])
+def test_the_axis_names_the_untrained_states(tmp_path, figures, n_epochs):
+    curves.draw_curves(made_run(tmp_path / "Run", epochs=range(-1, n_epochs + 1), metrics=("loss",)))
+    (axis,) = figures["loss"].axes
+    renderer = figures["loss"]._get_renderer()
+    names = axis.get_xticklabels(minor=True)
+    assert [(label.get_position()[0], label.get_text()) for label in names] == [(-1, "backbone"), (0, "untrained")]
+    first, last = axis.get_xlim()
+    numbers = [label for label in axis.get_xticklabels() if label.get_text()]
+    assert numbers and all(label.get_position()[0] > 0 for label in numbers)
+    visible = names + [label for label in numbers if first <= label.get_position()[0] <= last]
+    boxes = [label.get_window_extent(renderer) for label in visible]
+    assert not any(box.overlaps(earlier) for i, box in enumerate(boxes) for earlier in boxes[:i])
+
+
+def test_a_curve_of_epochs_alone_has_numbers(tmp_path, figures):
+    curves.draw_curves(made_run(tmp_path / "Run", epochs=(1, 2), metrics=("loss",)))
+    (axis,) = figures["loss"].axes
+    assert not axis.get_xticklabels(minor=True)
+
+
 def test_a_file_where_the_folder_should_be_is_set_aside(tmp_path, capsys):
     folder = made_run(tmp_path / "Run", metrics=("loss",))
     (folder / "Progression_Plots").write_text("no folder")

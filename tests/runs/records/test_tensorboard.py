@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from runs.records import SPLIT_TITLES
 from runs.records.local import BatchFile, LongFile
 from runs.records.sqlite import Database
 from runs.records.tensorboard import EventFiles
@@ -37,7 +38,9 @@ def test_scalars_histograms_and_pictures_read_back_and_are_cut(tmp_path):
     recorded = events(tmp_path / "tensorboard")
     assert [(e.step, round(e.value, 6)) for e in recorded.Scalars("test/e_recall@1")] == [(1, 0.1), (2, 0.2), (3, 0.3)]
     assert recorded.Tags()["histograms"] == ["train/rho_spectrum@0"]
-    (image,) = recorded.Images("pictures/sample_recoveries")
+    (image,) = recorded.Images("visuals/sample_recoveries")
+    assert all(tag.startswith("visuals/") for tag in recorded.Tags()["images"])
+    assert max("batch/", *(f"{split}/" for split in SPLIT_TITLES)) < "visuals/", "curves come before pictures"
     assert (image.step, image.width, image.height) == (3, 40, 30)
     pixels = [np.asarray(Image.open(file)) for file in (io.BytesIO(image.encoded_image_string), picture)]
     assert np.array_equal(*pixels), "the file's own bytes"
