@@ -44,7 +44,7 @@ test-gpu: environment  ## the tests that need a CUDA device
 
 docs: environment  ## the documentation site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
-	@echo "== build/site/index.html; with its search: $(BIN)/python -m http.server -d build/site"
+	@echo "== build/site/index.html: open it in a browser; no server is needed"
 
 completion: environment  ## scripts by which bash and zsh complete flags, in build/completion
 	@mkdir -p build/completion

@@ -1,7 +1,8 @@
 """The site's page of each kind of method, from the plug-ins themselves.
 
-A method's section has its caption, paper, formula, flags and its result on the embedded characters. `make docs` writes
-the pages into the site (docs/site_hooks.py); `python docs/generate_reference.py losses` prints one.
+A method's section has its caption, paper, formula, flags and its result on the embedded characters; the formula as
+docs/formulas.md sets it, if it does, and as the docstring words it. `make docs` writes the pages into the site
+(docs/site_hooks.py); `python docs/generate_reference.py losses` prints one.
 """
 
 import inspect
@@ -18,6 +19,7 @@ import metrics
 import parameters
 from benchmarks._method_settings import METHODS
 
+FORMULAS = Path(__file__).with_name("formulas.md")
 RESULTS = Path(__file__).with_name("methods_on_glyphs.md")
 CLASSES = {
     "losses": "Criterion",
@@ -28,6 +30,7 @@ CLASSES = {
     "metrics": "Metric",
 }
 KINDS = tuple(CLASSES)
+WITH_FORMULAS = ("losses", "metrics")  # of which docs/formulas.md has some
 SPECIAL = re.compile(r"([\\*_<\[\]|#~^])")
 
 
@@ -75,6 +78,8 @@ def _method(kind: str, name: str, module) -> list[str]:
     plug_in = getattr(module, CLASSES[kind], None)
     formula, _, class_text = (inspect.getdoc(plug_in) or "").partition("\n\n")
     lines = [f"## `{name}` {{ #{name} }}", "", f"{generate_methods.linked(caption)}.", ""]
+    if kind in WITH_FORMULAS:
+        lines += [typeset(name), ""]
     if formula.strip():
         lines += ["```text", formula.strip(), "```", ""]
     if kind == "metrics":
@@ -84,6 +89,12 @@ def _method(kind: str, name: str, module) -> list[str]:
     if kind == "losses":
         lines += [_needs(module), ""]
     return lines
+
+
+def typeset(name: str) -> str:
+    """The section of a loss or of a family of metrics in docs/formulas.md; empty if there is none."""
+    section = FORMULAS.read_text(encoding="utf-8").partition(f"\n### `{name}`\n")[2]
+    return re.split(r"^##", section, maxsplit=1, flags=re.MULTILINE)[0].strip()
 
 
 def prose(text: str) -> list[str]:

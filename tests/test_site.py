@@ -4,8 +4,11 @@ leads nowhere.
 
 import importlib
 import inspect
+import json
 import pkgutil
 import re
+import shutil
+import subprocess
 import types
 from pathlib import Path
 
@@ -121,6 +124,39 @@ def test_the_python_page_names_what_there_is():
     assert not [name for name in names if not inspect.getdoc(pkgutil.resolve_name(name))]
 
 
+# ---------- formulas
+PAGE_OF_FORMULAS = (DOCS / "formulas.md").read_text(encoding="utf-8")
+
+
+def test_a_formula_is_of_a_method_names_its_flags_and_is_in_its_section(reference, sections):
+    names = re.findall(r"^### `(\w+)`$", PAGE_OF_FORMULAS, re.MULTILINE)
+    assert len(names) == len(set(names)) > 40
+    flags = parameters.get_parser()._option_string_actions
+    for name in names:
+        formula = reference.typeset(name)
+        (kind,) = [kind for kind in reference.WITH_FORMULAS if name in sections[kind]]
+        assert formula.startswith("```math\n") and formula in sections[kind][name], name
+        of_method = re.findall(r"--loss_\w+", formula)
+        assert all(flag in flags and flag.startswith(f"--loss_{name}_") for flag in of_method), name
+    assert reference.typeset("pml") == "" and "```math" not in sections["losses"]["pml"]
+
+
+def test_katex_renders_every_formula():
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    blocks = re.findall(r"^```math\n(.*?)^```$", PAGE_OF_FORMULAS, re.MULTILINE | re.DOTALL)
+    in_lines = re.findall(r"\$([^$\n]+)\$", re.sub(r"```.*?```|`[^`\n]*`", "", PAGE_OF_FORMULAS, flags=re.DOTALL))
+    program = (
+        "const katex = require(process.argv[1]);"
+        "for (const formula of JSON.parse(process.argv[2])) katex.renderToString(formula, {strict: 'error'})"
+    )
+    katex = DOCS / "vendor" / "katex" / "katex.min.js"
+    done = subprocess.run(
+        ["node", "-e", program, katex, json.dumps(blocks + in_lines)], capture_output=True, text=True, check=False
+    )
+    assert len(blocks) > 40 and len(in_lines) > 100 and done.returncode == 0, done.stderr
+
+
 # ---------- the hooks
 def test_links_of_the_repository_become_those_of_the_site(hooks):
     link = "[a](../README.md#x) [b](../experiments/Rho_Sweep.sh)"
@@ -182,6 +218,9 @@ def test_the_first_page_says_what_a_reader_can_do():
 
 
 # ---------- the build
+KATEX = [str(path.relative_to(DOCS)) for path in (DOCS / "vendor" / "katex").rglob("*.*")]
+
+
 @pytest.mark.long
 def test_the_strict_build_gives_no_warning(tmp_path):
     for package in ("mkdocs", "material", "mkdocstrings"):
@@ -197,6 +236,11 @@ def test_the_strict_build_gives_no_warning(tmp_path):
     loading = rf"<(?:img|script|iframe)[^>]* src{address}|<link(?![^>]*canonical)[^>]* href{address}"
     for name, text in pages.items():
         assert not re.findall(loading, text), f"{name} loads from elsewhere"
+    for name in ("search/search_index.js", "vendor/iframe-worker/shim.js", *KATEX):
+        assert (tmp_path / name).is_file(), name
+    assert 'src="vendor/iframe-worker/shim.js"' in pages["index.html"], "the search where pages are opened as files"
+    for name in ("formulas.html", "methods/losses.html", "methods/metrics.html"):
+        assert '<div class="arithmatex">' in pages[name] and "vendor/katex/katex.min.js" in pages[name]
     for name in criteria.REGISTRY.names():
         assert f'id="{name}"' in pages["methods/losses.html"], name
         assert f'href="methods/losses.html#{name}"' in pages["methods.html"], name
