@@ -26,6 +26,7 @@ CONTRACT = {
     "criteria/center.py": {"getattr(opt, name, default)"},
     "datasets/__init__.py": {"getattr(opt, name, default)"},
     "evaluation/__init__.py": {"getattr(opt, name, default)"},
+    "metrics/_answers.py": {"name known"},
     "metrics/_flags.py": {"getattr(opt, name, default)"},
     "metrics/_truth.py": {"name of"},
     "runs/embedder.py": {"name which"},

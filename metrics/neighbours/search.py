@@ -228,9 +228,16 @@ class Search:
         """Set the block's cuts and, for each need, the cuts at or above which all its hits lie."""
         scores = {}
         for column in {need.column for need in needs}:
-            scores["first", column], scores["all", column] = self._relevant_scores(block, self.space.truth.at(column))
-            scores["every", column] = np.full(len(block.rows), LOWEST, dtype=np.float32)
-        block.hits = [scores[need.goal, need.column] - 2 * block.noise for need in needs]
+            nearest, scores["all", column] = self._relevant_scores(block, self.space.truth.at(column))
+            scores["first", column] = nearest
+            # the nearest sample is no farther than the nearest relevant one; of farther ones nothing is known
+            scores["every", column] = np.where(np.isinf(nearest), LOWEST, nearest)
+        block.hits = []
+        for need in needs:
+            hits = scores[need.goal, need.column] - 2 * block.noise
+            if need.goal == "every":
+                hits[need.depth[block.rows] > 1] = LOWEST
+            block.hits.append(hits)
         cuts = [
             np.maximum(hits, self._scores_at(block, need, hits, attempt))
             for need, hits in zip(needs, block.hits, strict=True)

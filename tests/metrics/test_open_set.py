@@ -74,11 +74,11 @@ def plain_fpr(near, far, share):
     raise AssertionError("the last threshold holds all")
 
 
-def plain_dir(known, far, rate):
+def plain_dir(of_known, far, rate):
     allowed = int(rate * len(far) + 1e-9)
     threshold = [*sorted(far), np.inf][allowed]
     assert sum(value < threshold for value in far) <= rate * len(far) + 1e-9, "FPIR is never above the rate"
-    return sum(right and distance < threshold for distance, right in known) / len(known)
+    return sum(right and distance < threshold for distance, right in of_known) / len(of_known)
 
 
 def plain_aurc(certain, wrong):
@@ -93,9 +93,9 @@ def plain_aurc(certain, wrong):
 
 def plain(of_queries, of_pairs, certain=None):
     """Name -> value of all `NAMES`; `of_queries`, `of_pairs`: as `lists_of` gives them, of k 1 and of all."""
-    answered = [(known, *(nearest or [(np.inf, False)])[0]) for known, nearest in of_queries]
-    known = [(distance, right) for is_known, distance, right in answered if is_known]
-    near = [distance for distance, _ in known]
+    answered = [(is_known, *(nearest or [(np.inf, False)])[0]) for is_known, nearest in of_queries]
+    of_known = [(distance, right) for is_known, distance, right in answered if is_known]
+    near = [distance for distance, _ in of_known]
     far = [distance for is_known, distance, _ in answered if not is_known]
     if certain is None:
         certain = [-distance for _, distance, _ in answered]
@@ -103,17 +103,17 @@ def plain(of_queries, of_pairs, certain=None):
         "known_auroc": plain_exceedance(near, far, [1] * len(near)),
         "known_aupr": plain_aupr(near, far),
         "unknown_aupr": plain_aupr([-value for value in far], [-value for value in near]),
-        "oscr": plain_exceedance(near, far, [right for _, right in known]),
+        "oscr": plain_exceedance(near, far, [right for _, right in of_known]),
     }
     for share in ("0.95", "0.5", "1"):
         value = plain_fpr(near, far, float(share)) if near and far else np.nan
         values[f"fpr@{share.removeprefix('0')}"] = value
     for rate in ("0.1", "0.5", "0", "1"):
-        value = plain_dir(known, far, float(rate)) if near and far else np.nan
+        value = plain_dir(of_known, far, float(rate)) if near and far else np.nan
         values[f"dir@{rate if rate == '0' else rate.removeprefix('0')}"] = value
     values["gap"] = np.nan
-    if known:
-        values["gap"] = plain_precisions([answer[1:] for answer in answered]) / len(known)
+    if of_known:
+        values["gap"] = plain_precisions([answer[1:] for answer in answered]) / len(of_known)
     total = sum(right for _, nearest in of_pairs for _, right in nearest)
     for k in (1, 3, 1000):
         pairs = [pair for _, nearest in of_pairs for pair in nearest[:k]]
@@ -204,11 +204,11 @@ def test_properties():
     assert open_set.oscr(PINNED._replace(right=~PINNED.known | PINNED.known, distance=np.ones(10))) == 0.5
     features, labels = random_space(n=90, classes=30, seed=3)
     for size in (21, 40, 89):
-        few, many = (
+        smaller, larger = (
             answers(metrics.EmbeddingSpace(features[:20], np.full(20, -1), features[20:stop], labels[20:stop]))
             for stop in (size, 90)
         )
-        assert not few.known.any() and (many.distance <= few.distance).all()
+        assert not smaller.known.any() and (larger.distance <= smaller.distance).all()
 
 
 def test_scale_does_not_matter_and_c_is_at_unit_length():
@@ -248,8 +248,8 @@ def test_gallery_images_of_no_class_are_left_out_of_answers(capsys):
     nobody = metrics.compute(["known_auroc", "aurc"], features, labels, reference, np.full(50, -1))
     assert nobody == pytest.approx({"known_auroc": np.nan, "aurc": 1.0}, nan_ok=True)
     pairs = [
-        metrics.compute("micro_ap@3", features, labels, reference, of)["micro_ap@3"]
-        for of in (reference_labels, np.where(of_class, reference_labels, -1))
+        metrics.compute("micro_ap@3", features, labels, reference, marked)["micro_ap@3"]
+        for marked in (reference_labels, np.where(of_class, reference_labels, -1))
     ]
     assert pairs[0] != pairs[1], "pairs with images of no class count, as wrong ones"
 
@@ -257,15 +257,17 @@ def test_gallery_images_of_no_class_are_left_out_of_answers(capsys):
 def test_lists():
     """Positives and junk in place of classes; queries without positives are unknown, and not certain of anything."""
     rng = np.random.default_rng(0)
-    features, reference = rng.standard_normal((20, 3)), rng.standard_normal((40, 3))
+    features = rng.standard_normal((20, 3))
+    reference = rng.standard_normal((40, 3))
     positives, junk = random_lists(1, 40, 20)
-    of_queries, of_pairs = [], []
-    for query, wanted, ignored in zip(features, positives, junk, strict=True):
+    of_queries = []
+    of_pairs = []
+    for query, relevant, ignored in zip(features, positives, junk, strict=True):
         distances = np.sqrt(((query - reference) ** 2).sum(1))
         order = [row for row in np.argsort(distances).tolist() if row not in ignored]
-        nearest = [(float(distances[row]), row in wanted) for row in order]
-        of_queries.append((len(wanted) > 0, nearest[:1]))
-        of_pairs.append((len(wanted) > 0, nearest))
+        nearest = [(float(distances[row]), row in relevant) for row in order]
+        of_queries.append((len(relevant) > 0, nearest[:1]))
+        of_pairs.append((len(relevant) > 0, nearest))
     names = [name for name in NAMES if "aurc" not in name]
     expected = plain(of_queries, of_pairs)
     lists = metrics.Lists.of(positives, junk)
