@@ -14,14 +14,16 @@ from utilities.splits import WORDS
 
 def placed(image: Image, domain: str) -> Image:
     """The image with the class `<domain>/<class>` and the domain as super-class, without the levels between them."""
+    group = image.group and f"{domain}/{image.group}"
     if image.class_name is None:  # a distractor
-        return image
+        return image._replace(group=group)
     return image._replace(
         class_name=f"{domain}/{image.class_name}",
         super_name=domain,
         higher_names=(),
         sequence=image.sequence and f"{domain}/{image.sequence}",
         further_names=tuple(f"{domain}/{name}" for name in image.further_names),
+        group=group,
     )
 
 

@@ -58,7 +58,8 @@ class Files:
         prefix = self.root + os.sep
         return path.removeprefix(prefix) if path.startswith(prefix) else os.path.relpath(path, self.root)
 
-    def _digest(self, facts: list) -> str:
+    def digest(self, facts: list) -> str:
+        """SHA-256 of the sorted names with a fact about each file, in the order of `paths`."""
         lines = sorted(f"{self.name(path)}\0{fact}\n" for path, fact in zip(self.paths, facts, strict=True))
         return hashlib.sha256(os.fsencode("".join(lines))).hexdigest()
 
@@ -68,9 +69,9 @@ class Files:
         It does not depend on the location.
         """
         sizes = self._sizes()
-        times = self._digest([time for _, time in self.stats])
+        times = self.digest([time for _, time in self.stats])
         return {
-            "sha256": self._digest(sizes),
+            "sha256": self.digest(sizes),
             "files": len(sizes),
             "bytes": sum(sizes),
             "times": times,
@@ -117,7 +118,7 @@ class Files:
         candidates = [path for path, size in zip(self.paths, sizes, strict=True) if counts[size] > 1 and size > 0]
         if len(candidates) < CACHED_FROM:
             return _copies(candidates)
-        file = cache_folder() / f"copies-{self._digest(self.stats)[:32]}.json"
+        file = cache_folder() / f"copies-{self.digest(self.stats)[:32]}.json"
         try:
             with parsing(file):
                 content = read_json(file)

@@ -6,9 +6,11 @@ the images. The flags of one data set are in its own module.
 
 from options.flags import Flag
 from options.flags.roles import DATA, EVALUATION, METHOD, PLACE
+from options.flags.shared import OF_KNOWN_CLASSES
 from utilities.numbers import OneOrTwo, number, whole
 
-FOLDS = {"split_scheme": ["class_disjoint", "mlrc", "closed_set", "index"]}  # the schemes that cut folds
+FOLD_SCHEMES = ["class_disjoint", "mlrc", "closed_set", "index"]  # the schemes that cut folds
+FOLDS = {"split_scheme": FOLD_SCHEMES}
 
 FLAGS = {
     "--source_path": Flag(
@@ -71,8 +73,48 @@ FLAGS = {
         "how the data are split into training, validation and test. half: the first half of the classes trains, "
         "the second tests; class_disjoint: folds of whole classes; mlrc: the folds of the Reality Check; closed_set: "
         "folds of images, all classes in each; index: folds of images whatever their class; predefined: --split_file; "
-        "oodml: the class lists of --oodml_file, one run without folds",
-        choices=["half", "class_disjoint", "mlrc", "closed_set", "index", "predefined", "oodml"],
+        "oodml: the class lists of --oodml_file. In one run without folds, with the same classes in training and test: "
+        "time_proportion: the first dates of each class train, its last ones test; time_cutoff: images before "
+        "--split_time train, later ones test; open_set: some classes test alone, of the others some images train",
+        choices=["half", *FOLD_SCHEMES, "predefined", "oodml", *OF_KNOWN_CLASSES],
+    ),
+    "--split_groups": Flag(
+        str,
+        ["none"],
+        "images that stay on one side of every split, several at once. sequence: those of one sequence, burst: of one "
+        "class (and camera) taken within --burst_seconds of the next; FILE: a table with the columns path and group, "
+        "or of pairs of paths such as near_duplicates.csv of python -m evaluation.overlap; with any of these also "
+        "those of one group (--dataset csv)",
+        nargs="+",
+        metavar="none|sequence|burst|FILE",
+        role=DATA.but(fixed=None, moves=True),
+    ),
+    "--burst_seconds": Flag(
+        number(0, 10**9),
+        60.0,
+        "longest pause, in seconds, between two images of a burst",
+        metavar="S",
+        rules={"only_with": {"split_groups": ["burst"]}},
+    ),
+    "--split_time": Flag(
+        str,
+        None,
+        "images taken before this date train, the others test: 2024-05-31, 2024-05-31 14:05:00, or a year",
+        metavar="DATE",
+        rules={"only_with": {"split_scheme": ["time_cutoff"]}},
+    ),
+    "--split_time_end": Flag(
+        str,
+        None,
+        "the last date (or year) that tests; later images are left out (unset: all)",
+        metavar="DATE",
+        rules={"only_with": {"split_scheme": ["time_cutoff"]}},
+    ),
+    "--split_unknown": Flag(
+        number(above=0, below=1),
+        0.1,
+        "share of the images whose classes test alone, unknown to training",
+        rules={"only_with": {"split_scheme": ["open_set"]}},
     ),
     "--split_shuffle": Flag(
         whole(0),
@@ -86,8 +128,8 @@ FLAGS = {
     "--split_test_size": Flag(
         number(above=0, below=1),
         0.5,
-        "share of the classes (or images) in test, the same in every fold",
-        rules={"only_with": FOLDS},
+        "share of the classes (or images) in test, the same in every fold; of each class's dates in time_proportion",
+        rules={"only_with": {"split_scheme": [*FOLD_SCHEMES, "time_proportion", "open_set"]}},
     ),
     "--split_test_start": Flag(
         number(0, below=1),

@@ -66,6 +66,8 @@ class Image(NamedTuple):
         box: x_1, y_1, x_2, y_2 in pixels of the file, to which the image is cropped; None: the whole image.
         further_names: classes that a query shows beside `class_name`: if results are computed for each domain, their
             images are relevant too.
+        time: when it was taken, in seconds (`_times.py`); None: not known. camera: by what.
+        group: images of one group stay on one side of a split (`_groups.py`); None: it is in none.
     """
 
     path: str
@@ -77,6 +79,9 @@ class Image(NamedTuple):
     box: tuple[float, float, float, float] | None = None
     higher_names: tuple[str | None, ...] = ()
     further_names: tuple[str, ...] = ()
+    time: float | None = None
+    camera: str | None = None
+    group: str | None = None
 
 
 @functools.cache

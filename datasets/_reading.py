@@ -5,12 +5,13 @@ divide the parts further is in `_splits.py`.
 """
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from datasets import _download, _labels, _layout, _schemes
+from datasets import _download, _groups, _labels, _layout, _schemes
 from datasets._images import Image
 from datasets._schemes import Classes
 from utilities.errors import UserError
@@ -74,11 +75,15 @@ def locate(name: str, module, opt, source: Path) -> Path:
 
 
 def read_labelled(module, opt, root: Path) -> _layout.Reading:
-    """What a data set's module reads. Labels of users: without those that mean nobody, and with notes on them."""
+    """What a data set's module reads, with the groups of --split_groups.
+
+    Labels of users: without those that mean nobody, and with notes on them.
+    """
     reading = module.read(opt, root)
     if getattr(module, "OWN_LABELS", False):
         reading = _labels.without_nobody(reading, opt)
         reading.notes += _labels.alike_notes(reading)
+    _groups.resolve(reading, opt, root)
     return reading
 
 
@@ -88,10 +93,7 @@ def check(name: str, module, opt, root: Path, reading: _layout.Reading) -> Conte
     Raises UserError if there are too few classes, or if the data set differs from the published one and
     `--allow_partial_dataset` is not given.
     """
-    classes: Classes = {}
-    for image in reading.images:
-        if image.class_name is not None:
-            classes.setdefault(image.class_name, []).append(image)
+    classes = by_class(image for image in reading.images if image.class_name is not None)
     for class_name in classes:
         if class_name != class_name.encode(errors="replace").decode():
             raise UserError(
@@ -151,6 +153,8 @@ def parts_of(classes: Classes, reading: _layout.Reading, opt, keeps_test: bool) 
         seed = None if keeps_test else opt.split_shuffle
         order = _schemes.mixed(names, seed)
         train_classes = {names[i] for i in order[: len(names) // 2]}
+        if opt.split_scheme == "half":
+            train_classes = _groups.follow(train_classes, classes)
     training = {}
     testing = {}
     for name in names:
@@ -161,6 +165,14 @@ def parts_of(classes: Classes, reading: _layout.Reading, opt, keeps_test: bool) 
             f"{len(names)} classes, {len(training)} for training and {len(testing)} for test: both need at least one"
         )
     return Parts(training, None, testing)
+
+
+def by_class(images: Iterable[Image]) -> Classes:
+    """Class -> its images, classes in the order of their first images."""
+    classes: Classes = {}
+    for image in images:
+        classes.setdefault(image.class_name, []).append(image)
+    return classes
 
 
 def images_of(classes: Classes | None) -> list[Image] | None:

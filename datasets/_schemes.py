@@ -5,20 +5,17 @@ which has no folds, is in `_splits.py`.
 """
 
 import hashlib
+import math
 import os
-from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from datasets import _oodml
+from datasets import _groups, _held_out, _split_file, _times
 from datasets._images import Image
 from options.flags.shared import has_folds
 from utilities.errors import UserError
-from utilities.reading import Unreadable, read_json
-from utilities.registry import did_you_mean
-from utilities.splits import SPLITS
 
 Classes = dict[str, list[Image]]  # class name -> its images, classes in order
 
@@ -38,8 +35,7 @@ def share(count: int, part: float) -> int:
 
 def count(opt) -> int:
     """The number of folds that the flags make."""
-    has_folds = opt.split_scheme in BY_CLASSES or opt.split_scheme in BY_IMAGES
-    return sets(opt) if has_folds else 1
+    return 1 if opt.split_scheme == "predefined" or not has_folds(vars(opt)) else sets(opt)
 
 
 def sets(opt) -> int:
@@ -51,51 +47,9 @@ def has_validation(opt) -> bool:
     """Whether the flags keep data for validation. Raises UserError for a split file that cannot be read."""
     if not has_folds(vars(opt)):
         return opt.use_tv_split
-    return opt.split_scheme != "predefined" or (opt.split_file is not None and "val" in read_split_file(opt.split_file))
-
-
-def check(opt) -> None:
-    """Refuse flags that no data set can satisfy. Raises UserError."""
-    if opt.split_file is not None and opt.split_scheme != "predefined":
-        raise UserError(
-            f"--split_file is read by --split_scheme predefined alone, not by {opt.split_scheme}: leave one of them out"
-        )
-    _oodml.check(opt)
-    if not has_folds(vars(opt)):
-        return
-    if opt.use_tv_split:
-        raise UserError(
-            f"--use_tv_split cuts validation from --split_scheme half, and {opt.split_scheme} has its own: leave it out"
-        )
-    if opt.split_scheme == "predefined":
-        _check_predefined(opt)
-    else:
-        _check_folds(opt)
-
-
-def _check_predefined(opt) -> None:
-    scheme = f"--split_scheme {opt.split_scheme}"
-    if opt.split_shuffle is not None:
-        raise UserError(
-            f"--split_shuffle {opt.split_shuffle}: {scheme} names the content of each split, so there is no order to "
-            "shuffle. Leave it out"
-        )
-    if opt.split_file is None:
-        raise UserError(f"{scheme} needs --split_file splits.json: train, val and test with class names or image paths")
-    read_split_file(opt.split_file)
-
-
-def _check_folds(opt) -> None:
-    if not 0 < opt.split_test_size < 1:
-        raise UserError(f"--split_test_size {opt.split_test_size:g}: expected a share between 0 and 1, both excluded")
-    if not 0 <= opt.split_test_start < 1:
-        raise UserError(f"--split_test_start {opt.split_test_start:g}: expected a share from 0 to below 1")
-    if opt.split_partitions < 2:
-        raise UserError(
-            f"--split_partitions {opt.split_partitions} must be at least 2: one part validates while the others train"
-        )
-    if not 1 <= sets(opt) <= opt.split_partitions:
-        raise UserError(f"--split_sets {opt.split_sets} must be from 1 to --split_partitions {opt.split_partitions}")
+    return opt.split_scheme != "predefined" or (
+        opt.split_file is not None and "val" in _split_file.read(opt.split_file)
+    )
 
 
 def mixed(names: list[str], seed: int | None) -> list[int]:
@@ -178,7 +132,8 @@ def index(sizes: np.ndarray, opt) -> list[Fold]:
 
 
 BY_CLASSES = {"class_disjoint": class_disjoint, "mlrc": mlrc}
-BY_IMAGES = {"closed_set": closed_set, "index": index}  # with these a class has the same label in all splits
+FOLDS_OF_IMAGES = {"closed_set": closed_set, "index": index}
+BY_IMAGES = {**FOLDS_OF_IMAGES, **_held_out.SCHEMES}  # with these a class has the same label in all splits
 
 
 def _wrapped(n: int, begin: int, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -247,21 +202,117 @@ def _at(rows: np.ndarray, images: list[Image]) -> list[Image]:
 def folds(classes: Classes, images: list[Image], opt, root: Path | str = "", keeps_test: bool = False) -> list[Fold]:
     """Every fold's indices in `images`, the images of `classes` in order. Raises UserError as `divide`."""
     if opt.split_scheme == "predefined":
-        return [_predefined(classes, images, opt.split_file, root)]
+        return [Fold(*_split_file.rows_of_splits(classes, images, opt.split_file, root))]
+    if opt.split_scheme in _held_out.SCHEMES:
+        return [_fold_of_known_classes(classes, images, opt)]
+    has_groups = any(image.group is not None for image in images)
+    if opt.split_scheme == "closed_set" and has_groups:
+        all_folds = _closed_set_of_groups(table_of(classes, images, opt), opt)
+        _refuse_empty(all_folds, len(images), "images", opt)
+        return all_folds
     sizes = np.array([len(class_images) for class_images in classes.values()], dtype=np.int64)
     class_of = np.repeat(np.arange(len(sizes)), sizes)  # image -> its class
-    if opt.split_scheme in BY_IMAGES:
-        of_images = BY_IMAGES[opt.split_scheme](sizes, opt)
-        _refuse_empty(of_images, len(images), "images", opt)
-        groups = class_of if opt.split_scheme == "closed_set" else None
-        return _shuffled(of_images, image_names(images), opt, keeps_test, groups)
+    if opt.split_scheme in FOLDS_OF_IMAGES:
+        all_folds = FOLDS_OF_IMAGES[opt.split_scheme](sizes, opt)
+        _refuse_empty(all_folds, len(images), "images", opt)
+        blocks = class_of if opt.split_scheme == "closed_set" else None
+        all_folds = _shuffled(all_folds, image_names(images), opt, keeps_test, blocks)
+        leaders = _groups.leading_rows(_groups.numbers_of(images)) if has_groups else None
+        return _following(all_folds, leaders, opt)
     of_classes = BY_CLASSES[opt.split_scheme](len(classes), opt)
     _refuse_empty(of_classes, len(classes), "classes", opt)
-    of_images = []
+    all_folds = []
     for fold in _shuffled(of_classes, list(classes), opt, keeps_test):
         training, validation, testing = (np.flatnonzero(np.isin(class_of, part)) for part in fold)
-        of_images.append(Fold(training, validation, testing))
-    return of_images
+        all_folds.append(Fold(training, validation, testing))
+    leaders = _groups.leading_rows(_units(list(classes), images)[class_of]) if has_groups else None
+    return _following(all_folds, leaders, opt)
+
+
+def _units(names: list[str], images: list[Image]) -> np.ndarray:
+    """The number of each class's unit `(C,)`: classes that share a group, directly or over further ones, are one."""
+    leader_of = _groups.leading_classes(images)
+    number_of = {name: number for number, name in enumerate(names)}
+    return np.array([number_of[leader_of[name]] for name in names])
+
+
+def _following(all_folds: list[Fold], leaders: np.ndarray | None, opt) -> list[Fold]:
+    """The folds in which each image is where its leading image `(N,)` is; None: every image is its own.
+
+    Raises UserError if a part is empty then.
+    """
+    if leaders is None:
+        return all_folds
+    followed = []
+    for fold in all_folds:
+        part_of = np.full(len(leaders), _held_out.LEFT_OUT)
+        for number, rows in enumerate(fold):
+            part_of[rows] = number
+        parts = [np.flatnonzero(part_of[leaders] == number) for number in range(len(fold))]
+        is_needed = [True, True, opt.split_test_size > 0]
+        if not all(len(part) for part, needed in zip(parts, is_needed, strict=True) if needed):
+            raise UserError(
+                f"--split_scheme {opt.split_scheme}: the groups of --split_groups join so many images that training, "
+                "validation or test of a fold is empty: look at the notes of --check_data, or lower --split_partitions"
+            )
+        followed.append(Fold(*parts))
+    return followed
+
+
+def table_of(classes: Classes, images: list[Image], opt) -> _held_out.Table:
+    """What the schemes of `_held_out.py` know of the images of `classes`, in order."""
+    names = list(classes)
+    sizes = [len(class_images) for class_images in classes.values()]
+    times = [math.nan if image.time is None else image.time for image in images]
+    return _held_out.Table(
+        np.repeat(np.arange(len(sizes)), sizes),
+        _groups.numbers_of(images),
+        np.array(times),
+        np.array(mixed(image_names(images), opt.split_shuffle), dtype=np.int64),
+        np.array(mixed(names, opt.split_shuffle), dtype=np.int64),
+        _units(names, images),
+    )
+
+
+def _closed_set_of_groups(table: _held_out.Table, opt) -> list[Fold]:
+    """Folds of whole groups, as those of `closed_set` of images.
+
+    Test has about --split_test_size of each class. The other groups are dealt to the parts in turn, across classes, but
+    for the first group of a class, which trains in every fold.
+    """
+    is_test = _held_out.held_out(table, table.sizes * opt.split_test_size)
+    is_dealt = ~is_test & ~_held_out.training_groups(table)
+    order = table.image_order[np.argsort(table.classes[table.image_order], kind="stable")]
+    dealt_groups = list(dict.fromkeys(table.groups[order[is_dealt[order]]].tolist()))
+    if is_test.any() and len(dealt_groups) < opt.split_partitions:
+        raise UserError(
+            f"--split_partitions {opt.split_partitions} is too many for the {len(dealt_groups)} groups of images that "
+            "are left for validation: the first group of each class trains in every fold, others test"
+        )
+    part_of_group = np.full(int(table.groups.max()) + 1, -1)
+    part_of_group[dealt_groups] = np.arange(len(dealt_groups)) % opt.split_partitions
+    part = part_of_group[table.groups]
+    testing = np.flatnonzero(is_test)
+    return [Fold(np.flatnonzero(~is_test & (part != i)), np.flatnonzero(part == i), testing) for i in range(sets(opt))]
+
+
+def _fold_of_known_classes(classes: Classes, images: list[Image], opt) -> Fold:
+    """The one division of a scheme of `_held_out.py`. Raises UserError if no image trains, or none tests."""
+    split = _held_out.SCHEMES[opt.split_scheme](table_of(classes, images, opt), opt)
+    training = np.flatnonzero(split == _held_out.TRAINING)
+    testing = np.flatnonzero(split == _held_out.TEST)
+    if not len(training) or not len(testing):
+        raise UserError(
+            f"--split_scheme {opt.split_scheme}: of {len(images):,} images {len(training):,} train, {len(testing):,} "
+            f"test: both need at least one{_times_of(images)}"
+        )
+    return Fold(training, None, testing)
+
+
+def _times_of(images: list[Image]) -> str:
+    """The first and the last time of the images as text; empty without any."""
+    times = [image.time for image in images if image.time is not None]
+    return f"; their times are {_times.text_of(min(times))} to {_times.text_of(max(times))}" if times else ""
 
 
 def _refuse_empty(folds: list[Fold], n: int, units: str, opt) -> None:
@@ -295,63 +346,6 @@ def _verify(folds: list[Fold], n: int) -> None:
         if fold.validation is not None:
             validated[fold.validation] += 1
     assert validated.max() <= 1, "an image validates in two folds"
-
-
-def read_split_file(path: str) -> dict[str, list[str]]:
-    """Split -> names, from `--split_file`. Raises UserError if it is missing, not JSON, or has another form."""
-    try:
-        content = read_json(os.path.expanduser(path))
-    except Unreadable as error:
-        raise UserError(f"--split_file {path}: {error.reason}") from error
-    if not isinstance(content, dict) or not {"train", "test"} <= set(content) <= set(SPLITS):
-        keys = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
-        raise UserError(
-            f"--split_file {path}: expected an object with train, test and optionally val, found {keys or 'nothing'}"
-        )
-    for split, names in content.items():
-        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            raise UserError(
-                f"--split_file {path}: {split} must be a list of class names or image paths, with one at least"
-            )
-    return content
-
-
-def _predefined(classes: Classes, images: list[Image], path: str, root: Path | str) -> Fold:
-    """The one fold of a split file; images that it does not name are left out.
-
-    An entry is a class, or an image's path, absolute or below `root`.
-    """
-    class_rows = defaultdict(list)
-    path_rows = defaultdict(list)  # a file with several boxes is several images
-    for row, image in enumerate(images):
-        class_rows[image.class_name].append(row)
-        path_rows[os.path.normpath(image.path)].append(row)
-
-    def rows_of(name: str) -> list[int]:
-        if name in classes:
-            return class_rows[name]
-        return path_rows.get(os.path.normpath(os.path.join(root, name)), [])
-
-    split_of = np.full(len(images), -1)
-    content = read_split_file(path)
-    for number, split in enumerate(SPLITS):
-        for name in content.get(split, ()):
-            rows = rows_of(name)
-            if not rows:
-                raise UserError(
-                    f"--split_file {path}: {split} names {name!r}, no class and no image of the data set."
-                    f"{did_you_mean(name, classes)}"
-                )
-            earlier = set(split_of[rows].tolist()) - {-1}
-            if earlier:
-                earlier_split = SPLITS[min(earlier)]
-                splits = f"twice in {split}" if earlier_split == split else f"in {earlier_split} and in {split}"
-                raise UserError(f"--split_file {path}: {name!r} is {splits}: splits must be disjoint, name it once")
-            split_of[rows] = number
-    training, validation, testing = (np.flatnonzero(split_of == number) for number in range(len(SPLITS)))
-    if "val" not in content:
-        validation = None
-    return Fold(training, validation, testing)
 
 
 def common_labels(parts) -> dict[str, int]:

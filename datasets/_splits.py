@@ -11,12 +11,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from datasets import _cache, _domains, _files, _images, _lists, _oodml, _reading, _schemes, _transforms
+from datasets import (
+    _cache,
+    _domains,
+    _files,
+    _groups,
+    _held_out,
+    _images,
+    _lists,
+    _oodml,
+    _reading,
+    _schemes,
+    _split_report,
+    _split_rules,
+    _transforms,
+)
 from datasets._image_set import ImageSet, Origin
 from datasets._images import Image
-from datasets._reading import Contents, images_of
+from datasets._reading import Contents, by_class, images_of
 from datasets._schemes import Classes, share
-from options.flags.shared import has_folds
+from options.flags.shared import OF_KNOWN_CLASSES, has_folds
 from utilities.errors import UserError
 
 KEEP_ROLES = ("half", "predefined")  # schemes whose test set is the data set's own
@@ -32,7 +46,7 @@ class Division(NamedTuple):
 
 def check(opt, module) -> None:
     """Refuse impossible flags before anything is read. Raises UserError."""
-    _schemes.check(opt)
+    _split_rules.check(opt)
     if opt.use_tv_split and not 0 < opt.tv_split_perc < 1:
         raise UserError(f"--tv_split_perc {opt.tv_split_perc:g}: expected a share between 0 and 1, both excluded")
     is_rendered = hasattr(module, "IMAGE_SIZE")
@@ -68,6 +82,7 @@ def cut_by_classes(training: Classes, opt, groups: list[list[str]] | None = None
     for group in (*large, small):
         order = _schemes.mixed(group, opt.split_shuffle)
         train_names |= {group[i] for i in order[: share(len(group), opt.tv_split_perc)]}
+    train_names = _groups.follow(train_names, training)
     if not 0 < len(train_names) < len(names):
         raise UserError(
             f"--tv_split_perc {opt.tv_split_perc:g} of {len(names)} training classes leaves {len(train_names)} for "
@@ -84,8 +99,21 @@ def cut_by_classes(training: Classes, opt, groups: list[list[str]] | None = None
 def cut_by_samples(training: Classes, opt) -> tuple[Classes, Classes]:
     """The first `--tv_split_perc` of each class's images, at least one, which train; the others validate.
 
-    A class with a single image only trains.
+    A class with a single image only trains. With --split_groups whole groups validate, as test of `closed_set`.
     """
+    if any(image.group is not None for image in images_of(training)):
+        remaining, validation = _cut_by_groups(training, opt)
+    else:
+        remaining, validation = _cut_by_images(training, opt)
+    if not validation:
+        raise UserError(
+            f"--tv_split_perc {opt.tv_split_perc:g} of each class's images leaves none for validation: lower it, or "
+            "split by classes"
+        )
+    return remaining, validation
+
+
+def _cut_by_images(training: Classes, opt) -> tuple[Classes, Classes]:
     remaining = {}
     validation = {}
     for name, images in training.items():
@@ -94,12 +122,16 @@ def cut_by_samples(training: Classes, opt) -> tuple[Classes, Classes]:
         remaining[name] = [image for row, image in enumerate(images) if row in train_rows]
         if len(train_rows) < len(images):
             validation[name] = [image for row, image in enumerate(images) if row not in train_rows]
-    if not validation:
-        raise UserError(
-            f"--tv_split_perc {opt.tv_split_perc:g} of each class's images leaves none for validation: lower it, or "
-            "split by classes"
-        )
     return remaining, validation
+
+
+def _cut_by_groups(training: Classes, opt) -> tuple[Classes, Classes]:
+    images = images_of(training)
+    table = _schemes.table_of(training, images, opt)
+    n_training = [max(share(size, opt.tv_split_perc), 1) for size in table.sizes.tolist()]
+    validates = _held_out.held_out(table, table.sizes - n_training)
+    remaining = by_class(image for image, is_held_out in zip(images, validates, strict=True) if not is_held_out)
+    return remaining, by_class(image for image, is_held_out in zip(images, validates, strict=True) if is_held_out)
 
 
 def divide(contents: Contents, opt, fold: int = 0) -> Division:
@@ -115,12 +147,19 @@ def divide(contents: Contents, opt, fold: int = 0) -> Division:
         testing = contents.classes if reading.lists is None else contents.parts.testing
         return Division(None, None, images_of(testing))
     division = _by_scheme(contents, opt, fold)
+    sides = {**division._asdict(), "testing": [*division.testing, *contents.classless]}
+    _groups.refuse_divided(sides, opt)
     return Division(*(_without_roles(images, reading, opt) for images in division))
 
 
 def _by_scheme(contents: Contents, opt, fold: int) -> Division:
     """The images of each split by `--split_scheme`."""
     reading = contents.reading
+    if opt.split_scheme in OF_KNOWN_CLASSES:
+        training, validation, testing = _schemes.divide(contents.classes, opt, fold, contents.root)
+        if opt.use_tv_split:
+            training, validation = map(images_of, _cut(by_class(training), contents.module, opt))
+        return Division(training, validation, testing)
     if has_folds(vars(opt)):
         if reading.split_of is not None and opt.split_scheme != "predefined":
             return _folds_of_training(contents, opt, fold)
@@ -173,7 +212,8 @@ def _folds_of_training(contents: Contents, opt, fold: int) -> Division:
 
 def _without_roles(images: list | None, reading, opt) -> list | None:
     """The images, each as query and gallery image if a scheme divides the classes anew."""
-    has_own_split = reading.split_of is not None and opt.split_scheme != _oodml.SCHEME  # which divides all classes anew
+    divides_anew = opt.split_scheme in (_oodml.SCHEME, *OF_KNOWN_CLASSES)
+    has_own_split = reading.split_of is not None and not divides_anew
     if images is None or opt.split_scheme in KEEP_ROLES or has_own_split:
         return images
     if all(image.is_query and image.is_gallery for image in images):
@@ -239,6 +279,7 @@ def build(
 
     files = _files.Files(reading.images, root)
     notes = _notes(reading, files, images, opt)
+    notes += _split_report.lines(division, contents.classes, opt)
     fingerprint = files.fingerprint()
     class_lists = files.class_lists(images)
 

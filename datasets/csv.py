@@ -1,6 +1,6 @@
 """Any images that a table names: --dataset_csv FILE, in the format of open-metric-learning.
 
-A row is an image, or one box of it. Columns; those of the last four lines are optional, and further ones are ignored:
+A row is an image, or one box of it. Columns; those from is_query on are optional, and further ones are ignored:
 
     label, path, split           the class; the image, from --source or from the table's folder; train or validation.
                                  A validation row without a label is a distractor: it must be of the gallery alone
@@ -8,6 +8,10 @@ A row is an image, or one box of it. Columns; those of the last four lines are o
     x_1, y_1, x_2, y_2           a box in pixels, to which the image is cropped
     category, sequence           the super-class; images of one sequence never retrieve each other
     category_2, category_3, …    classes of further levels, each coarser than the one before
+    time, camera, group          for --split_scheme time_… and --split_groups: a date, a date and time (ISO 8601) or a
+                                 year; the camera; images of one group stay on one side of the split
+
+The schemes time_proportion, time_cutoff and open_set divide the rows themselves: the column split may be missing then.
 
 Validation rows whose label is not in training are the test set; those whose label is in training are for validation.
 
@@ -23,12 +27,13 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from datasets import _layout, _lists
+from datasets import _layout, _lists, _times
 from datasets._images import Image, uncollected
 from datasets._labels import means_nobody
 from datasets._layout import Reading
 from options.flags import Flag
 from options.flags.roles import DATA
+from options.flags.shared import OF_KNOWN_CLASSES
 from utilities.errors import UserError
 from utilities.files import expanded
 from utilities.labels import present
@@ -37,7 +42,8 @@ from utilities.reading import Unreadable, parsing, read_csv
 NEEDED = ("label", "path", "split")
 ROLES = ("is_query", "is_gallery")
 BOX = ("x_1", "y_1", "x_2", "y_2")
-KNOWN = {*NEEDED, *ROLES, *BOX, "category", "sequence"}
+OF_SPLIT = ("time", "camera", "group")
+KNOWN = {*NEEDED, *ROLES, *BOX, *OF_SPLIT, "category", "sequence"}
 OWN_LABELS = True
 TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
@@ -46,8 +52,8 @@ FLAGS = {
         str,
         None,
         "table of images with the columns label, path, split (train, validation), is_query, is_gallery and "
-        "optionally x_1, y_1, x_2, y_2 (a box), category (super-class), category_2 … (coarser levels), sequence; "
-        "paths from --source or from the table's folder",
+        "optionally x_1, y_1, x_2, y_2 (a box), category (super-class), category_2 … (coarser levels), sequence, "
+        "time, camera, group; paths from --source or from the table's folder",
         metavar="FILE",
         # the tables may move
         role=DATA.but(fixed=None),
@@ -75,7 +81,7 @@ def check(opt) -> None:
 def has_validation(opt) -> bool:
     """Whether there are validation rows with training labels. Raises UserError as `read`."""
     path = expanded(opt.dataset_csv or "")
-    return path.is_file() and "val" in _splits_of(_table(path), opt)
+    return path.is_file() and "val" in _splits_of(_table(path, opt), opt)
 
 
 def derived(opt) -> dict:
@@ -90,7 +96,7 @@ def prepare(opt, source: Path) -> Path:
     if not path.is_file():
         raise UserError(f"--dataset_csv {path}: no such file")
     places = list(dict.fromkeys((source, path.parent)))
-    for name in _table(path)["path"]:
+    for name in _table(path, opt)["path"]:
         for place in places:
             if any(os.path.exists(place / spelling) for spelling in _layout.spellings(name)):
                 return place
@@ -106,7 +112,7 @@ def read(opt, root: Path) -> Reading:
     Raises UserError for rows without a label that are no distractors; `--allow_partial_dataset` leaves them out.
     """
     path = expanded(opt.dataset_csv)
-    table = _table(path)
+    table = _table(path, opt)
     labels = table["label"]
     spellings = [spelling for name in table["path"] for spelling in _layout.spellings(name)]
     existing = _layout.existing(root, spellings)
@@ -162,8 +168,23 @@ def _images(path: Path, table: "Table", paths: list[str]) -> list[Image]:
         _optional(table, "sequence"),
         boxes,
         list(higher_names) or [()] * len(paths),
+        [()] * len(paths),
+        _times_of(path, table),
+        _optional(table, "camera"),
+        _optional(table, "group"),
     )
     return [Image(*row) for row in zip(*columns, strict=True)]
+
+
+def _times_of(path: Path, table: "Table") -> list[float | None]:
+    """The time of each row in seconds, None for none. Raises UserError for a text that is no date."""
+    times = []
+    for row, text in enumerate(_optional(table, "time"), start=2):
+        time = None if text is None else _times.seconds(text)
+        if text is not None and time is None:
+            raise UserError(f"--dataset_csv {path}, row {row}: time {text!r}, {_times.EXPECTED}")
+        times.append(time)
+    return times
 
 
 def _optional(table: "Table", column: str) -> list[str | None]:
@@ -219,25 +240,31 @@ class Table(dict):
     repeated: tuple[str, ...] = ()
 
 
-def _table(path: Path) -> Table:
+def _table(path: Path, opt) -> Table:
     """Column -> its values as strings (007 is not 7), empty if a row has none.
+
+    A scheme that divides the rows itself needs no column split: all rows are of training if there is none.
 
     Raises UserError if it is not such a table.
     """
     with parsing(f"--dataset_csv {path}"):
         status = path.stat()
-        return _parsed(str(path), status.st_size, status.st_mtime_ns)
+        needs_split = opt.split_scheme not in OF_KNOWN_CLASSES
+        return _parsed(str(path), status.st_size, status.st_mtime_ns, needs_split)
 
 
 @functools.lru_cache(maxsize=2)  # the flags are checked before the data are loaded
 @uncollected()
-def _parsed(path: str, size: int, changed: int) -> Table:
+def _parsed(path: str, size: int, changed: int, needs_split: bool) -> Table:
     try:
         with parsing(path):
             header, *rows = read_csv(path)
     except Unreadable as error:
         raise UserError(f"--dataset_csv {path}: no table of comma-separated values ({error.reason})") from error
     header = [name.strip() for name in header]
+    if "split" not in header and not needs_split:
+        header.append("split")
+        rows = [[*row, "train"] for row in rows]
     lacking = [name for name in NEEDED if name not in header]
     if not lacking and set(BOX) & set(header):
         lacking = [name for name in BOX if name not in header]
@@ -249,13 +276,13 @@ def _parsed(path: str, size: int, changed: int) -> Table:
                 f"--dataset_csv {path}, row {number}: {len(row)} fields, its first row has {len(header)}: it is damaged"
             )
     table = _columns(header, rows)
-    _check_splits(path, table)
+    _check_splits(path, table, needs_split)
     table["path"] = [os.path.normpath(path) for path in table["path"]]
     return table
 
 
-def _check_splits(path: str, table: Table) -> None:
-    """Raise UserError for rows without a path or split, and unless there are rows of both splits."""
+def _check_splits(path: str, table: Table, needs_both: bool) -> None:
+    """Raise UserError for rows without a path or split, and unless there are rows of both splits if they are needed."""
     for name in ("path", "split"):
         if "" in table[name]:
             raise UserError(f"--dataset_csv {path}, row {table[name].index('') + 2}: no {name}")
@@ -263,7 +290,7 @@ def _check_splits(path: str, table: Table) -> None:
         if split not in ("train", "validation"):
             raise UserError(f"--dataset_csv {path}, row {number}: split {split!r}, expected train or validation")
     splits = set(table["split"])
-    if len(splits) < 2:
+    if needs_both and len(splits) < 2:
         raise UserError(
             f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(splits)}: it needs both"
         )
@@ -280,7 +307,7 @@ def _columns(header: list[str], rows: list[list[str]]) -> Table:
             table[name] = [value.strip() for value in column]
             counts[name] += 1
     table.repeated = tuple(name for name, times in counts.items() if times > 1)
-    for name in {"label", "category", "sequence", *_higher(header)} & set(table):
+    for name in {"label", "category", "sequence", *OF_SPLIT, *_higher(header)} & set(table):
         table[name] = list(map(present, table[name]))
     return table
 

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Container
 from pathlib import Path
 
-from datasets import _layout
+from datasets import _groups, _layout, _times
 from datasets._images import Image, suffixes
 from datasets._layout import Reading
 from options.flags import Flag
@@ -153,7 +153,7 @@ def read(opt, root: Path) -> Reading:
         levels = _levels_above([tree])
         reading = _classes(tree, opt, levels)
         reading.notes.append(f"taken as classes: the folders X/{'<super>/' * levels}<class> of X = {root}")
-        cut_by_name = opt.split_scheme in ("half", "class_disjoint", "mlrc")
+        cut_by_name = opt.split_scheme in ("half", "class_disjoint", "mlrc", "open_set")
         listed = [tree]
     if cut_by_name and opt.split_shuffle is None:
         reading.notes.append(
@@ -165,6 +165,8 @@ def read(opt, root: Path) -> Reading:
         endings = " ".join(sorted(suffixes()))
         raise UserError(f"--dataset_folder_path {root}: no image. {unread}; images end in {endings}")
     reading.notes += [note for note in (unread, _repeated_links(listed)) if note is not None]
+    if _groups.needs_times(opt):
+        reading.images = _times.photographed(reading.images, root)
     return reading
 
 

@@ -8,6 +8,7 @@ from options.flags.roles import EVALUATION
 from utilities.errors import NotFinite, UserError
 from utilities.numbers import whole
 from utilities.reading import Unreadable, parsing, read_arrays
+from utilities.words import unless_none
 
 PROGRAM = "python -m evaluation whiten"
 # value of the flag -> learned
@@ -106,11 +107,12 @@ def add_arguments(group) -> None:
     """Declare the flags of whitening."""
     group.add_argument(
         "--eval_whiten",
+        type=unless_none,
         default=None,
         metavar="FILE|fit|fit_learned|fit_gallery",
         help=f"whiten embeddings before they are measured: by a FILE of `{PROGRAM}`; fit: by the principal components "
         "of the training images; fit_learned: learned from pairs of their classes; fit_gallery: by the components of "
-        "the images that are searched, which no published protocol does",
+        "the images that are searched, which no published protocol does; none: not that of the saved run",
     ).role = EVALUATION
     dims = group.add_argument(
         "--eval_whiten_dims",

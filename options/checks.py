@@ -36,7 +36,7 @@ def _wrong(opt):
     criteria.check(opt, inner)
     parse_weights(opt.loss_weights)
     yield from _mining(opt, inner)
-    yield from _reduction(opt, loss)
+    yield from _reduction(opt)
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
         yield from _classes_of_batches(opt, inner)
     for name in opt.evaluation_metrics + opt.storage_metrics:
@@ -301,10 +301,9 @@ def _mining(opt, inner: list[str]):
     """The pairing of each loss and the miner, by what the one allows and the other yields."""
     # first: a misspelt name is an error for losses without a miner, too
     miner = batch_mining.REGISTRY.module(opt.batch_mining)
-    loss = criteria.REGISTRY.module(opt.loss)
-    if opt.mine_pairs and not getattr(loss, "MINES_PAIRS", False):
+    if opt.mine_pairs and not _any_loss_has(opt, "MINES_PAIRS"):
         yield (
-            f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: "
+            f"--mine_pairs: {_losses_as_text(opt)} does not work on all pairs of a batch; these do: "
             f"{_able(criteria.REGISTRY, 'MINES_PAIRS')}"
         )
     for flag in ("loss", *inner):
@@ -339,15 +338,24 @@ def _miner_of_triplet_loss(opt):
         )
 
 
-def _reduction(opt, loss):
-    """A reduction goes with a loss that is a mean over tuples,
-    weights of classes with the reduction that reads them.
-    """
-    if opt.loss_reduction is not None and not getattr(loss, "REDUCES", False):
+def _any_loss_has(opt, constant: str) -> bool:
+    """Whether the module of `--loss`, or of a loss inside it or the trainer, sets `constant`."""
+    return any(getattr(criteria.REGISTRY.module(name), constant, False) for name in trainers.losses(opt))
+
+
+def _losses_as_text(opt) -> str:
+    """`--loss` with its value, and the losses inside it and the trainer."""
+    _, *inner = trainers.losses(opt)
+    return f"--loss {opt.loss}" + "".join(f", with {name} inside," for name in inner[:1])
+
+
+def _reduction(opt):
+    """A reduction goes with a loss that is a mean over tuples, perhaps inside another one."""
+    if opt.loss_reduction is not None and not _any_loss_has(opt, "REDUCES"):
         able = _able(criteria.REGISTRY, "REDUCES")
         yield (
-            f"--loss_reduction {opt.loss_reduction}: --loss {opt.loss} is no mean over tuples that it could change; "
-            f"these are: {able}"
+            f"--loss_reduction {opt.loss_reduction}: {_losses_as_text(opt)} is no mean over tuples that it could "
+            f"change; these are: {able}"
         )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import criteria
 import datasets
+import trainers
 from options import checks, files, reproduction, resume
 from options.derived import defaults_of, derived, followers
 from options.flags import configs, roles, rules
@@ -141,6 +142,10 @@ class Layers:
         if opt.repeats:
             changed &= self.roles.having(measured=True) | self.roles.having(change=False)
         rules.refuse(self.parser._actions, opt, changed, self.searched)
+        # A run of an older version may have such flags.
+        if not opt.repeats and self.searched.isdisjoint({"trainer"}):
+            for line in trainers.without_classifier(opt, changed):
+                raise UserError(line)
         inner = {getattr(module, "INNER_LOSS", None) for module in self.parser.plug_ins.values()}
         if self.searched.isdisjoint({"loss", "trainer", "adversarial_losses", *inner}):
             for line in idle.of_class_vectors(opt, changed):

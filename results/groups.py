@@ -35,6 +35,11 @@ OF_TEST = (
     "split_test_start",
     "split_file",
     "split_shuffle",
+    "split_groups",
+    "burst_seconds",
+    "split_time",
+    "split_time_end",
+    "split_unknown",
     "oodml_file",
     "oodml_id",
 )

@@ -46,6 +46,11 @@ PRINTED = {
         "split_sets",
         "split_file",
         "split_shuffle",
+        "split_groups",
+        "burst_seconds",
+        "split_time",
+        "split_time_end",
+        "split_unknown",
         "oodml_file",
         "oodml_id",
     ),
@@ -61,6 +66,7 @@ PRINTED = {
 OF_HALF = {"use_tv_split"}
 OF_VALIDATION = {"tv_split_by_samples", "tv_split_perc"}
 OF_FILE = {"split_file"}
+OF_SCHEMES = {"split_time": ["time_cutoff"], "split_time_end": ["time_cutoff"], "split_unknown": ["open_set"]}
 OF_FOLDS = {"split_test_size", "split_test_start", "split_partitions", "split_sets"}
 
 
@@ -147,8 +153,16 @@ def _owners() -> dict[str, str]:
 def without_effect(flags: dict) -> set[str]:
     """The flags of data and split that the run's own --dataset and --split_scheme do not read."""
     unread = {name for name, owner in _owners().items() if flags.get("dataset") != owner}
+    scheme = flags.get("split_scheme", "half")
+    for name, schemes in OF_SCHEMES.items():
+        if scheme not in schemes:
+            unread.add(name)
+    if "burst" not in (flags.get("split_groups") or ()):
+        unread.add("burst_seconds")
     if not has_folds(flags):
-        unread |= OF_FILE | OF_FOLDS
+        unread |= OF_FILE | OF_FOLDS - {"split_test_size"}
+        if scheme not in ("time_proportion", "open_set"):
+            unread.add("split_test_size")
         if not flags.get("use_tv_split"):
             unread |= OF_VALIDATION
         return unread

@@ -44,6 +44,7 @@ def idle(opt) -> list[str]:
         *of_device(opt, flags),
         *of_class_vectors(opt, opt.typed),
         *of_schedule(opt, flags),
+        *trainers.without_classifier(opt, flags),
         *of_plug_ins(opt, flags),
     ]
 
@@ -125,10 +126,7 @@ def of_plug_ins(opt, requested: set[str]) -> list[str]:
 
 def used_plug_ins(opt) -> set[tuple[str, str]]:
     """(package, name) of the plug-ins that the run uses: those that flags name, and those that these select by name."""
-    losses = [getattr(opt, flag) for flag in ("loss", *trainers.inner_losses(opt))]
-    trainer_module = trainers.REGISTRY.module(opt.trainer)
-    if hasattr(trainer_module, "named_losses"):
-        losses += trainer_module.named_losses(opt).values()
+    losses = trainers.losses(opt)
     plug_ins = {("trainers", opt.trainer), ("datasampler", opt.data_sampler), ("datasets", opt.dataset)}
     plug_ins |= {("criteria", loss) for loss in losses}
     plug_ins |= {("datasets", word.partition(":")[0]) for word in opt.union or ()}
@@ -143,12 +141,22 @@ def used_plug_ins(opt) -> set[tuple[str, str]]:
     waiting = list(plug_ins)
     while waiting:
         package, name = waiting.pop()
-        for owner, selected_name in _selections(_source(package, name)):
-            selected = (owner or package, selected_name)
+        selections = [(owner or package, selected) for owner, selected in _selections(_source(package, name))]
+        for selected in (*selections, *_base_plug_ins(package, name)):
             if selected[0] in REGISTRIES and selected not in plug_ins:
                 plug_ins.add(selected)
                 waiting.append(selected)
     return plug_ins
+
+
+def _base_plug_ins(package: str, name: str) -> set[tuple[str, str]]:
+    """(package, name) of the plug-ins from whose classes the criterion or trainer of a file is derived."""
+    class_name = {"criteria": "Criterion", "trainers": "Trainer"}.get(package)
+    if class_name is None or name not in REGISTRIES[package].names():
+        return set()
+    kind = getattr(REGISTRIES[package].module(name), class_name, None)
+    modules = [base.__module__ for base in getattr(kind, "__mro__", ())]
+    return {tuple(module.split(".")) for module in modules if module.startswith(f"{package}.") and "._" not in module}
 
 
 @functools.cache

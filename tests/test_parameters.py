@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import re
+import shutil
 
 import pytest
 import yaml
@@ -79,6 +80,9 @@ MISTAKES = {  # a command line -> what its one line says
     "--loss npair --batch_mining distance": ["does not go with", "npair"],
     "--loss softmax --batch_mining distnce": ["distnce", "distance"],
     "--loss softmax --mine_pairs": ["--mine_pairs", "multisimilarity"],
+    "--loss hier --mine_pairs": ["--mine_pairs: --loss hier, with proxyanchor inside, does not work on all pairs"],
+    "--classifier_lr .1": ["--classifier_lr 0.1 has no effect: --trainer metric_only has no classifier here"],
+    "--trainer adversarial --classifier_no_bias": ["has no classifier here; add --loss_weights classifier_loss=1"],
     "--los margin": ["unrecognized argument --los", "--loss"],
     "--patience 3": ["validation"],
     "--scheduler plateau": ["validation", "--use_tv_split"],
@@ -98,6 +102,23 @@ def test_mistakes_are_one_line(capsys):
     for words, expected in MISTAKES.items():
         message = error(capsys, *words.split())
         assert all(part in message for part in expected), (words, message)
+
+
+def test_pairs_of_a_loss_inside_another_are_mined():
+    assert read("--loss hier --loss_hier_base multisimilarity --mine_pairs --batch_mining semihard").mine_pairs
+
+
+def test_none_switches_off_what_a_saved_run_has(trained_once, tmp_path):
+    assert read("--eval_pca none --eval_whiten none").eval_pca is None
+    run = shutil.copytree(trained_once, tmp_path / "run")
+    flags = (run / "parameters.yaml").read_text()
+    words = f"--evaluate --resume_from {run}"
+    (run / "parameters.yaml").write_text(flags.replace("eval_pca: null", "eval_pca: 4"))
+    assert read(words).eval_pca == 4 and read(f"{words} --eval_pca none").eval_pca is None
+    with_whitening = read(f"{words} --eval_pca none --eval_whiten fit")
+    assert (with_whitening.eval_pca, with_whitening.eval_whiten) == (None, "fit")
+    (run / "parameters.yaml").write_text(flags.replace("eval_whiten: null", "eval_whiten: fit"))
+    assert read(words).eval_whiten == "fit" and read(f"{words} --eval_whiten none").eval_whiten is None
 
 
 def written(path, content):

@@ -100,6 +100,11 @@ def parser() -> argparse.ArgumentParser:
         default="folder",
         help="how a folder of data is read and split, as main.py's --dataset; a run knows its own (default: folder)",
     )
+    help_all = (
+        "also compare all images of training, validation and test with each other, and write near_duplicates.csv, "
+        "which main.py's --split_groups keeps on one side of a split"
+    )
+    add("--all_pairs", action="store_true", help=help_all)
     add("--source_path", default=None, metavar="FOLDER", help="where a run's data set lies now (default: where it lay)")
     help_arch = "compare by this network's features (default: a run's own network; of a folder of data resnet50)"
     add("--arch", default=None, help=help_arch)
@@ -355,6 +360,36 @@ def reduce(names: list[str], features: np.ndarray, dataset, is_duplicate: np.nda
     return Reduced(complete, reduced, int(is_alone.sum()))
 
 
+def pairs_within(features: dict[str, np.ndarray], threshold: float) -> list[tuple[float, str, int, str, int]]:
+    """Each pair of images of the data whose similarity is at least `threshold`, once, the most similar first.
+
+    Args:
+        features: split -> `(N, F)`; the first is the training images'.
+
+    Returns:
+        (similarity, split of the first image, its row, split of the second image, its row).
+    """
+    order = {split: number for number, split in enumerate(features)}
+    rows = []
+    for split in features:
+        pairs = near_duplicates(features[split], features, threshold)
+        for similarity, first, second, second_split in zip(*(column.tolist() for column in pairs), strict=True):
+            if (order[split], first) < (order[second_split], second):
+                rows.append((similarity, split, first, second_split, second))
+    return sorted(rows, key=lambda row: (-row[0], order[row[1]], row[2], order[row[3]], row[4]))
+
+
+def write_near_duplicates(path: Path, pairs: list[tuple], data_sets: dict) -> None:
+    """The pairs of `pairs_within` as a table, a line each; `data_sets`: split -> its images."""
+    rows = []
+    for similarity, split, first, second_split, second in pairs:
+        row = [*_named(data_sets[split], first), split, *_named(data_sets[second_split], second), second_split]
+        rows.append([f"{similarity:.5f}", *row])
+    header = ["similarity", "image", "class", "split", "other_image", "other_class", "other_split"]
+    write_csv(path, header, rows)
+    say(f"{len(pairs):,} pairs of near-duplicates among all images; keep them together: --split_groups {path}")
+
+
 def write_pairs(path: Path, pairs: Duplicates, test, references: dict) -> None:
     """The pairs as a table, a line each."""
     rows = []
@@ -403,6 +438,11 @@ def measure(place: str, flags) -> dict:
     folder = output_folder(Path(place), flags)
     make_folder(folder, f"--out {folder}")
     write_pairs(folder / "pairs.csv", pairs, test, references)
+    (folder / "near_duplicates.csv").unlink(missing_ok=True)
+    if flags.all_pairs:
+        of_data = {split: rows for split, rows in reference_features.items() if split != "pretraining"}
+        within = pairs_within(of_data | {"test": features}, flags.threshold)
+        write_near_duplicates(folder / "near_duplicates.csv", within, references | {"test": test})
     (folder / "pairs.png").unlink(missing_ok=True)
     if len(pairs.test) and flags.pictures:
         draw_most_similar(folder / "pairs.png", pairs, test, references, flags.pictures)
@@ -458,7 +498,7 @@ def _say(place: str, folder: Path, content: dict) -> None:
     for title in ("all", "without"):
         columns[title] = {"test": {name: value for name, value in content[title].items() if not np.ndim(value)}}
     print(f"\n{reports.table(columns)}\n")
-    for file in (folder / "pairs.csv", folder / "pairs.png"):
+    for file in (folder / "pairs.csv", folder / "near_duplicates.csv", folder / "pairs.png"):
         if file.exists():
             print(f"written  {file}")
 

@@ -6,6 +6,7 @@ Layers whose outputs are evaluated beside the network's embeddings are made by `
 """
 
 import argparse
+from collections.abc import Collection
 
 import torch
 
@@ -112,8 +113,6 @@ def check(opt) -> None:
     module = REGISTRY.module(opt.trainer)
     if hasattr(module, "check"):
         module.check(opt)
-    if not opt.repeats:  # a run of an older version may have such flags
-        _classifier.check_use(opt, module)
     if opt.views > 1 and opt.augmentation == "none":
         raise UserError(
             f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an "
@@ -133,6 +132,20 @@ def inner_losses(opt) -> list[str]:
             flags.append(flag)
             modules.append(criteria.REGISTRY.module(getattr(opt, flag)))
     return flags
+
+
+def losses(opt) -> list[str]:
+    """The names of the losses of a run: `--loss`, those inside it and inside the trainer, and those that it names."""
+    names = [getattr(opt, flag) for flag in ("loss", *inner_losses(opt))]
+    module = REGISTRY.module(opt.trainer)
+    if hasattr(module, "named_losses"):
+        names += module.named_losses(opt).values()
+    return names
+
+
+def without_classifier(opt, flags: Collection[str]) -> list[str]:
+    """A line on the first of these flags that is of a classifier, where the trainer has none."""
+    return _classifier.without_effect(opt, REGISTRY.module(opt.trainer), flags)
 
 
 def evaluated_network(opt, network: torch.nn.Module, state: dict | None, evaltypes: list[str]) -> torch.nn.Module:

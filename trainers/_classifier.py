@@ -2,6 +2,7 @@
 
 import inspect
 import warnings
+from collections.abc import Collection
 
 import torch
 
@@ -84,8 +85,8 @@ def classifies(opt) -> bool:
     return parse_weights(opt.loss_weights).get(CLASSIFIER_LOSS, 0) != 0
 
 
-def check_use(opt, module) -> None:
-    """Refuse flags of a classifier where the trainer of `module` has none. Raises UserError.
+def without_effect(opt, module, flags: Collection[str]) -> list[str]:
+    """A line on the first of `flags` that is of a classifier, where the trainer of `module` has none; else none.
 
     A trainer that has one only in some cases declares a function `classifies(opt)`; of others the names in `LOSSES`
     decide. A user's trainer that declares neither may read any flag.
@@ -96,23 +97,20 @@ def check_use(opt, module) -> None:
     else:
         losses = getattr(module.Trainer, "LOSSES", None)
         has_classifier = losses is None or CLASSIFIER_LOSS in losses
-    if has_classifier:
-        return
-    changed = changed_flags(opt)
-    if changed:
-        way_out = "add --loss_weights classifier_loss=1" if optional is not None else "take --trainer classifier"
-        raise UserError(
-            f"{changed[0]} has no effect: --trainer {opt.trainer} has no classifier here; {way_out}, or leave it out"
-        )
+    changed = changed_flags(opt, flags)
+    if has_classifier or not changed:
+        return []
+    way_out = "add --loss_weights classifier_loss=1" if optional is not None else "take --trainer classifier"
+    return [f"{changed[0]} has no effect: --trainer {opt.trainer} has no classifier here; {way_out}, or leave it out"]
 
 
-def changed_flags(opt) -> list[str]:
-    """The flags of the classifier, with their values, that differ from their defaults."""
+def changed_flags(opt, flags: Collection[str]) -> list[str]:
+    """Those of `flags`, with their values, that are of the classifier and differ from their defaults."""
     defaults = {name.removeprefix("--"): flag.default for name, flag in FLAGS.items()} | derived(opt)
     changed = []
     for flag, default in defaults.items():
         value = getattr(opt, flag)
-        if value is None or value == default:
+        if flag not in flags or value is None or value == default:
             continue
         words = value if isinstance(value, list) else [value]
         if value is True:

@@ -28,6 +28,7 @@ class Range:
         special: one value outside the bounds with a meaning of its own, such as -1 for "as the other flag".
         inf: infinity is allowed. NaN never is.
         word: a text that is allowed in place of a number, such as "all".
+        off: a text that unsets the flag, such as "none" for a value that a saved run has.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Range:
         special=None,
         inf: bool = False,
         word: str | None = None,
+        off: str | None = None,
     ):
         self.kind = kind
         self.least = least
@@ -50,6 +52,7 @@ class Range:
         self.special = special
         self.inf = inf
         self.word = word
+        self.off = off
         self.__name__ = kind.__name__  # as argparse names a type
         largest = LARGEST
         self._digits = "g"
@@ -62,7 +65,9 @@ class Range:
         self._high = _first((most, below), largest)
 
     def __call__(self, text: str):
-        """The number that a text stands for, or the allowed word."""
+        """The number that a text stands for, or the allowed word; None for the text that unsets the flag."""
+        if self.off is not None and text == self.off:
+            return None
         if self.word is not None and text == self.word:
             return text
         try:
@@ -130,9 +135,11 @@ def _first(bounds: tuple, default):
     return default
 
 
-def whole(least=None, most=None, *, special=None, word=None) -> Range:
-    """The type of a flag that takes a whole number of 64 bits, `least` to `most`, or the `special` one, or a `word`."""
-    return Range(int, least, most, special=special, word=word)
+def whole(least=None, most=None, *, special=None, word=None, off=None) -> Range:
+    """The type of a flag that takes a whole number of 64 bits, `least` to `most`, or the `special` one, or a `word`;
+    `off` unsets it.
+    """
+    return Range(int, least, most, special=special, word=word, off=off)
 
 
 def number(least=None, most=None, *, above=None, below=None, special=None, inf: bool = False) -> Range:

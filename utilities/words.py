@@ -36,3 +36,8 @@ def parse_weights(words: list[str]) -> dict[str, float]:
         if not name or not math.isfinite(weights[name]):
             raise UserError(f"--loss_weights {word}: expected NAME=W, such as metric_loss=0.5")
     return weights
+
+
+def unless_none(word: str) -> str | None:
+    """The type of a flag whose value of a saved run the word none switches off: the word, None for none."""
+    return None if word == "none" else word

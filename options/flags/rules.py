@@ -5,8 +5,8 @@
     group.add_argument("--layer_decay", …).idle_with = {"freeze_backbone": [True]}    this flag has none of these values
     group.add_argument("--clip_grad_norm", …).excludes = "clip_grad_value"            none of these is set
 
-`only_with` and `idle_with` name switches and flags with choices; a rule on numbers, such as that of --embed_hidden with
---embed_dim 0, is a check of the plug-in or of options/checks.py.
+`only_with` and `idle_with` name switches and flags with choices, `only_with` also words of a flag that has several; a
+rule on numbers, such as that of --embed_hidden with --embed_dim 0, is a check of the plug-in or of options/checks.py.
 
 A flag is set if its value differs from its default and is not off (None, False, 0, an empty list).
 
@@ -51,7 +51,7 @@ def without_effect(actions: Collection[argparse.Action], action: argparse.Action
         names = _alternatives([_name(flag) for flag in needed_flags])
         return f"{written(action, opt)} has no effect without {names}: add it, or leave {_name(action)} out"
     for flag, values in _only_with(action).items():
-        if not hasattr(opt, flag) or getattr(opt, flag) in values:
+        if not hasattr(opt, flag) or _has_one_of(getattr(opt, flag), values):
             continue
         allowed = f"--{flag} {_alternatives(values)}"
         if getattr(opt, flag) is None:
@@ -62,6 +62,11 @@ def without_effect(actions: Collection[argparse.Action], action: argparse.Action
         if hasattr(opt, flag) and getattr(opt, flag) in values:
             return f"{written(action, opt)} has no effect with {_with_value(flag, getattr(opt, flag))}: leave one out"
     return None
+
+
+def _has_one_of(value, values: Collection) -> bool:
+    """Whether a flag's value, or a word of a flag of several, is one of these values."""
+    return any(word in values for word in value) if isinstance(value, list) else value in values
 
 
 def depends_on(action: argparse.Action) -> set[str]:

@@ -8,11 +8,16 @@ from utilities.numbers import WIDEST, number, whole
 DERIVED = {"n_classes", "class_names", "device", "fold", "other_data"}
 
 
+# Values of --split_scheme without folds; --use_tv_split cuts validation from training.
+OF_KNOWN_CLASSES = ("time_proportion", "time_cutoff", "open_set")
+ONE_DIVISION = ("half", "oodml", *OF_KNOWN_CLASSES)
+
+
 def has_folds(flags: dict) -> bool:
     """Whether the flags (of a command line or a saved run) ask for folds:
-    every `--split_scheme` does but `half` and `oodml`.
+    every `--split_scheme` does but those of `ONE_DIVISION`.
     """
-    return flags.get("split_scheme", "half") not in ("half", "oodml")
+    return flags.get("split_scheme", "half") not in ONE_DIVISION
 
 
 def rescaling_layer(opt) -> str | None:

@@ -4,10 +4,7 @@ from options.derived import DEFAULT_METRICS
 from options.flags import roles
 from utilities.evaltypes import MAIN
 from utilities.numbers import number, whole
-
-
-def _file_of_code(name: str) -> str | None:
-    return None if name == "none" else name
+from utilities.words import unless_none
 
 
 def metrics_and_selection(group) -> None:
@@ -91,7 +88,7 @@ def relevance(group) -> None:
     group.add_argument(
         "--eval_relevance",
         metavar="FILE",
-        type=_file_of_code,
+        type=unless_none,
         help="Python file with relevance(query_rows, gallery_rows) -> (q, g) from 0 to 1, of rows of a split: what is "
         "above 0 is to be found, in place of the images of the query's class. It is executed only where the command "
         "line names it; none: not that of the saved run",
@@ -102,9 +99,10 @@ def embeddings(group) -> None:
     """The embeddings that are compared."""
     group.add_argument(
         "--eval_pca",
-        type=whole(1),
+        type=whole(1, off="none"),
         metavar="N",
-        help="evaluate the first N principal components, fitted on the reference (unset: all dimensions as they are)",
+        help="evaluate the first N principal components, fitted on the reference; none: not those of the saved run "
+        "(unset: all dimensions as they are)",
     ).excludes = "eval_whiten"
     group.add_argument(
         "--eval_no_normalize", action="store_true", help="evaluate embeddings before they are brought to unit length"

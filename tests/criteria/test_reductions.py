@@ -141,6 +141,21 @@ def test_each_one_that_says_so_reads_it():
         assert nonzero > plain == mean_after_all
 
 
+def test_a_loss_inside_another_reads_it():
+    values = []
+    for how in ("mean", "sum"):
+        opt = tiny.resolve("--loss hier --loss_hier_base contrastive --batch_mining all --loss_reduction", how)
+        torch.manual_seed(0)
+        criterion = criteria.select("hier", opt, n_classes=3, embed_dim=DIMENSIONS, loss_hier_weight=0.0)
+        values.append(criterion(points(9, 0, False), Y).item())
+    assert values[1] > 2 * values[0] > 0
+    assert (
+        tiny.resolve("--loss softmax --trainer s2sd --s2sd_target triplet --loss_reduction sum").loss_reduction == "sum"
+    )
+    with refused("--loss_reduction sum: --loss hier, with proxyanchor inside, is no mean over tuples"):
+        tiny.resolve("--loss hier --loss_reduction sum")
+
+
 def test_what_does_not_go_together_is_refused_in_one_line(tmp_path):
     path = tmp_path / "weights.txt"
     for words, message in (

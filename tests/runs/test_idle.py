@@ -110,6 +110,22 @@ def test_a_file_in_another_encoding_than_utf_8(monkeypatch, tmp_path):
     assert "Größe" in idle._source.__wrapped__("criteria", "mine")
 
 
+def test_flags_of_a_class_that_another_is_derived_from_have_an_effect(monkeypatch):
+    """A user's loss whose class is derived from triplet's, whose flags it has."""
+    softmax = criteria.REGISTRY.module("softmax")
+    assert notes("--loss", "softmax", "--loss_triplet_margin", ".3")
+    derived = type("Criterion", (criteria.REGISTRY.module("triplet").Criterion,), {"__module__": "criteria.softmax"})
+    monkeypatch.setattr(softmax, "Criterion", derived)
+    assert not notes("--loss", "softmax", "--loss_triplet_margin", ".3")
+    assert notes("--loss", "softmax", "--loss_margin_nu", "1")
+
+
+def test_a_file_with_flags_of_a_classifier_that_the_trainer_lacks_is_noted(tmp_path):
+    (tmp_path / "a.yaml").write_text("classifier_lr: 0.1\n")
+    (line,) = notes("--config", str(tmp_path / "a.yaml"))
+    assert line.startswith("--classifier_lr 0.1 has no effect: --trainer metric_only has no classifier here")
+
+
 def test_files_count_saved_runs_do_not(trained_once, tmp_path):
     text = "loss: softmax\nbatch_mining: semihard\nloss_triplet_margin: 0.3\nn_epochs: 5\ntau: [7]\n"
     (tmp_path / "a.yaml").write_text(text)

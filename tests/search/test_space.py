@@ -27,6 +27,14 @@ def flags_of(command):
     return space.Flags(command, parameters.resolve)
 
 
+def test_flags_of_a_classifier_may_stand_beside_searched_trainers():
+    words = "--trainer~CHOICE~ [metric_only,classifier] --classifier_lr .1"
+    opt, _ = flags_of(parse(words)).check()
+    assert opt.trainer == "metric_only" and opt.classifier_lr == 0.1
+    with refused("--classifier_lr 0.1 has no effect: --trainer metric_only has no classifier here"):
+        flags_of(parse("--lr~BAYESIAN~ [0,1] --classifier_lr .1")).check()
+
+
 @pytest.mark.parametrize(
     ("words", "kind", "values"),
     [

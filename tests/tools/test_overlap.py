@@ -12,6 +12,7 @@ import torch
 import yaml
 from PIL import Image
 
+import datasets
 import main
 import metrics
 import parameters
@@ -246,3 +247,27 @@ def test_pairs_against_plain_cosines(monkeypatch, blocks):
 def test_mistakes_are_one_line(argv, message, planted):
     with refused(message):
         overlap.main([word.format(planted=planted) for word in argv] + SMALL)
+
+
+def test_all_pairs_are_written_once_and_keep_copies_on_one_side(planted, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(planted, tmp_path / "tree")
+    shutil.copy(planted / "test" / "class_07" / "1.png", tmp_path / "tree" / "test" / "class_09" / "again.png")
+    (content,) = overlap.main([str(tmp_path / "tree"), *SMALL, "--all_pairs", "--out", str(out)])
+    with open(out / "near_duplicates.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == content["pairs"]["train"] + 1 == 4
+    within = [(Path(row["image"]).name, Path(row["other_image"]).name) for row in rows if row["split"] == "test"]
+    assert within == [("1.png", "again.png")]
+    flat = tmp_path / "flat"
+    for part in ("train", "test"):
+        shutil.copytree(tmp_path / "tree" / part, flat, dirs_exist_ok=True)
+    table = tmp_path / "flat.csv"
+    text = (out / "near_duplicates.csv").read_text()
+    table.write_text(
+        text.replace(str(tmp_path / "tree" / "train"), str(flat)).replace(str(tmp_path / "tree" / "test"), str(flat))
+    )
+    splits = datasets.select("folder", dataset_folder_path=str(flat), split_groups=[str(table)])
+    names = {split: set(splits[split].class_names.values()) for split in ("training", "testing")}
+    assert names["training"] >= {f"class_{c:02d}" for c in (0, 2, 4, 6, 8, 11)}, "classes with a copy follow the first"
+    assert names["testing"] == {f"class_{c:02d}" for c in (7, 9, 10)}
