@@ -88,7 +88,8 @@ def bursts(images: Sequence[Image], seconds: float = BURST_SECONDS) -> np.ndarra
     rows.sort(key=lambda row: (images[row].class_name, images[row].camera or "", images[row].time))
     links = []
     for first, second in zip(rows, rows[1:], strict=False):
-        before, after = images[first], images[second]
+        before = images[first]
+        after = images[second]
         is_same = before.class_name == after.class_name and before.camera == after.camera
         if is_same and after.time - before.time <= seconds:
             links.append((first, second))
@@ -138,7 +139,8 @@ def _of_named_groups(records: list[dict], rows_named, flag: str) -> tuple[np.nda
     unknown = set()
     for number, record in enumerate(records, start=2):
         if not record["path"] or not record["group"]:
-            raise UserError(f"{flag}, row {number}: no {'group' if record['path'] else 'path'}")
+            lacking = "group" if record["path"] else "path"
+            raise UserError(f"{flag}, row {number}: no {lacking}")
         rows = rows_named(record["path"])
         rows_of_group.setdefault(record["group"], []).extend(rows)
         if not rows:
@@ -202,10 +204,10 @@ def resolve(reading, opt, root: Path) -> None:
             notes.append(note)
     numbers = components(len(images), np.concatenate(links))
     is_group = np.bincount(numbers, minlength=1) > 1
-    reading.images = [
-        image._replace(group=f"group {number}" if is_group[number] else None)
-        for image, number in zip(images, numbers.tolist(), strict=True)
-    ]
+    reading.images = []
+    for image, number in zip(images, numbers.tolist(), strict=True):
+        group = f"group {number}" if is_group[number] else None
+        reading.images.append(image._replace(group=group))
     notes += _notes_on_groups(reading.images, words)
     if not reading.by_domain:  # each domain has its own notes
         reading.notes += [note for note in notes if note is not None]
@@ -235,14 +237,15 @@ def _notes_on_groups(images: list[Image], words: list[str]) -> list[str]:
     notes = [f"{flag}: {n_grouped:,} images in {count_of(len(members), 'group')}, each on one side of the split"]
     pairs = []
     for rows in members.values():
-        other = next((row for row in rows if images[row].class_name != images[rows[0]].class_name), None)
-        if other is not None:
-            pairs.append((images[rows[0]], images[other]))
+        first = images[rows[0]]
+        second = next((images[row] for row in rows if images[row].class_name != first.class_name), None)
+        if second is not None:
+            pairs.append((first, second))
     if pairs:
-        first, other = pairs[0]
+        first, second = pairs[0]
         notes.append(
             f"{count_of(len(pairs), 'group')} of images of several classes (is a label wrong?), e.g. {first.path} of "
-            f"{first.class_name} and {other.path} of {other.class_name}"
+            f"{first.class_name} and {second.path} of {second.class_name}"
         )
     return notes
 
@@ -326,9 +329,9 @@ def refuse_divided(sides: dict[str, Sequence[Image] | None], opt) -> None:
                 divided.setdefault(image.group, (*first, side, image))
     if not divided:
         return
-    side, image, other_side, other = next(iter(divided.values()))
+    side, image, second_side, second = next(iter(divided.values()))
     raise UserError(
         f"--split_groups {' '.join(opt.split_groups)}: {count_of(len(divided), 'group')} in two parts of a split "
-        f"that is fixed, e.g. {image.path} ({side}) and {other.path} ({other_side}): correct the split, take a "
+        f"that is fixed, e.g. {image.path} ({side}) and {second.path} ({second_side}): correct the split, take a "
         "--split_scheme that divides the images anew, or leave --split_groups out"
     )

@@ -12,7 +12,9 @@ import numpy as np
 from datasets import _times
 from utilities.errors import UserError
 
-TRAINING, TEST, LEFT_OUT = 0, 2, -1
+TRAINING = 0
+TEST = 2
+LEFT_OUT = -1
 LEAST_TIMED = 0.9  # share of the images that must have a time
 TOLERANCE = 1e-6  # of shares and products of shares
 
@@ -62,7 +64,8 @@ def held_out(table: Table, targets: np.ndarray) -> np.ndarray:
         count = int(is_held_out[rows].sum())
         groups, first, sizes = np.unique(table.groups[rows], return_index=True, return_counts=True)
         for position in np.argsort(first).tolist():
-            group, size = int(groups[position]), int(sizes[position])
+            group = int(groups[position])
+            size = int(sizes[position])
             is_decided = group in training_groups or is_held_out[rows_of_group[group][0]]
             if is_decided or abs(count + size - target) >= abs(count - target):
                 continue

@@ -35,12 +35,12 @@ def _counts(division, all_images: list[Image], opt) -> str:
         if images is not None:
             parts.append(f"{side} {len(images):,} images of {count_of(len(class_names[side]), 'class', 'classes')}")
     n_left_out = len(all_images) - sum(len(images or ()) for images in sides.values())
-    used = set().union(*class_names.values())
+    named = set().union(*class_names.values())
     return (
         f"--split_scheme {opt.split_scheme}, {kind} set: {', '.join(parts)}; "
         f"classes in training and test {len(shared):,}, "
         f"in test alone {len(class_names['test'] - class_names['training']):,}; left out {n_left_out:,} images, "
-        f"{count_of(len(_names(all_images) - used), 'class', 'classes')} as a whole"
+        f"{count_of(len(_names(all_images) - named), 'class', 'classes')} as a whole"
     )
 
 

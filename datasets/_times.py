@@ -20,7 +20,8 @@ from utilities.reading import Unreadable, parsing, read_json
 EXPECTED = "expected a date 2024-05-31, a date and time 2024-05-31 14:05:00, or a year 2024"
 DAY = 24 * 3600  # seconds
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-EXIF, DATE_TIME_ORIGINAL = 0x8769, 0x9003  # tags of EXIF data: the block on the photograph, and when it was taken
+EXIF = 0x8769  # tag of the block of EXIF data on the photograph
+DATE_TIME_ORIGINAL = 0x9003  # tag, in that block, of when it was taken
 WRITTEN_BY_CAMERAS = re.compile(r"(\d{4}):(\d\d):(\d\d) (\d\d):(\d\d):(\d\d)")
 YEAR = re.compile(r"(\d{4})(\.0+)?", re.ASCII)  # with the .0 of a table in which years are missing
 CACHED_FROM = 2_000  # number of files from which their times are cached

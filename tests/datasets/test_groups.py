@@ -123,8 +123,8 @@ def test_pinned_values():
     assert (len(training), len(testing)) == (3, 1)
     for n_dates, expected in enumerate((1, 1, 2, 2, 3, 3, 4), start=1):
         dates = [Image(f"{i}.jpg", "c", time=float(i * DAY + 7)) for i in range(n_dates)]
-        other = [Image(f"d{i}.jpg", "d", time=float(i * DAY)) for i in range(2)]
-        training, _, _ = _schemes.divide({"c": dates, "d": other}, options(split_scheme="time_proportion"), 0, "")
+        two_dates = [Image(f"d{i}.jpg", "d", time=float(i * DAY)) for i in range(2)]
+        training, _, _ = _schemes.divide({"c": dates, "d": two_dates}, options(split_scheme="time_proportion"), 0, "")
         assert sum(image.class_name == "c" for image in training) == expected
 
 
@@ -167,14 +167,14 @@ def test_open_set_has_unknown_classes_and_the_wanted_share(seed):
     images = [Image(f"/data/{c}/{i}.jpg", f"c{c:02d}") for c, n in enumerate(sizes) for i in range(n)]
     opt = options(split_scheme="open_set", split_unknown=0.2, split_test_size=0.3, split_shuffle=seed)
     training, _, testing = _schemes.divide(by_class(images), opt, 0, "")
-    known = {image.class_name for image in training}
+    trained = {image.class_name for image in training}
     order = [f"c{c:02d}" for c in _schemes.mixed([f"c{c:02d}" for c in range(15)], seed)]
     unknown = []
     while sum(sizes[int(name[1:])] for name in unknown) < 0.2 * len(images):
         unknown.append(order[len(unknown)])
-    assert known == set(order) - set(unknown)
+    assert trained == set(order) - set(unknown)
     share = 0.7 * len(images) / (len(images) - sum(sizes[int(name[1:])] for name in unknown))
-    for name in known:
+    for name in trained:
         size = sizes[int(name[1:])]
         count = max(1, min(math.floor(share * size + 0.5 + 1e-9), size - 1))
         assert sum(image.class_name == name for image in training) == count
@@ -243,8 +243,8 @@ def test_times_of_many_files_are_cached_until_one_changes(tmp_path, monkeypatch)
     assert _times.photographed(images, tmp_path / "data") == first and not reads
     photograph(tmp_path / "data" / "1.jpg", "2022:03:02 12:00:00")
     (tmp_path / "data" / "1.jpg").touch()
-    again = _times.photographed(images, tmp_path / "data")
-    assert len(reads) == 3 and [image.time != old.time for image, old in zip(again, first, strict=True)] == [0, 1, 0]
+    changed = _times.photographed(images, tmp_path / "data")
+    assert len(reads) == 3 and [image.time != old.time for image, old in zip(changed, first, strict=True)] == [0, 1, 0]
 
 
 def test_a_folder_of_bursts(tmp_path):
