@@ -88,6 +88,12 @@ def _query_flags(add) -> None:
         f"of an index in binary code: times as many candidates by Hamming distance (default: {codes.RESCORED})"
     )
     add("--rescore_multiplier", type=whole(1, 10**4), default=codes.RESCORED, metavar="N", help=help_rescore)
+    help_threshold = (
+        "a query whose nearest image is not nearer than T is answered by `unknown`, and images from T on are left out: "
+        "a distance, or the file of `python -m evaluation decide FILE --out T.json`, whose promise is printed "
+        "(default: none)"
+    )
+    add("--threshold", default=None, metavar="T|FILE", help=help_threshold)
     add("--exclude_self", action="store_true", help="a query that is in the index is not among its own neighbours")
     add(
         "--out",
@@ -230,17 +236,24 @@ def _copies_note(content: dict, adds: bool) -> str:
 
 def query(flags) -> list:
     """Search, and print rank, distance and path. Returns the `retrieval.answers.Neighbour`s of all queries."""
-    from retrieval import answers, sources
+    from retrieval import answers, sources, threshold
     from retrieval.index import Index
 
     if flags.out is not None:
         answers.check(flags.out)
+    limit = None
+    if flags.threshold is not None:
+        limit = threshold.read(flags.threshold)
     searched_index = Index(flags.index_folder)
     images, notes = sources.listed_with_notes(flags.images)
     embedder = searched_index.embedder(flags.run_folder, device=flags.device, batch_size=flags.batch_size)
+    if limit is not None:
+        notes = [*limit.check(searched_index, embedder), *notes]
     neighbours = answers.answers(
         searched_index, images, embedder(images, progress=True), flags.k, flags.exclude_self, flags.rescore_multiplier
     )
+    if limit is not None:
+        neighbours = answers.below(neighbours, images, limit.value)
     print(answers.text(neighbours).encode("utf-8", "replace").decode())
     for note in notes:
         warn(note)
@@ -263,6 +276,8 @@ def _propose_after_query(flags) -> None:
     words = ["query", flags.index_folder, flags.images[0], "-k", flags.k, "--out", out.with_suffix(".html")]
     if flags.run_folder is not None:
         words += ["--run", flags.run_folder]
+    if flags.threshold is not None:
+        words += ["--threshold", flags.threshold]
     if flags.exclude_self:
         words.append("--exclude_self")
     propose(*PROGRAM.split(), *words, file=sys.stderr)

@@ -4,6 +4,7 @@ import csv
 import html
 import io
 import json
+import math
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from utilities.errors import UserError
 from utilities.files import write_file
 
 ENDINGS = (".html", ".json", ".csv")
+UNKNOWN = "unknown"  # in place of the path of an answer, at rank 0
 SIDE = 180  # pixels of a picture on the page
 STYLE = """
 :root { --ink: #1c2430; --soft: #5d6673; --line: #dfe3e8; --accent: #2b6ca3; }
@@ -32,7 +34,7 @@ figcaption b { color: var(--ink); }
 
 
 class Neighbour(NamedTuple):
-    """One neighbour of a query."""
+    """One neighbour of a query; at rank 0 the answer is `UNKNOWN`, at the distance of the nearest image."""
 
     query: str
     rank: int
@@ -60,9 +62,22 @@ def answers(
     return neighbours
 
 
+def below(neighbours: list[Neighbour], queries: list[str], threshold: float) -> list[Neighbour]:
+    """The neighbours of each query that are nearer than the threshold, strictly; `UNKNOWN` where none is."""
+    by_query = _by_query(neighbours)
+    accepted = []
+    for query in dict.fromkeys(queries):
+        near = by_query.get(query, [])
+        accepted_ones = [neighbour for neighbour in near if neighbour.distance < threshold]
+        nearest = near[0].distance if near else math.inf
+        accepted += accepted_ones or [Neighbour(query, 0, nearest, UNKNOWN)]
+    return accepted
+
+
 def count_self_neighbours(neighbours: list[Neighbour]) -> int:
     """How many queries are among their own neighbours."""
-    return sum(os.path.realpath(neighbour.query) == os.path.realpath(neighbour.path) for neighbour in neighbours)
+    paths = [(neighbour.query, neighbour.path) for neighbour in neighbours if neighbour.rank]
+    return sum(os.path.realpath(query) == os.path.realpath(path) for query, path in paths)
 
 
 def text(neighbours: list[Neighbour]) -> str:
@@ -94,7 +109,7 @@ def write(neighbours: list[Neighbour], out: str, preparation) -> None:
     """Write the neighbours to `out`, in the format of its ending. `preparation`: how pictures for the page are read."""
     ending = Path(out).suffix.lower()
     if ending == ".json":
-        content = json.dumps([neighbour._asdict() for neighbour in neighbours], indent=1).encode()
+        content = json.dumps([_record(neighbour) for neighbour in neighbours], indent=1).encode()
     elif ending == ".csv":
         rows = io.StringIO()
         csv.writer(rows, lineterminator="\n").writerows([Neighbour._fields, *neighbours])
@@ -104,15 +119,26 @@ def write(neighbours: list[Neighbour], out: str, preparation) -> None:
     write_file(out, content)
 
 
+def _record(neighbour: Neighbour) -> dict:
+    """A neighbour in JSON, which has no infinity: a distance of `UNKNOWN` without any image is null."""
+    record = neighbour._asdict()
+    if math.isinf(neighbour.distance):
+        record["distance"] = None
+    return record
+
+
 def page(neighbours: list[Neighbour], preparation) -> str:
     """One self-contained HTML page: each query, then its neighbours."""
     sections = []
     for query, query_neighbours in _by_query(neighbours).items():
         figures = [_figure(query, "<b>query</b>", preparation, ' class="query"')]
-        figures += [
-            _figure(neighbour.path, f"<b>{neighbour.rank}</b> · distance {neighbour.distance:.4f}", preparation)
-            for neighbour in query_neighbours
-        ]
+        for neighbour in query_neighbours:
+            if neighbour.rank:
+                caption = f"<b>{neighbour.rank}</b> · distance {neighbour.distance:.4f}"
+                figures.append(_figure(neighbour.path, caption, preparation))
+            else:
+                caption = f"<b>{UNKNOWN}</b> · the nearest image at {neighbour.distance:.4f}"
+                figures.append(f'<figure><div class="gone">{UNKNOWN}</div><figcaption>{caption}</figcaption></figure>')
         sections.append(f'<section><div class="found">{"".join(figures)}</div></section>')
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     return (
