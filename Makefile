@@ -20,7 +20,7 @@ help:  ## list the targets
 
 environment: .venv/.installed
 
-.venv/.installed: requirements.txt requirements/cpu.txt requirements/dev.txt requirements/docs.txt requirements/constraints.txt
+.venv/.installed: requirements.txt requirements/cpu.txt requirements/dev.txt requirements/docs.txt requirements/notebook.txt requirements/constraints.txt
 	@case "$(TORCH)" in gpu|cpu) ;; *) echo "TORCH=$(TORCH): gpu or cpu" >&2; exit 2;; esac
 	@echo "== making the environment in .venv: $(SIZE_$(TORCH)); data and weights: nothing for the demo"
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or newer is needed: make PYTHON=python3.11 …')"

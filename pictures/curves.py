@@ -24,10 +24,7 @@ def draw_curves(folder: Path) -> list[Path]:
 
     Raises ValueError if metrics.csv is damaged.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     groups = {}  # group -> metric -> split -> {epoch: value}
     for epoch, split, metric, value in zip(*read_metrics(folder / METRICS)[:4], strict=True):
@@ -41,7 +38,9 @@ def draw_curves(folder: Path) -> list[Path]:
         columns = min(len(metrics), COLUMNS)
         lines = -(-len(metrics) // columns)
         size = max(PLOT_WIDTH * columns, 5), 3.1 * lines + 0.7
-        figure, axes = plt.subplots(lines, columns, figsize=size, squeeze=False, layout="constrained")
+        # not pyplot's: a notebook that calls the program keeps its own way of showing figures
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots(lines, columns, squeeze=False)
         for axis, (metric, curves) in zip(axes.flat, sorted(metrics.items(), key=_in_order), strict=False):
             _draw(axis, metric, curves, selected)
         for axis in axes.flat[len(metrics) :]:
@@ -50,7 +49,6 @@ def draw_curves(folder: Path) -> list[Path]:
         set_suptitle(figure, _name(folder))
         files.append(as_file(target / f"{group.replace('/', '_')}.svg"))
         save_figure(figure, files[-1])
-        plt.close(figure)
     return files
 
 

@@ -7,6 +7,7 @@ import pytest
 from pictures import curves, text
 from runs.records import Row
 from runs.records.local import LongFile
+from tests.kit.runs import program
 
 
 def made_run(folder, epochs=(-1, 0, 1, 2, 3), metrics=("e_recall@1", "e_recall@2", "e_recall@10")):
@@ -43,6 +44,18 @@ def test_curves_are_those_of_the_file(tmp_path, figures):
     curves.draw_curves(made_run(tmp_path / "Cross_s1" / "fold_2", epochs=(1,)))
     assert figures["e_recall"].get_suptitle() == "Cross_s1/fold_2"
     assert "untrained" not in [text.get_text() for text in figures["e_recall"].legends[0].get_texts()]
+
+
+def test_a_notebook_keeps_its_backend(tmp_path):
+    code = (
+        "import sys, matplotlib; matplotlib.use('svg'); from pathlib import Path; from pictures import curves;"
+        "curves.draw_curves(Path(sys.argv[1])); assert matplotlib.get_backend() == 'svg';"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    folder = made_run(tmp_path / "Run", metrics=("loss",))
+    done = program("-c", code, folder)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "Progression_Plots" / "loss.svg").is_file()
 
 
 def test_without_a_selected_epoch_none_is_marked(tmp_path, figures):
