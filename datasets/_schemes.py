@@ -15,6 +15,7 @@ import numpy as np
 from datasets import _groups, _held_out, _split_file, _times
 from datasets._images import Image
 from options.flags.shared import has_folds
+from utilities.counts import count_of
 from utilities.errors import UserError
 
 Classes = dict[str, list[Image]]  # class name -> its images, classes in order
@@ -286,8 +287,8 @@ def _closed_set_of_groups(table: _held_out.Table, opt) -> list[Fold]:
     dealt_groups = list(dict.fromkeys(table.groups[order[is_dealt[order]]].tolist()))
     if is_test.any() and len(dealt_groups) < opt.split_partitions:
         raise UserError(
-            f"--split_partitions {opt.split_partitions} is too many for the {len(dealt_groups)} groups of images that "
-            "are left for validation: the first group of each class trains in every fold, others test"
+            f"--split_partitions {opt.split_partitions} is too many: {count_of(len(dealt_groups), 'group')} of images "
+            "left for validation, as the first group of each class trains in every fold and others test"
         )
     part_of_group = np.full(int(table.groups.max()) + 1, -1)
     part_of_group[dealt_groups] = np.arange(len(dealt_groups)) % opt.split_partitions

@@ -147,8 +147,8 @@ def divide(contents: Contents, opt, fold: int = 0) -> Division:
         testing = contents.classes if reading.lists is None else contents.parts.testing
         return Division(None, None, images_of(testing))
     division = _by_scheme(contents, opt, fold)
-    sides = {**division._asdict(), "testing": [*division.testing, *contents.classless]}
-    _groups.refuse_divided(sides, opt)
+    testing = [*division.testing, *contents.classless]
+    _groups.refuse_divided({"training": division.training, "validation": division.validation, "test": testing}, opt)
     return Division(*(_without_roles(images, reading, opt) for images in division))
 
 

@@ -27,7 +27,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from datasets import _layout, _lists, _times
+from datasets import _groups, _layout, _lists, _times
 from datasets._images import Image, uncollected
 from datasets._labels import means_nobody
 from datasets._layout import Reading
@@ -118,7 +118,7 @@ def read(opt, root: Path) -> Reading:
     existing = _layout.existing(root, spellings)
     names = [_existing(name, existing) for name in table["path"]]
     splits = _splits_of(table, opt)
-    images = _images(path, table, [os.path.join(root, name) for name in names])
+    images = _images(path, table, [os.path.join(root, name) for name in names], _groups.needs_times(opt))
     has_lists = opt.dataset_csv_lists is not None
     reading = Reading([], split_of=[])
     unlabelled = []
@@ -155,8 +155,12 @@ def _order(labels: list[str]) -> list[int]:
     return rows + [row for row, label in enumerate(labels) if not label]
 
 
-def _images(path: Path, table: "Table", paths: list[str]) -> list[Image]:
-    """The image of each row, whether its file exists or not; `paths`: of each row."""
+def _images(path: Path, table: "Table", paths: list[str], needs_times: bool) -> list[Image]:
+    """The image of each row, whether its file exists or not.
+
+    Args:
+        paths: of each row. needs_times: times that cannot be read are refused, not left out.
+    """
     boxes = _boxes(path, table)
     higher_names = zip(*(_optional(table, name) for name in _higher(table)), strict=True)
     columns = (  # in the order of the fields of an `Image`
@@ -169,19 +173,22 @@ def _images(path: Path, table: "Table", paths: list[str]) -> list[Image]:
         boxes,
         list(higher_names) or [()] * len(paths),
         [()] * len(paths),
-        _times_of(path, table),
+        _times_of(path, table, needs_times),
         _optional(table, "camera"),
         _optional(table, "group"),
     )
     return [Image(*row) for row in zip(*columns, strict=True)]
 
 
-def _times_of(path: Path, table: "Table") -> list[float | None]:
-    """The time of each row in seconds, None for none. Raises UserError for a text that is no date."""
+def _times_of(path: Path, table: "Table", are_needed: bool) -> list[float | None]:
+    """The time of each row in seconds, None for none.
+
+    Raises UserError for a text that is no date, if times are needed: other tables may have a column of this name.
+    """
     times = []
     for row, text in enumerate(_optional(table, "time"), start=2):
         time = None if text is None else _times.seconds(text)
-        if text is not None and time is None:
+        if are_needed and text is not None and time is None:
             raise UserError(f"--dataset_csv {path}, row {row}: time {text!r}, {_times.EXPECTED}")
         times.append(time)
     return times

@@ -165,6 +165,8 @@ def printed(settings_list: list[dict[str, str]]) -> str:
 
 
 def _is_printed(name: str, value: str) -> bool:
+    if name == "split_groups":
+        return value not in (*UNSET, "none")
     return value not in UNSET or (name, value) == ("use_tv_split", "False")
 
 

@@ -387,7 +387,9 @@ def write_near_duplicates(path: Path, pairs: list[tuple], data_sets: dict) -> No
         rows.append([f"{similarity:.5f}", *row])
     header = ["similarity", "image", "class", "split", "other_image", "other_class", "other_split"]
     write_csv(path, header, rows)
-    say(f"{len(pairs):,} pairs of near-duplicates among all images; keep them together: --split_groups {path}")
+    say(f"{len(pairs):,} pairs of near-duplicates among all images of training, validation and test")
+    if pairs:
+        say(f"to keep them on one side of a split: main.py --split_groups {path}")
 
 
 def write_pairs(path: Path, pairs: Duplicates, test, references: dict) -> None:

@@ -44,7 +44,10 @@ def parts_of(images, opt, fold=0):
     """The training, validation and test images of a scheme, without a data set on disk."""
     classes = by_class(images)
     if opt.split_scheme != "half":
-        return _schemes.divide(classes, opt, fold, "/data")
+        training, validation, testing = _schemes.divide(classes, opt, fold, "/data")
+        if opt.split_scheme in _held_out.SCHEMES:
+            training, validation = map(images_of, _splits.cut_by_samples(by_class(training), opt))
+        return training, validation, testing
     training = _groups.follow(set(list(classes)[: len(classes) // 2]), classes)
     testing = {name: rows for name, rows in classes.items() if name not in training}
     training, validation = _splits.cut_by_classes({name: classes[name] for name in classes if name in training}, opt)
@@ -255,7 +258,7 @@ def test_a_folder_of_bursts(tmp_path):
     assert names == {"training": {"0", "1"}, "testing": {"0", "1", "2", "3"}}
     assert any("24 images in 12 groups" in note for note in splits["training"].notes)
     assert any("open set" in note and "in test alone 2" in note for note in splits["training"].notes)
-    with refused("too many for the 0 groups"):
+    with refused("is too many: 0 groups of images left"):
         datasets.select("folder", **flags, split_scheme="closed_set", split_partitions=2)
 
 
@@ -284,6 +287,7 @@ def test_a_table_with_times_groups_and_no_column_split(tmp_path):
 
 def test_bad_times_are_named_by_row(tmp_path):
     place = table(tmp_path, time=["2020"] * 6 + ["yesterday"] + ["2021"] * 5)
+    assert datasets.select("csv", **place, split_scheme="open_set")["training"].counts["classes"] == 2
     with refused("row 8: time 'yesterday'"):
         datasets.select("csv", **place, split_scheme="time_cutoff", split_time="2021")
 
