@@ -4,6 +4,9 @@ A file is a docstring, constants where it differs from `CONSTANTS` below, its fl
 and a class `BatchMiner(opt)`; `miner(batch, labels)` gives `Triplets`, `Pairs` or sets.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from utilities.registry import Registry
 from utilities.tuples import Pairs, Triplets
 
@@ -16,7 +19,7 @@ CONSTANTS = {  # of a file that leaves them out
 REGISTRY = Registry("batch_mining", "miner", constants=CONSTANTS)
 
 
-def select(name: str, opt=None, **flags):
+def select(name: str, opt: Any = None, **flags: Any) -> Callable:
     """The miner `name`: `miner(batch (B, D), labels (B,)) -> Triplets | Pairs | sets`. See `criteria.select` for `opt`,
     `flags`.
     """

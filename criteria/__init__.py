@@ -5,6 +5,9 @@ and a class: `Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a 
 names a loss inside it.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 import batch_mining
@@ -178,7 +181,7 @@ def shard(module: torch.nn.Module, opt, ranks) -> torch.nn.Module:
     return module
 
 
-def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
+def select(name: str, opt: Any = None, batchminer: Callable | None = None, **flags: Any) -> torch.nn.Module:
     """The criterion `name`.
 
     Args:

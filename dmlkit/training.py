@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -15,8 +16,13 @@ import parameters
 from engine.ranks import several_processes
 from runs import Embedder, RunFolder
 from utilities import plug_in_folders
+from utilities.annotations import File, Frame, Image
 from utilities.errors import UserError
 from utilities.files import write_file
+
+if TYPE_CHECKING:  # both are imported when they are used
+    from retrieval.answers import Neighbour
+    from retrieval.index import Index
 
 LABEL = "label"
 PATH = "path"
@@ -28,16 +34,43 @@ NO_TRAINING = (
 )
 
 
-def train(data=None, callbacks=(), **flags) -> "Run":
+class TrainingRun(Protocol):
+    """A run while it trains, as a callback sees it.
+
+    Attributes:
+        folder: of the run.
+    """
+
+    folder: Path
+
+    def stop(self) -> None:
+        """End the training after this epoch. The run can be resumed."""
+
+
+class Callback(Protocol):
+    """What `train` takes as a callback; a class need not inherit from it."""
+
+    def on_epoch_end(self, run: TrainingRun, epoch: int, scores: dict[str, dict[str, Any]], /) -> Any:
+        """Called when an epoch is recorded.
+
+        Args:
+            run: the run, which `run.stop()` ends.
+            epoch: counted from 1.
+            scores: split -> {metric: value}, empty where the epoch was not evaluated.
+        """
+
+
+def train(data: File | Frame | None = None, callbacks: Iterable[Callback] = (), **flags: Any) -> "Run":
     """Train a network and return its run. Raises UserError, of one line, for what cannot work.
 
     Args:
         data: a folder with a folder of images for each class; a CSV table as of --dataset csv; a pandas frame with the
             columns `path`, `label` and perhaps those of such a table: without `split`, the first half of the classes in
             the order of their names is trained on, the other evaluated. None: what the flags say, `dataset="cub200"`.
-        callbacks: objects with a method `on_epoch_end(run, epoch, scores)`, called when an epoch is recorded. `scores`:
-            split -> {metric: value}, empty where the epoch was not evaluated. `run.stop()` ends the training after it:
-            of a cross-validation that fold, of a reproduction that stage. Such a run can be resumed.
+        callbacks: objects with a method `on_epoch_end(run, epoch, scores)`, called when an epoch is recorded
+            (`Callback`). `scores`: split -> {metric: value}, empty where the epoch was not evaluated. `run.stop()` ends
+            the training after it: of a cross-validation that fold, of a reproduction that stage. Such a run can be
+            resumed.
         flags: those of the command line, `n_epochs=10, evaluation_metrics=["e_recall@1", "nmi"], no_records=True`.
     """
     import main
@@ -62,12 +95,12 @@ class Run:
         folder: as a Path.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: File):
         self.folder = Path(folder).expanduser()
-        self._embedder = None
-        self._index = None
+        self._embedder: Embedder | None = None
+        self._index: Index | None = None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
 
     @property
@@ -90,11 +123,11 @@ class Run:
             self._embedder = Embedder(self.folder)
         return self._embedder
 
-    def embed(self, images) -> np.ndarray:
+    def embed(self, images: Image | Iterable[Image]) -> np.ndarray:
         """float32 `(N, D)`: embeddings of paths, Pillow images, arrays or tensors (`runs.Embedder`)."""
         return self.embedder(images)
 
-    def index(self, images, out=None):
+    def index(self, images: File | Iterable[File], out: File | None = None) -> "Index":
         """Index images to search them by `query`. Returns the `retrieval.index.Index`.
 
         Args:
@@ -111,7 +144,7 @@ class Run:
         self._index = index.Index(place)
         return self._index
 
-    def query(self, image, k: int = 10) -> list:
+    def query(self, image: File, k: int = 10) -> "list[Neighbour]":
         """The `k` nearest indexed images of an image, nearest first: `retrieval.answers.Neighbour`s with `rank`,
         `distance` and `path`. Raises UserError before `index` was called.
         """
@@ -125,7 +158,7 @@ class Run:
             self._index = Index(place)
         return answers.answers(self._index, [str(image)], self.embedder(image), k)
 
-    def export(self, format: str, out=None) -> Path:
+    def export(self, format: str, out: File | None = None) -> Path:
         """Write the network for other programs: `onnx`, `torchscript`, `torch_export` or `safetensors`, with its
         preprocessing and a card. Returns the folder.
 
@@ -219,7 +252,7 @@ def _checked(callbacks) -> tuple:
     return callbacks
 
 
-def use_plugins(folder) -> None:
+def use_plugins(folder: File) -> None:
     """Take the plug-ins of a folder, as `--plugins` does: before a run that uses them is trained, loaded or embeds.
 
     Raises UserError for a folder that does not exist or holds none.
@@ -228,4 +261,4 @@ def use_plugins(folder) -> None:
 
 
 def _as_list(images) -> list:
-    return [images] if isinstance(images, str | Path) else list(images)
+    return [images] if isinstance(images, str | os.PathLike) else list(images)

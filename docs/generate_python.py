@@ -19,6 +19,7 @@ from generate_reference import prose
 TARGET = Path(__file__).with_name("python.md")
 BLOCK = re.compile(r"<!-- site\n(::: ([\w.]+)\n.*?)-->\n.*?<!-- /site -->", re.DOTALL)
 MOST_COLUMNS = 100  # of a signature in one line
+MODULES = re.compile(r"\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")  # before the name of a type
 
 
 def text() -> str:
@@ -53,16 +54,17 @@ def described(name: str, documented) -> list[str]:
 
 
 def signature(name: str, documented) -> str:
-    """`name(arguments) -> type`, in several lines if it is long; of an exception its name alone."""
-    if isinstance(documented, type) and issubclass(documented, BaseException):
+    """`name(arguments) -> type`, in several lines if it is long; of an exception or a protocol its name alone."""
+    is_protocol = getattr(documented, "_is_protocol", False)
+    if is_protocol or (isinstance(documented, type) and issubclass(documented, BaseException)):
         return name
     spec = inspect.signature(documented)
-    line = f"{name}{spec}"
+    line = MODULES.sub("", f"{name}{spec}")
     if len(line) <= MOST_COLUMNS:
         return line
     arguments = str(spec).rpartition(" -> ")
     returned = f" -> {arguments[2]}" if spec.return_annotation is not spec.empty else ""
-    return f"{name}(\n{''.join(_lines_of(spec))}){returned}"
+    return MODULES.sub("", f"{name}(\n{''.join(_lines_of(spec))}){returned}")
 
 
 def _lines_of(spec: inspect.Signature):

@@ -37,6 +37,7 @@ from utilities.numbers import whole
 from utilities.programs import as_typed, program_words
 from utilities.secrets import mask_urls
 
+PROGRAM = "python -m launch"
 LOGS = "run_script"  # the folder of logs and locks, beside the run folders
 
 
@@ -273,7 +274,7 @@ def refuse_secrets(options) -> None:
 def get_parser() -> argparse.ArgumentParser:
     """The flags of this script; those after `--` are added to every run."""
     parser = OneLineParser(
-        prog="launch",
+        prog=PROGRAM,
         allow_abbrev=False,
         description="Execute a file of runs: skip the finished, resume the interrupted, report the failed.",
         epilog=(
@@ -402,5 +403,5 @@ def _propose_next(runner: Runner, options, tasks: list[Task], argv: list[str]) -
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background programs with SIGINT ignored
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with one_line_errors("launch"):
+    with one_line_errors(PROGRAM):
         sys.exit(main())

@@ -8,6 +8,8 @@ describes such a file.
 """
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +47,9 @@ from metrics._space import EmbeddingSpace
 from metrics._truth import Lists
 from metrics.neighbours.rerank import AlphaExpansion, KReciprocal
 from metrics.neighbours.search import Need, Neighbours
+from utilities.annotations import Values
 from utilities.errors import UserError
+from utilities.hyperbolic import Ball
 
 __all__ = [
     "REGISTRY",
@@ -106,18 +110,18 @@ def _usable(device) -> str:
 
 
 def compute(
-    names,
-    features,
-    labels=None,
-    reference=None,
-    reference_labels=None,
-    clusters=None,
+    names: str | Iterable[str],
+    features: Values,
+    labels: Values | None = None,
+    reference: Values | None = None,
+    reference_labels: Values | None = None,
+    clusters: Values | None = None,
     *,
-    uncounted=math.nan,
-    ball=None,
-    rerank=None,
-    **settings,
-) -> dict:
+    uncounted: float = math.nan,
+    ball: Ball | None = None,
+    rerank: KReciprocal | AlphaExpansion | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
     """Metrics of an embedding space. Work that several of them share is done once.
 
     Neighbours are in the order of their float64 distances; of equally distant ones the lower index comes first.

@@ -36,6 +36,14 @@ def _imports():
     return module
 
 
+def _stub(imports) -> str:
+    """`dmlkit/__init__.pyi`: what type checkers see of a module that imports its names at their first use."""
+    lines = [f"from {imports.PACKAGE} import {room} as {room}" for room in imports.ROOMS]
+    for name, module in imports.PUBLIC.items():
+        lines.append(f"from {imports.PACKAGE}.{module} import {name} as {name}")
+    return "\n".join([*lines, "", "__version__: str", ""])
+
+
 def stage(folder: Path) -> None:
     """Write the project of the package to `folder`: pyproject.toml, README, licence, `dmlkit/`."""
     imports = _imports()
@@ -53,6 +61,7 @@ def stage(folder: Path) -> None:
     for file in package.rglob("*.py"):
         source = file.read_text(encoding="utf-8")
         file.write_text(imports.in_package(source, str(file)), encoding="utf-8")
+    (package / "__init__.pyi").write_text(_stub(imports), encoding="utf-8")
     for name in ("README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

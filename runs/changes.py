@@ -135,7 +135,7 @@ def _environment_differences(before: dict, environment: dict) -> list[str]:
         is_recorded = name in before or name == "processes"
         if is_recorded and environment.get(name) != before.get(name):
             differences.append(f"{name} {str(environment.get(name))[:12]}")
-    for name in ("changed_files", "untracked_files", "code_files"):
+    for name in ("changed_files", "untracked_files", "code_files", "plug_in_files"):
         if (environment.get(name) or {}) != (before.get(name) or {}):
             differences.append(f"other {name}")
     packages = before.get("packages") or {}

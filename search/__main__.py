@@ -37,7 +37,7 @@ from utilities.errors import OneLineParser, UserError
 from utilities.locks import Lock
 from utilities.numbers import whole
 
-PROGRAM = "search"
+PROGRAM = "python -m search"
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -126,7 +126,7 @@ def secret_options() -> frozenset[str]:
 
 def shown_command(argv: list[str]) -> str:
     """The command of a search as a shell takes it, its secrets masked."""
-    return shlex.join([*ranks.starter(), "-m", PROGRAM, *secrets.mask_words(argv, secret_options())])
+    return shlex.join([*ranks.starter(), "-m", "search", *secrets.mask_words(argv, secret_options())])
 
 
 def search(argv: list[str]) -> Path | None:

@@ -1,6 +1,7 @@
 """The package `dmlkit`: imports, commands, extras, plug-ins of users, and the wheel in an environment of its own."""
 
 import ast
+import hashlib
 import importlib.util
 import os
 import re
@@ -208,10 +209,49 @@ def test_a_folder_that_cannot_be_taken_is_refused(tmp_path, monkeypatch, file, m
         plug_in_folders.use([f"--plugins={folder}"])
 
 
-def test_a_plug_in_that_cannot_be_imported_stops_only_who_names_it(plugins, capsys):
-    (plugins / "criteria" / "half_done.py").write_text('"""Half done."""\nimport no_such_package\n')
+BROKEN = {  # name of a plug-in -> its text, and what is said of it
+    "half_done": (
+        '"""Half done."""\nimport no_such_package\n',
+        "half_done.py cannot be imported: line 2: ModuleNotFoundError: No module named 'no_such_package'",
+    ),
+    "no_flag": (
+        '"""A flag that is none."""\nFLAGS = {"scale": 3}\n\n\nclass Criterion: ...\n',
+        "no_flag.py cannot declare its flags: AttributeError: 'int' object has no attribute 'add_to'",
+    ),
+    "no_class": ('"""Nothing."""\n', "no_class.py has no class Criterion"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_plug_in_stops_only_who_names_it(plugins, monkeypatch, capsys, name):
+    text, message = BROKEN[name]
+    (plugins / "criteria" / f"{name}.py").write_text(text)
     assert read("--plugins", plugins, "--loss of_mine").loss == "of_mine"
-    assert "criteria/half_done.py cannot be imported: line 2: ModuleNotFoundError" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"note: criteria/{message}: it is left out\n"
+    words = words_of("--plugins", plugins, "--loss", name)
+    monkeypatch.setattr(sys, "argv", ["main.py", *words])
+    with pytest.raises(SystemExit):
+        read(*words)
+    assert capsys.readouterr().err == f"main.py: error: criteria/{message}\n"
+
+
+def test_the_files_of_plug_ins_are_recorded(plugins):
+    assert "plug_in_files" not in provenance.describe()
+    plug_in_folders.use(["--plugins", str(plugins)])
+    file = plugins / "criteria" / "of_mine.py"
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert provenance.describe()["plug_in_files"] == {"criteria/of_mine.py": sha256}
+
+
+def test_what_the_package_has():
+    assert dmlkit.__version__ == PROJECT["version"]
+    names = dir(dmlkit)
+    assert {"train", "Run", "UserError", "criteria", "metrics", "__version__"} <= {*names}
+    for name in names:
+        assert getattr(dmlkit, name) is not None
+    assert {name for name in names if not name.startswith("__")} == {*imports.ROOMS, *imports.PUBLIC}
+    with pytest.raises(AttributeError, match="no attribute 'configs'"):
+        _ = dmlkit.configs
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +263,8 @@ def installed(tmp_path_factory) -> Path:
     (wheel,) = folder.glob("dmlkit-*.whl")
     assert wheel.stat().st_size < 1_500_000
     names = zipfile.ZipFile(wheel).namelist()
-    assert all(name.startswith(("dmlkit/", "dmlkit-")) for name in names) and "dmlkit/py.typed" in names
+    assert all(name.startswith(("dmlkit/", "dmlkit-")) for name in names)
+    assert {"dmlkit/py.typed", "dmlkit/__init__.pyi"} <= {*names}
     environment = folder / "environment"
     venv.create(environment, with_pip=True)
     python = environment / "bin" / "python"
@@ -250,7 +291,10 @@ def test_the_wheel_in_an_environment_of_its_own(installed, tmp_path):
     (tmp_path / "datasets" / "__init__.py").write_text("raise RuntimeError('another library')\n")
     (tmp_path / "criteria").mkdir()
     (tmp_path / "criteria" / "of_mine.py").write_text(LOSS, encoding="utf-8")
-    assert run("dmlkit", "--help").startswith("usage: dmlkit [flags]")
+    for command in PROJECT["scripts"]:
+        assert run(command, "--help").startswith(f"usage: {command} ")
+    for command in ("dmlkit-launch", "dmlkit-search", "dmlkit-retrieval"):
+        assert run(command, status=2).startswith(f"{command}: error: ")
     short = "--config demo_glyphs --n_epochs 1 --iterations_per_epoch 2 --no_train_metrics --kernels 0"
     assert "next: dmlkit-results --runs" in run("dmlkit", short)
     run("dmlkit", short, "--loss of_mine --loss_of_mine_scale 3 --group mine")
@@ -268,6 +312,63 @@ def test_the_wheel_in_an_environment_of_its_own(installed, tmp_path):
     )
     (tmp_path / "datasets_of_others.py").write_text("MINE = 1\n")
     assert run("python", "-c", program).split() == ["True", "1"]
+
+
+USER_PROGRAM = """
+from pathlib import Path
+
+import dmlkit
+import numpy as np
+import torch
+
+
+class Stop:
+    def on_epoch_end(self, run: dmlkit.TrainingRun, epoch: int, scores: dict[str, dict[str, float]]) -> None:
+        if epoch == 3:
+            run.stop()
+
+
+callback: dmlkit.Callback = Stop()
+run: dmlkit.Run = dmlkit.train("photographs", [callback], loss="margin", n_epochs=3)
+values: dict[str, float] = run.scores["test"]
+vectors: np.ndarray = run.embed(["a.png", Path("b.png")])
+print(len(run.index("photographs")), [neighbour.path for neighbour in run.query("a.png", k=3)])
+exported: Path = run.export("onnx")
+miner = dmlkit.batch_mining.select("semihard")
+loss: torch.nn.Module = dmlkit.criteria.select("triplet", batchminer=miner, loss_triplet_margin=0.1)
+results = dmlkit.metrics.compute(["e_recall@1"], vectors, [0, 1])
+dmlkit.use_plugins("plugins")
+version: str = dmlkit.__version__
+try:
+    dmlkit.Run("runs/first").embed(torch.zeros(1, 3, 8, 8))
+except dmlkit.UserError as error:
+    print(error)
+"""
+WRONG_CALLS = {  # a line of a user's program -> what the checker says
+    "dmlkit.train(5)": 'Argument 1 to "train" has incompatible type "int"',
+    "dmlkit.train('photographs', callbacks=[Late()])": 'has incompatible type "Late"; expected "Callback"',
+    "dmlkit.Run('runs').query('a.png', k='three')": 'Argument "k" to "query" of "Run" has incompatible type "str"',
+    "dmlkit.Run('runs').indices('a.png')": '"Run" has no attribute "indices"',
+    "dmlkit.metrics.compute(['nmi'], 3)": 'Argument 2 to "compute" has incompatible type "int"',
+    "dmlkit.criteria.select(0.1)": 'Argument 1 to "select" has incompatible type "float"; expected "str"',
+    "dmlkit.batch_mining.select()": 'Missing positional argument "name"',
+    "dmlkit.criterion": 'Module has no attribute "criterion"',
+}
+
+
+@pytest.mark.long
+def test_a_type_checker_reads_the_package(installed, tmp_path):
+    """The public names have types: a user's program passes, and each wrong call is one error."""
+    late = "import dmlkit\n\n\nclass Late:\n    def on_epoch_end(self, epoch: int) -> None: ...\n\n\n"
+    (tmp_path / "program.py").write_text(USER_PROGRAM)
+    (tmp_path / "wrong.py").write_text(late + "\n".join(WRONG_CALLS))
+    check = [installed / "python", "-m", "mypy", "--strict", "--no-error-summary", "program.py", "wrong.py"]
+    process = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True)
+    assert process.returncode == 1, process.stderr
+    errors = [line for line in process.stdout.splitlines() if ": error: " in line]
+    assert len(errors) == len(WRONG_CALLS)
+    for number, (error, message) in enumerate(zip(errors, WRONG_CALLS.values(), strict=True), start=late.count("\n")):
+        assert error.startswith(f"wrong.py:{number + 1}: ") and message in error
 
 
 def test_the_dockerfile_builds_what_there_is():

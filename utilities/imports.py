@@ -15,6 +15,15 @@ FOLDERS = (
 )
 FILES = ("Result_Evaluations", "main", "parameters")
 NAMES = frozenset([*FOLDERS, *FILES])  # what the package holds of the program
+ROOMS = (*(name for name in FOLDERS if name != "configs"), "parameters")  # `dmlkit.<name>`, imported at its first use
+PUBLIC = {  # further names of the package -> the modules that have them
+    "Callback": "training",
+    "Run": "training",
+    "TrainingRun": "training",
+    "UserError": "utilities.errors",
+    "train": "training",
+    "use_plugins": "training",
+}
 
 
 def in_package(source: str, filename: str) -> str:

@@ -56,6 +56,16 @@ def extend(package: str) -> None:
             path.append(str(folder))
 
 
+def files() -> dict[str, Path]:
+    """`criteria/mine.py` -> the file, of the Python files in users' folders."""
+    files = {}
+    for package in PACKAGES:
+        for folder in _folders_of(package):
+            for file in sorted(folder.glob("*.py")):
+                files.setdefault(f"{package}/{file.name}", file)
+    return files
+
+
 def _folders_of(package: str) -> list[Path]:
     named = [Path(name).expanduser() for name in _named(sys.argv[1:])]
     if programs.is_command() and package in TAKEN_FROM_CURRENT_FOLDER:

@@ -44,9 +44,10 @@ def describe(weights: str | None = None, project: Path = PROJECT) -> dict:
         packages: name -> version. git_commit: with `-dirty` where a tracked file is changed; None if there is no
         git. changed_files, untracked_files: name -> SHA-256 (None: deleted) of the files that differ from the commit;
         untracked ones are listed only if they are Python files in the root or a plug-in folder. weights_sha256: of the
-        file that the network began with; None without one.
+        file that the network began with; None without one. plug_in_files: `criteria/mine.py` -> SHA-256 of the files in
+        the folders of --plugins; only if there are any.
     """
-    return {
+    record = {
         "packages": packages(),
         "git_commit": (_git(project, "describe", "--always", "--dirty", "--abbrev=40") or "").strip() or None,
         "changed_files": _hashes(project, _git(project, "diff", "--name-only", "--relative", "-z", "HEAD")),
@@ -55,6 +56,10 @@ def describe(weights: str | None = None, project: Path = PROJECT) -> dict:
         ),
         "weights_sha256": None if weights is None else sha256(expanded(weights)),
     }
+    plug_ins = {name: sha256(file) for name, file in plug_in_folders.files().items()}
+    if plug_ins:
+        record["plug_in_files"] = plug_ins
+    return record
 
 
 def packages() -> dict[str, str]:

@@ -28,6 +28,15 @@ from utilities.errors import UnknownName, UserError
 from utilities.numbers import OutOfRange, Range
 from utilities.programs import module_name
 
+CLASSES = {  # folder -> the class that a plug-in must have
+    "architectures": "Network",
+    "batch_mining": "BatchMiner",
+    "criteria": "Criterion",
+    "datasampler": "Sampler",
+    "metrics": "Metric",
+    "trainers": "Trainer",
+}
+
 
 def unknown(kind: str, name: str, available) -> UnknownName:
     """The error for a name that does not exist: the name, the nearest match, what is available."""
@@ -117,11 +126,14 @@ class Registry:
         modules = {}
         for name in names:
             try:
-                modules[name] = self._import(name)
+                modules[name] = self._complete(name, self._import(name))
             except UserError as error:
-                if not self._is_named(name):  # else the error itself ends the program
-                    _say_once(f"{error}: it is left out")
+                self._leave_out(name, error)
         return modules
+
+    def _leave_out(self, name: str, error: UserError) -> None:
+        if not self._is_named(name):  # else the error itself ends the program
+            _say_once(f"{error}: it is left out")
 
     def _is_named(self, name: str) -> bool:
         """Whether the command line gives `name` to the flag that names this kind of plug-in."""
@@ -137,18 +149,29 @@ class Registry:
         full_name = module_name(f"{self.package}.{name}")
         if full_name not in sys.modules:
             path = Path(importlib.util.find_spec(full_name).origin)
-            state = str(path), path.stat().st_mtime_ns
-            if state in _FAILED:
-                raise UserError(_FAILED[state])
+            if _state(path) in _FAILED:
+                raise UserError(_FAILED[_state(path)])
             try:
                 importlib.import_module(full_name)
             except (Exception, SystemExit) as error:
-                _FAILED[state] = f"{self.package}/{name}.py cannot be imported: {_cause(error, path)}"
-                raise UserError(_FAILED[state]) from error
+                raise self._failure(name, path, f"cannot be imported: {_cause(error, path)}") from error
         module = sys.modules[full_name]
         for constant, default in self.constants.items():
             vars(module).setdefault(constant, default)
         return module
+
+    def _failure(self, name: str, path: Path, problem: str) -> UserError:
+        """The error of one line for a file that cannot be used, also when it is requested again."""
+        _FAILED[_state(path)] = f"{self.package}/{name}.py {problem}"
+        sys.modules.pop(module_name(f"{self.package}.{name}"), None)
+        return UserError(_FAILED[_state(path)])
+
+    def _complete(self, name: str, module):
+        """A plug-in's module. Raises UserError where the file lacks the class that makes it one."""
+        required = CLASSES.get(self.package)
+        if required is None or name.startswith("_") or hasattr(module, required):
+            return module
+        raise self._failure(name, Path(module.__file__), f"has no class {required}")
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Let every plug-in declare its flags in a group of its own; first the helpers (`_*.py`), whose flags several
@@ -158,7 +181,17 @@ class Registry:
         for name, module in self._importable([*helpers, *self.names()]).items():
             if hasattr(module, "FLAGS") or hasattr(module, "add_arguments"):
                 title = self.package if name in helpers else f"{self.kind} {name}"
-                plug_ins.declare(module, roles.group(parser, title, self.role))
+                self._declare(name, module, roles.group(parser, title, self.role))
+
+    def _declare(self, name: str, module, group) -> None:
+        """Let a plug-in declare its flags. One whose flags cannot be declared is left out, as one that cannot be
+        imported.
+        """
+        try:
+            plug_ins.declare(module, group)
+        except Exception as error:
+            path = Path(module.__file__)
+            self._leave_out(name, self._failure(name, path, f"cannot declare its flags: {_cause(error, path)}"))
 
     def flags(self, name: str | None = None) -> set[str]:
         """The names of the flags that the plug-in `name` declares; without a name, those of the whole folder.
@@ -172,7 +205,7 @@ class Registry:
             self.module(name)
         else:
             for module in self._importable([name]).values():
-                plug_ins.declare(module, parser)
+                self._declare(name, module, parser)
         return set(vars(parser.parse_args([])))
 
     def derived(self, name: str, opt) -> dict:
@@ -217,8 +250,12 @@ class Registry:
         return argparse.Namespace(**{**vars(complete), **unset})
 
 
-_FAILED = {}  # (path, time of its last change) -> the line of a file that could not be imported
+_FAILED = {}  # (path, time of its last change) -> the line of a file that could not be imported or declared
 _SAID = set()
+
+
+def _state(path: Path) -> tuple[str, int]:
+    return str(path), path.stat().st_mtime_ns
 
 
 def _say_once(line: str) -> None:
