@@ -335,6 +335,8 @@ def _role_draws(contents: Contents, testing: list[Image], opt) -> np.ndarray | N
 def _notes(reading, files: _files.Files, images: dict, opt) -> list[str]:
     """Notes on the data to print at the start, one line each."""
     notes = list(reading.notes)
+    if opt.split_scheme in OF_KNOWN_CLASSES and len(set(reading.split_of or ())) > 1:
+        notes.append(f"--split_scheme {opt.split_scheme} divides all images anew: the data set's own split is not used")
     if opt.split_scheme == _oodml.SCHEME:
         note = f"ooDML split {opt.oodml_id} of {opt.oodml_file}"
         fid = _oodml.of_file(opt).get("fid")

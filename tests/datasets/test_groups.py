@@ -285,6 +285,15 @@ def test_a_table_with_times_groups_and_no_column_split(tmp_path):
     assert any("closed set" in note and "left out 3 images" in note for note in splits["training"].notes)
 
 
+def test_the_split_of_a_table_is_not_used_by_a_scheme_that_divides_anew(tmp_path):
+    place = table(tmp_path, time=["2020", "2020", "2021", "2021"] * 3, split=["train"] * 4 + ["validation"] * 8)
+    splits = datasets.select("csv", **place, split_scheme="time_cutoff", split_time="2021")
+    assert splits["training"].counts == {"images": 6, "classes": 3, "single_image_classes": 0}
+    assert any("the data set's own split is not used" in note for note in splits["training"].notes)
+    half = datasets.select("csv", **place)
+    assert half["training"].counts["images"] == 4 and not any("anew" in note for note in half["training"].notes)
+
+
 def test_bad_times_are_named_by_row(tmp_path):
     place = table(tmp_path, time=["2020"] * 6 + ["yesterday"] + ["2021"] * 5)
     assert datasets.select("csv", **place, split_scheme="open_set")["training"].counts["classes"] == 2
