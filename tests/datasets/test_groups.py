@@ -340,6 +340,16 @@ def test_files_of_pairs_and_of_groups(tmp_path):
         datasets.select("csv", **place, **flags, split_groups=[str(tmp_path / "nowhere.csv")])
 
 
+@pytest.mark.parametrize("scheme", ["half", "class_disjoint"])
+def test_classes_of_one_group_follow_the_first(tmp_path, scheme):
+    folder = folder_of_bursts(tmp_path / "X")
+    groups = tmp_path / "groups.csv"
+    write_csv(groups, ["path", "group"], [["c0/0.jpg", "x"], ["c5/1.jpg", "x"]])
+    flags = {} if scheme == "half" else {"split_scheme": scheme, "split_partitions": 2}
+    splits = datasets.select("folder", dataset_folder_path=str(folder), split_groups=[str(groups)], **flags)
+    assert set(splits["testing"].class_names.values()) == {"c3", "c4"}
+
+
 def test_another_content_of_a_group_file_is_a_change_of_the_data(tmp_path):
     place = table(tmp_path, time=["2020"] * 12)
     groups = tmp_path / "groups.csv"
