@@ -36,6 +36,7 @@ from datasets import _check, _lists, _own, _reading, _revisitop, _schemes, _spli
 from datasets._files import MOST_HASHED as MOST_HASHED
 from datasets._files import dark_16_bit as dark_16_bit
 from datasets._files import differences as differences
+from datasets._groups import group_files as group_files
 from datasets._groups import join as join
 from datasets._images import decode as decode
 from datasets._images import suffixes as suffixes

@@ -33,6 +33,11 @@ def kinds(opt) -> list[str]:
     return [kind for kind in opt.split_groups if kind != "none"]
 
 
+def group_files(words: Sequence[str]) -> list[str]:
+    """The words of --split_groups that name files."""
+    return [word for word in words if word not in KINDS]
+
+
 def needs_times(opt) -> bool:
     """Whether the flags of the split read the images' times."""
     return "burst" in kinds(opt) or opt.split_scheme.startswith("time_")

@@ -15,7 +15,7 @@ import datasets
 from options import checks
 from options.derived import derived, savename
 from options.options import Options
-from runs.folder import PARAMETERS, RunFolder, fold_of, has_its_split_file, run_folder
+from runs.folder import PARAMETERS, RunFolder, changed_split_file, fold_of, run_folder, with_split_copies
 from utilities.errors import UserError
 from utilities.registry import did_you_mean
 
@@ -77,12 +77,22 @@ def with_saved_flags(opt: Options, run: SavedRun, explicit: dict, layers) -> Opt
     opt = opt.but(overruled=_overruled(opt, run, explicit, layers), **_taken(opt, run, explicit, layers))
     if opt.other_data:
         opt = opt.but(**_fit_for_other_data(opt, explicit, layers.defaults))
-    elif not has_its_split_file(run.folder, opt.split_file):
-        raise UserError(
-            f"--split_file {opt.split_file} is gone, or no longer what {run.folder} began with. The run has a copy: "
-            f"--split_file {run.folder / 'split_file.json'}"
-        )
+    else:
+        _refuse_changed_split_files(opt, run)
     return opt
+
+
+def _refuse_changed_split_files(opt: Options, run: SavedRun) -> None:
+    """Raise UserError for a split file that is gone, or holds something else than when the run began."""
+    changed = changed_split_file(run.folder, vars(opt))
+    if changed is None:
+        return
+    flag = "split_file" if changed == opt.split_file else "split_groups"
+    copies = with_split_copies(run.folder, vars(opt))
+    raise UserError(
+        f"--{flag} {changed} is gone, or no longer what {run.folder} began with. The run has a copy: --{flag} "
+        f"{checks.text_of(copies[flag])}"
+    )
 
 
 def refuse_changes(opt: Options, run: SavedRun, explicit: dict) -> None:

@@ -13,7 +13,15 @@ from pathlib import Path
 
 import datasets
 from runs.damage import damaged, lacks
-from runs.folder import PARAMETERS, SPLIT_FILE, RunFolder, has_its_split_file, read_parameters, read_yaml, run_folder
+from runs.folder import (
+    PARAMETERS,
+    RunFolder,
+    changed_split_file,
+    read_parameters,
+    read_yaml,
+    run_folder,
+    with_split_copies,
+)
 from runs.records.damaged import as_folder
 from utilities.console import say
 from utilities.errors import UserError
@@ -191,8 +199,8 @@ def stages(folder: Path, roles) -> list[tuple[list[int] | None, dict]]:
 
     flags, changes = history(folder)
     flags = flags | {name: value for name, value in read_parameters(folder).items() if not is_change(name)}
-    if not has_its_split_file(folder, flags.get("split_file")):
-        flags["split_file"] = str(folder / SPLIT_FILE)
+    if changed_split_file(folder, flags) is not None:
+        flags = with_split_copies(folder, flags)
     planned = []
     for done, changed in changes:
         planned.append((done, flags))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import architectures
+import datasets
 import trainers
 from options.flags.shared import has_folds
 from runs import checkpoint, damage
@@ -24,8 +25,11 @@ SUMMARY = "summary.json"
 INFO = "Parameter_Info.txt"
 METRICS = Path("CSV_Logs") / "metrics.csv"
 SPLIT_FILE = "split_file.json"  # the run's copy of --split_file
+GROUP_FILE = "split_groups_{}.csv"  # the run's copies of the files of --split_groups, numbered from 0
 # as `replacing` names them
-_LEFTOVER = re.compile(r"\.lock|\.(?:parameters\.yaml|Parameter_Info\.txt|split_file\.json)\.\w{8}\.tmp")
+_LEFTOVER = re.compile(
+    r"\.lock|\.(?:parameters\.yaml|Parameter_Info\.txt|split_file\.json|split_groups_\d+\.csv)\.\w{8}\.tmp"
+)
 
 
 def is_finished(epoch: int, planned: int, stopped: bool) -> bool:
@@ -229,7 +233,7 @@ def is_leftover(path: Path) -> bool:
 def data_of(folder: Path | str) -> dict:
     """What decides, beside its flags, which images the run in `folder` had.
 
-    `fold` and, if the run keeps a copy, `split_file`.
+    `fold` and, of which the run keeps a copy, `split_file` and `split_groups`.
     """
     folder = Path(folder).resolve()
     fold = fold_of(folder)
@@ -240,6 +244,9 @@ def data_of(folder: Path | str) -> dict:
     copy = run_of_folds / SPLIT_FILE
     if copy.exists():
         data["split_file"] = str(copy)
+    if (run_of_folds / GROUP_FILE.format(0)).exists():
+        words = read_parameters(run_of_folds).get("split_groups") or []
+        data["split_groups"] = _with_group_copies(run_of_folds, words)
     return data
 
 
@@ -279,23 +286,54 @@ def measurement(path: Path, description: dict) -> Path:
 def describe(folder: Path, opt) -> None:
     """Write the flags into the folder.
 
-    parameters.yaml, Parameter_Info.txt for readers, and once the content of --split_file.
+    parameters.yaml, Parameter_Info.txt for readers, and once the content of --split_file and of the files of
+    --split_groups.
     """
-    copy = folder / SPLIT_FILE
-    if opt.split_file is not None and opt.fold is None and not copy.exists():
-        content = expanded(opt.split_file).read_bytes()
-        write_file(copy, content)
+    for file, copy in split_files(folder, vars(opt)):
+        if opt.fold is None and not copy.exists():
+            write_file(copy, expanded(file).read_bytes())
     flags = opt.saved()
     write_yaml(folder / PARAMETERS, flags)
     write_file(folder / INFO, "".join(f"{name}: {value}\n" for name, value in flags.items()))
 
 
-def has_its_split_file(folder: Path, split_file: str | None) -> bool:
-    """Whether a run's split file still holds what it held when the run began; True where the run has none."""
-    copy = folder / SPLIT_FILE
-    if split_file is None or not copy.exists():
+def split_files(folder: Path, flags: dict) -> list[tuple[str, Path]]:
+    """The files that decide a run's split and its copies of them: `--split_file`, and those of `--split_groups`."""
+    files = []
+    if flags.get("split_file") is not None:
+        files.append((flags["split_file"], folder / SPLIT_FILE))
+    for number, file in enumerate(datasets.group_files(flags.get("split_groups") or [])):
+        files.append((file, folder / GROUP_FILE.format(number)))
+    return files
+
+
+def changed_split_file(folder: Path, flags: dict) -> str | None:
+    """The first of a run's split files that is gone or no longer holds what it held when the run began; else None."""
+    return next((file for file, copy in split_files(folder, flags) if not _is_copy(file, copy)), None)
+
+
+def with_split_copies(folder: Path, flags: dict) -> dict:
+    """The flags of a run with its copies of the split files in their place."""
+    changes = {}
+    if flags.get("split_file") is not None and (folder / SPLIT_FILE).exists():
+        changes["split_file"] = str(folder / SPLIT_FILE)
+    if flags.get("split_groups"):
+        changes["split_groups"] = _with_group_copies(folder, flags["split_groups"])
+    return {**flags, **changes}
+
+
+def _with_group_copies(folder: Path, words: list[str]) -> list[str]:
+    """The words of --split_groups with the run's copies of the files."""
+    files = datasets.group_files(words)
+    copy_of = {file: folder / GROUP_FILE.format(number) for number, file in enumerate(files)}
+    return [str(copy_of[word]) if word in copy_of and copy_of[word].exists() else word for word in words]
+
+
+def _is_copy(file: str, copy: Path) -> bool:
+    """Whether a file holds what the run's copy holds; True if there is no copy."""
+    if not copy.exists():
         return True
     try:
-        return expanded(split_file).read_bytes() == copy.read_bytes()
+        return expanded(file).read_bytes() == copy.read_bytes()
     except (OSError, ValueError, TypeError, RuntimeError):  # a damaged parameters.yaml may hold no path at all
         return False

@@ -12,6 +12,7 @@ import torch
 import datasets
 import main
 import metrics
+from runs.folder import data_of
 from runs.meta import over_folds
 from tests.kit.data_sets import write_split_file
 from tests.kit.refusals import refused
@@ -27,6 +28,7 @@ from tests.kit.runs import (
 )
 from utilities import load_run
 from utilities.errors import UserError
+from utilities.files import write_csv
 
 FOLDS = "--split_scheme class_disjoint --split_partitions 3 --split_sets 2"
 
@@ -329,6 +331,25 @@ def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks_and_is_ke
                 resolve("--resume_from", cross.folder, words)
     resumed(cross.folder, "--n_epochs 2 --split_file", copy)
     assert cross.fold(0).progress.epochs == 2
+
+
+def test_files_of_groups_are_kept_and_a_changed_one_is_refused(data, tmp_path):
+    file = tmp_path / "groups.csv"
+    write_csv(file, ["path", "group"], [["class_0/000.jpg", "x"], ["class_7/001.jpg", "x"]])
+    folds = "--split_scheme class_disjoint --split_partitions 2"
+    cross = trained(data, tmp_path, split=f"{folds} --split_groups sequence {file} --n_epochs 1")
+    copy = cross.folder / "split_groups_0.csv"
+    assert copy.read_bytes() == file.read_bytes()
+    for swap in (lambda: write_csv(file, ["path", "group"], [["class_0/000.jpg", "x"]]), file.unlink):
+        swap()
+        for words in ("--n_epochs 2", "--evaluate", "--aggregate_only"):
+            with refused(f"--split_groups {file} is gone.*--split_groups sequence {copy}"):
+                resolve("--resume_from", cross.folder, words)
+    resumed(cross.folder, "--n_epochs 2 --split_groups sequence", copy)
+    assert cross.fold(0).progress.epochs == 2
+    opt = resolve("--reproduce_results", cross.folder, "--group Again")
+    assert opt.split_groups == ["sequence", str(copy)]
+    assert data_of(cross.folder / "fold_1") == {"fold": 1, "split_groups": ["sequence", str(copy)]}
 
 
 def test_the_options_of_a_fold_select_its_classes(data, tmp_path):

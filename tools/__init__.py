@@ -9,4 +9,5 @@ COMMANDS = {
     "compress": "Codes of embeddings",
     "whiten": "A whitening for --eval_whiten",
     "models": "Frozen networks in one table",
+    "overlap": "Near-duplicates between the images of a data set",
 }
