@@ -217,6 +217,18 @@ def test_the_first_page_says_what_a_reader_can_do():
     assert len(re.findall(r"\]\([\w/]+\.md\)", first)) >= 10
 
 
+def test_a_report_begins_with_its_summary():
+    (reports,) = [entry["Reports"] for entry in CONFIG["nav"] if "Reports" in entry]
+    studies = [page for entry in reports for page in entry.values() if page not in ("ledger.md", "published/README.md")]
+    assert len(studies) >= 8
+    for page in studies:
+        _, heading, text = (DOCS / page).read_text(encoding="utf-8").split("\n## ", 2)[1].partition("Summary\n")
+        points = re.findall(r"^- \*\*(\w+)\.\*\* (.*?)(?=\n- \*\*|\n\n|\Z)", text.strip(), re.MULTILINE | re.DOTALL)
+        assert heading and [title for title, _ in points] == ["Question", "Result", "Limits", "Command"], page
+        assert min(len(point.split()) for _, point in points[:3]) >= 20, page
+        assert "`" in points[3][1], page
+
+
 # ---------- the build
 KATEX = [str(path.relative_to(DOCS)) for path in (DOCS / "vendor" / "katex").rglob("*.*")]
 

@@ -108,6 +108,8 @@ def test_the_report_says_what_the_numbers_say():
     assert "| the pull term is dropped, no flips | +0.300 ± 0.000 | < .001 | 75 %" in text
     assert "**Dropping the pull term** contributes +0.300 of +0.400 (75 %)" in text and "+0.100 (25 %)" in text
     assert "flips alone reach at most +0.040" in text and "(10 %, at p = 0.1)" in text
+    summary = " ".join(report.summary(results, "python x.py").split())
+    assert "contributes +0.300 of +0.400" in summary and summary.endswith("**Command.** `python x.py`")
     assert "| pull and push, p = 0 (base) | 0.100 ± 0.000 | 0.200 ± 0.141 |" in report.table(results)
 
 
