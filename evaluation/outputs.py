@@ -197,22 +197,23 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     Returns the paths.
 
     `python -m evaluation` reads such a file. It holds `features` `(N, D)` float32 as they were measured, after
-    --eval_pca, `labels` `(N,)`, `flags`, the JSON of the evaluation's flags, and where the data set has them `paths`,
-    `class_names`, `super_names`, `domains`, `is_query`, `is_gallery`, `sequence` `(N,)`, `higher_names` `(N, L - 2)` of
-    the levels above the super-classes and `role_draws` `(D, N)` (not with
-    --eval_pca or --eval_whiten, which may differ from draw to draw). Under `--eval_space
-    hyperbolic` features are the tangent vectors, and `points` `(N, D)` float32 are their points of the Poincare ball,
-    which the flags name. `instead`: the folder for a file whose name is taken in `folder`.
+    --eval_pca, `labels` `(N,)`, `flags`, the JSON of the evaluation's flags with `split` and `selected_on`, the split
+    that selected the epoch, and where the data set has them `paths`, `class_names`, `super_names`, `domains`,
+    `is_query`, `is_gallery`, `sequence` `(N,)`, `higher_names` `(N, L - 2)` of the levels above the super-classes
+    and `role_draws` `(D, N)` (not with --eval_pca or --eval_whiten, which may differ from draw to draw). Under
+    `--eval_space hyperbolic` features are the tangent vectors, and `points` `(N, D)` float32 are their points of the
+    Poincare ball, which the flags name. `instead`: the folder for a file whose name is taken in `folder`.
     """
     ball = metrics.ball(opt)
     measured = opt.measured()
     if ball is not None:
         measured |= {"eval_space_c": ball.c, "eval_space_clip_r": ball.clip_r}
+    measured["selected_on"] = _selected_on(embedded, opt)
     paths = []
-    flags = np.array(json.dumps(measured))
     features = {evaltype: from_splits.projected(embedded, evaltype, opt) for evaltype in opt.evaltypes}
     for split, of_split in embedded.items():
         arrays = _arrays(of_split, opt)
+        flags = np.array(json.dumps({**measured, "split": split}))
         for evaltype in opt.evaltypes:
             name = queries.file_name(split, evaltype, opt.evaltypes, "embeddings")
             if ball is not None:
@@ -223,6 +224,14 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
             paths.append(place / name)
             write_npz(paths[-1], dict(features=features[evaltype][split], flags=flags, **arrays))
     return paths
+
+
+def _selected_on(embedded: dict, opt) -> str | None:
+    """The split on which the epoch was selected; None for frozen networks and for data of another run."""
+    if opt.job == "evaluate_only" or opt.n_epochs == 0 or opt.other_data:
+        return None
+    has_validation = opt.is_cross_validation or opt.use_tv_split or "val" in embedded
+    return "val" if has_validation else "test"
 
 
 def _arrays(embedded: evaluation.Embedded, opt) -> dict[str, np.ndarray]:

@@ -113,9 +113,9 @@ class Decisions(NamedTuple):
 def decisions(answers, threshold: float) -> Decisions:
     """The rates at a threshold. answers: `distance`, `right`, `known`, `label`, `(Q,)` each."""
     accepted = answers.distance < threshold
-    known = answers.known
-    named, of_known = by_class((accepted & answers.right)[known], answers.label[known])
-    refused, of_unknown = by_class(~accepted[~known], answers.label[~known])
+    is_known = answers.known
+    named, of_known = by_class((accepted & answers.right)[is_known], answers.label[is_known])
+    refused, of_unknown = by_class(~accepted[~is_known], answers.label[~is_known])
     return Decisions(
         _mean(named / of_known), _mean(refused / of_unknown), _ratio(named, of_known), _ratio(refused, of_unknown)
     )
@@ -174,7 +174,9 @@ def fitted(kind: str, distances: np.ndarray, right: np.ndarray, weights: np.ndar
     `(N,)` each. Answers at infinity are left out. Raises UserError if all are right, or none.
     """
     chosen = np.isfinite(distances)
-    distances, right, weights = distances[chosen], right[chosen], weights[chosen]
+    distances = distances[chosen]
+    right = right[chosen]
+    weights = weights[chosen]
     n_right = float(weights[right].sum())
     n_wrong = float(weights[~right].sum())
     if not n_right or not n_wrong:

@@ -16,6 +16,7 @@ from pictures.fonts import names_or_numbers, save_figure
 from pictures.maps import tsne_places
 from pictures.text import SPLIT_COLOURS, set_suptitle, shortened, title_that_fits
 from utilities.counts import count_of
+from utilities.intervals import share_interval
 
 # points: of the names beside a t-SNE
 LEGEND_SIZE = 9
@@ -126,6 +127,39 @@ def roc(path: Path, far: np.ndarray, tar: np.ndarray, title: str) -> Path:
         drawstyle="steps-post",
         **how,
     )
+
+
+def reliability(path: Path, probabilities: np.ndarray, right: np.ndarray, bins: int, title: str) -> Path:
+    """Plot the share of right answers against the probability, in bins of equal width, above the number of answers in
+    each. Bars are 95 % intervals of images (Wilson). Returns `path`.
+
+    Args:
+        probabilities, right: `(N,)` of answers, and whether they are right.
+    """
+    from matplotlib.figure import Figure
+
+    edges = np.linspace(0, 1, bins + 1)
+    numbers = np.clip(np.searchsorted(edges, probabilities, "left") - 1, 0, bins - 1)
+    counts = np.bincount(numbers, minlength=bins)
+    filled = np.flatnonzero(counts)
+    shares = np.bincount(numbers, right, minlength=bins)[filled] / counts[filled]
+    means = np.bincount(numbers, probabilities, minlength=bins)[filled] / counts[filled]
+    intervals = np.array([share_interval(share, count) for share, count in zip(shares, counts[filled], strict=True)])
+    figure = Figure(figsize=(6, 6.6), layout="constrained")
+    upper, lower = figure.subplots(2, 1, height_ratios=[4, 1], sharex=True)
+    upper.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--", label="calibrated")
+    lengths = np.abs(intervals.T - shares)
+    upper.errorbar(means, shares, lengths, color=SAME, fmt="o", capsize=3, label="answers, with 95 % intervals")
+    upper.set(ylabel="share of right answers", xlim=(0, 1), ylim=(0, 1.02))
+    upper.legend(frameon=False, loc="upper left")
+    lower.bar((edges[:-1] + edges[1:]) / 2, counts, width=0.9 / bins, color="#7f8a99")
+    lower.set(xlabel="probability that the answer is right", ylabel="answers")
+    for axis in (upper, lower):
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    set_suptitle(figure, title)
+    save_figure(figure, path, dpi=110)
+    return path
 
 
 def compression(path: Path, rows: list[dict], title: str) -> Path:

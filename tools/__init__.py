@@ -6,6 +6,7 @@ Nothing imports this folder but `evaluation/__main__.py`, whose documented comma
 # `python -m evaluation NAME …`, and what the program is for
 COMMANDS = {
     "pairs": "Verification by pairs of embeddings",
+    "decide": "Thresholds for known and new classes",
     "compress": "Codes of embeddings",
     "whiten": "A whitening for --eval_whiten",
     "models": "Frozen networks in one table",

@@ -115,7 +115,9 @@ def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, 
     assert record["values"]["test"] == {"precision@1": scores["test"]["precision@1"], "rho_spectrum@999": None}
     for path, flag in ((run / "embeddings_test.npz", False), (written.with_suffix("") / "embeddings_test.npz", True)):
         with np.load(path) as file:
-            assert json.loads(str(file["flags"]))["eval_no_normalize"] == flag
+            flags_of_file = json.loads(str(file["flags"]))
+            assert flags_of_file["eval_no_normalize"] == flag
+            assert (flags_of_file["split"], flags_of_file["selected_on"]) == ("test", "test")
             assert np.allclose(np.linalg.norm(file["features"], axis=1), 1, atol=1e-5) != flag
     assert of_file(path, "precision@1")["precision@1"] == scores["test"]["precision@1"]
     evaluate_again(run, *argv)

@@ -1,0 +1,223 @@
+"""What `decide` reports of a threshold: rates with intervals over classes, what one threshold for all classes costs,
+and the lines and the JSON file that say so.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import metrics
+from datasets import _schemes
+from evaluation import file_arrays, promise, thresholds
+from evaluation.promise import Promise
+from metrics import open_set
+from results import bootstrap
+from tools._queries import Gallery, Queries
+from utilities.console import aligned
+from utilities.counts import count_of
+from utilities.intervals import share_interval
+
+QUANTILES = (0.05, 0.5, 0.95)
+MOST_PAIRED = 4000  # images whose pairs opis compares, 8 million: a second
+PROBES = 3  # gallery images whose vectors tell an index of another network
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A value and its 95 % interval over classes; None if it has none."""
+
+    value: float
+    interval: tuple[float, float] | None = None
+
+    @property
+    def cells(self) -> list[str]:
+        """Value and interval as text."""
+        if np.isnan(self.value):
+            return ["–", ""]
+        if self.interval is None:
+            return [f"{self.value:.4f}", ""]
+        return [f"{self.value:.4f}", f"[{self.interval[0]:.4f}, {self.interval[1]:.4f}]"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A threshold, how it was chosen, and what it does.
+
+    pledge: the promise, or None. n: set-aside units. rates: name -> Rate. limits: the largest T of set-aside classes by
+    themselves, at `QUANTILES`. paired: opis and the images that it compares.
+    """
+
+    threshold: float
+    pledge: Promise | None
+    n: int
+    sentence: str
+    gallery: Gallery
+    rates: dict[str, Rate]
+    limits: list[float]
+    paired: tuple[float, int]
+
+    @property
+    def growth(self) -> float:
+        """The factor by which the rate can grow when the set-aside classes are enrolled."""
+        return promise.growth(self.gallery.n_units, self.gallery.n_units + self.n)
+
+
+def rates(queries: Queries, threshold: float, flags, verify: bool) -> dict[str, Rate]:
+    """The rates at the threshold. `verify`: of pairs."""
+    answers = queries.answers
+    accepted = answers.distance < threshold
+    is_known = answers.known
+    named = _over_classes((accepted & answers.right)[is_known], answers.label[is_known])
+    accepted_new = _over_classes(accepted[~is_known], answers.label[~is_known])
+    if verify:
+        return {"matched": named[0], "false_matched": accepted_new[0]}
+    decisions = thresholds.decisions(answers, threshold)
+    refused = _over_classes(~accepted[~is_known], answers.label[~is_known])
+    return {
+        "named": named[0],
+        "baks": named[1],
+        "fpir": accepted_new[0],
+        "baus": refused[1],
+        "root": Rate(decisions.root),
+        "normalized_accuracy": Rate(decisions.normalized_accuracy(flags.known_weight)),
+        f"dir@{flags.rate:g}": Rate(open_set.dir_at(answers, flags.rate)),
+    }
+
+
+def _over_classes(values: np.ndarray, classes: np.ndarray) -> tuple[Rate, Rate]:
+    """The mean of values `(N,)` over images, and over classes."""
+    if not len(values):
+        return Rate(float("nan")), Rate(float("nan"))
+    sums, sizes = thresholds.by_class(values, classes)
+    return _rate(sums, sizes), _rate(sums / sizes, np.ones(len(sizes)))
+
+
+def _rate(sums: np.ndarray, sizes: np.ndarray) -> Rate:
+    value = float(sums.sum() / sizes.sum())
+    if len(sizes) < 2:
+        return Rate(value)
+    if not sums.any() or (sums == sizes).all():  # drawn classes would all agree: an interval of width 0
+        low, high = share_interval(value, len(sizes))
+        return Rate(value, (max(low, 0.0), min(high, 1.0)))
+    interval = bootstrap.interval(bootstrap.Outcomes(sums[None], sizes))
+    return Rate(interval.value, (max(interval.low, 0.0), min(interval.high, 1.0)))
+
+
+def named_text(rate: Rate) -> str:
+    """The share of known images named rightly, such as `78 % [71, 84]`; empty without known images."""
+    if np.isnan(rate.value):
+        return ""
+    text = f"{100 * rate.value:.0f} %"
+    if rate.interval is not None:
+        text += f" [{100 * rate.interval[0]:.0f}, {100 * rate.interval[1]:.0f}]"
+    return text
+
+
+def class_limits(chosen: Queries, rate: float) -> list[float]:
+    """`QUANTILES` over classes of the largest T at which a class's limits rate is at most `rate`."""
+    if not len(chosen):
+        return []
+    of_classes = thresholds.limits(chosen.answers.distance, chosen.images.classes, rate)
+    return np.quantile(of_classes, QUANTILES, method="higher").tolist()
+
+
+def inconsistency(queries: Queries) -> tuple[float, int]:
+    """opis of the queries, and of how many images: of whole classes, in the order of `_schemes.mixed`."""
+    names, numbers, sizes = np.unique(queries.images.classes, return_inverse=True, return_counts=True)
+    order = np.array(_schemes.mixed(names.tolist(), 0), dtype=np.int64)
+    fits = np.cumsum(sizes[order]) <= MOST_PAIRED
+    places = np.flatnonzero(np.isin(numbers, order[fits]))
+    if len(places) < 2:
+        return float("nan"), len(places)
+    features = queries.spaces[0].queries(queries.rows[places])
+    return metrics.compute("opis", features, numbers[places])["opis"], len(places)
+
+
+HEAD = ["", "value", "95 % over classes"]
+TITLES = {
+    "named": "known images named rightly",
+    "baks": "BAKS, mean over known classes",
+    "fpir": "new images that get a name (FPIR)",
+    "baus": "BAUS, mean over new classes refused",
+    "root": "sqrt(BAKS BAUS)",
+    "normalized_accuracy": "normalized accuracy",
+    "matched": "pairs of one class that match",
+    "false_matched": "pairs of two classes that match",
+}
+
+
+def lines(decision: Decision, flags, n_files: int) -> list[str]:
+    """The report, a line each."""
+    gallery = decision.gallery
+    enrolled = f"{count_of(gallery.n_classes, 'class', 'classes')}, {count_of(len(gallery.classes), 'image')}"
+    rows = [HEAD]
+    for name, rate in decision.rates.items():
+        rows.append([TITLES.get(name, name), *rate.cells])
+    text = [*aligned(rows), "", f"gallery: {enrolled}"]
+    if decision.pledge is not None and decision.pledge.kind != "pairs":
+        text.append(
+            f"with the {decision.n:,} set-aside {decision.pledge.nouns} enrolled the rate of new ones can be "
+            f"{decision.growth:.2f} times as high"
+        )
+    if n_files == 1 and decision.limits:
+        low, middle, high = (promise.digits_below(value) for value in decision.limits)
+        text.append(
+            f"the largest T at which a set-aside class keeps {promise.percent(flags.rate)} % by itself: {low} for 5 % "
+            f"of them, median {middle}, {high} for 95 %"
+        )
+    opis, n_images = decision.paired
+    if n_files == 1 and not np.isnan(opis):
+        text.append(f"opis {opis:.4g} of {count_of(n_images, 'image')}")
+    return text
+
+
+def content(decision: Decision, flags, calibration: dict | None, queries: Queries) -> dict[str, Any]:
+    """The JSON of `--out`."""
+    pledge = decision.pledge
+    opis, n_images = decision.paired
+    return {
+        "threshold": decision.threshold,
+        "threshold_by": flags.threshold_by,
+        "promise": None if pledge is None else pledge.kind,
+        "a": flags.rate,
+        "d": _risk(pledge),
+        "n": decision.n,
+        "needed": None if pledge is None else pledge.needed,
+        "k": None if pledge is None else pledge.k,
+        "unit": flags.unit,
+        "answer": "pairs" if "matched" in decision.rates else flags.answer,
+        "gallery": {"classes": decision.gallery.n_classes, "images": len(decision.gallery.classes)},
+        "growth": decision.growth,
+        "sentence": decision.sentence,
+        "rates": {name: {"value": rate.value, "interval_95": rate.interval} for name, rate in decision.rates.items()},
+        "class_limits": dict(zip(map(str, QUANTILES), decision.limits, strict=False)),
+        "opis": {"value": opis, "images": n_images},
+        "calibration": calibration,
+        "network": _network(decision.gallery, flags, queries),
+    }
+
+
+def _risk(pledge: Promise | None) -> float | None:
+    """d of a promise that has a confidence, without the rounding of 1 - .95."""
+    if pledge is None or pledge.kind == "average":
+        return None
+    return round(pledge.risk, 12)
+
+
+def _network(gallery: Gallery, flags, queries: Queries) -> dict:
+    """What tells whether an index is of the same network: files, dimensions, length, and some gallery images."""
+    space = queries.spaces[0]
+    probes = []
+    if "paths" in gallery.arrays and "reference_features" not in gallery.arrays:
+        is_gallery = gallery.arrays.get("is_gallery", np.ones(len(gallery.arrays["paths"]), dtype=bool)).astype(bool)
+        for row in np.flatnonzero(is_gallery)[:PROBES].tolist():
+            vector = np.asarray(gallery.arrays["features"][row], dtype=np.float64).tolist()
+            probes.append({"path": str(gallery.arrays["paths"][row]), "vector": vector})
+    return {
+        "files": [str(path) for path in flags.files],
+        "dimensions": space.dimensions,
+        "unit_length": space.normalised() is space,
+        "eval_space": file_arrays.written_flags(gallery.arrays).get("eval_space", "euclidean"),
+        "probes": probes,
+    }
