@@ -90,7 +90,7 @@ FLAGS = {
         role=DATA.but(fixed=None, moves=True),
     ),
     "--burst_seconds": Flag(
-        number(0, 10**9),
+        number(0),
         60.0,
         "longest pause, in seconds, between two images of a burst",
         metavar="S",

@@ -28,6 +28,12 @@ FLAG_OF = {  # package of plug-ins -> flag that names one
     "trainers": "trainer",
     "architectures": "arch",
 }
+CLASSES = {  # package of plug-ins -> its files' class
+    "criteria": "Criterion",
+    "batch_mining": "BatchMiner",
+    "datasampler": "Sampler",
+    "trainers": "Trainer",
+}
 _PACKAGES = (datasets, criteria, batch_mining, datasampler, trainers, architectures)
 REGISTRIES = {module.REGISTRY.package: module.REGISTRY for module in _PACKAGES}
 # Folders without plug-ins whose files read flags.
@@ -150,8 +156,8 @@ def used_plug_ins(opt) -> set[tuple[str, str]]:
 
 
 def _base_plug_ins(package: str, name: str) -> set[tuple[str, str]]:
-    """(package, name) of the plug-ins from whose classes the criterion or trainer of a file is derived."""
-    class_name = {"criteria": "Criterion", "trainers": "Trainer"}.get(package)
+    """(package, name) of the plug-ins from whose classes that of a file is derived."""
+    class_name = CLASSES.get(package)
     if class_name is None or name not in REGISTRIES[package].names():
         return set()
     kind = getattr(REGISTRIES[package].module(name), class_name, None)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+import batch_mining
 import criteria
 import parameters
 from runs import idle
@@ -118,6 +119,13 @@ def test_flags_of_a_class_that_another_is_derived_from_have_an_effect(monkeypatc
     monkeypatch.setattr(softmax, "Criterion", derived)
     assert not notes("--loss", "softmax", "--loss_triplet_margin", ".3")
     assert notes("--loss", "softmax", "--loss_margin_nu", "1")
+    words = "--loss triplet --batch_mining semihard --miner_distance_lower_cutoff .4".split()
+    assert notes(*words)
+    miner = type(
+        "BatchMiner", (batch_mining.REGISTRY.module("distance").BatchMiner,), {"__module__": "batch_mining.semihard"}
+    )
+    monkeypatch.setattr(batch_mining.REGISTRY.module("semihard"), "BatchMiner", miner)
+    assert not notes(*words)
 
 
 def test_a_file_with_flags_of_a_classifier_that_the_trainer_lacks_is_noted(tmp_path):
