@@ -24,7 +24,7 @@ def problems(read, split, root: Path, opt) -> list[str]:
     Args:
         read: gives the data set's `_layout.Reading`. split: a reading -> its images by split.
     """
-    lines = list(_strays(root)) if opt.dataset == "folder" else []
+    lines = list(strays(root)) if opt.dataset == "folder" else []
     try:
         reading = read()
     except UserError as error:
@@ -39,7 +39,7 @@ def problems(read, split, root: Path, opt) -> list[str]:
         except UserError as error:
             lines.insert(0, str(error))
             splits = _in_one_split(reading.images)
-    lines += _undecodable_images(reading.images, opt)
+    lines += filter(None, undecodable(reading.images, opt))
     return [*lines, *_copies(reading, splits, root), *_small_classes(reading.images, opt)]
 
 
@@ -47,10 +47,11 @@ def _in_one_split(images: list[_images.Image]) -> dict:
     return {"training": images, "validation": None, "testing": None}
 
 
-def _undecodable_images(images: list[_images.Image], opt) -> list[str]:
+def undecodable(images: list[_images.Image], opt) -> list[str | None]:
+    """Why each image cannot be decoded; None if it can."""
     with ThreadPoolExecutor(THREADS) as pool:
         faults = pool.map(lambda image: _undecodable(image, opt), images)
-        return list(filter(None, tqdm(faults, "decoding", len(images), leave=False, unit="img", disable=None)))
+        return list(tqdm(faults, "decoding", len(images), leave=False, unit="img", disable=None))
 
 
 def _copies(reading: _layout.Reading, splits: dict, root: Path) -> list[str]:
@@ -79,7 +80,7 @@ def _undecodable(image: _images.Image, opt) -> str | None:
     return None
 
 
-def _strays(root: Path):
+def strays(root: Path):
     """Lines on a tree of class folders: files that are no images, images beside folders, folders without images."""
     contents = {}
     for folder, folders, files in walk(root):

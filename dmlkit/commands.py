@@ -35,3 +35,8 @@ def evaluate() -> None:
 def retrieval() -> None:
     """`dmlkit-retrieval`: index, query, export, explore."""
     _run("retrieval")
+
+
+def appraise() -> None:
+    """`dmlkit-appraise`: from a folder of photographs to one page."""
+    _run("appraise")

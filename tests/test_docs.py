@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import appraise.__main__
 import evaluation.__main__
 import Result_Evaluations
 import retrieval.__main__
@@ -108,6 +109,7 @@ PROGRAMS = {
     "evaluation.oodml": oodml,
     "evaluation.pseudo_labels": pseudo_labels,
     "retrieval": retrieval.__main__,
+    "appraise": appraise.__main__,
 }
 
 

@@ -18,6 +18,7 @@ FLOORS = [  # from the ground up: each uses itself and those below it
     ["main"],
     ["results", "search", "retrieval"],
     ["launch", "tools"],
+    ["appraise"],
     ["Result_Evaluations", "dmlkit"],
     ["experiments"],
 ]

@@ -1,6 +1,6 @@
 """Command-line programs around embeddings, one module each; `evaluation/__main__.py` starts them.
 
-Nothing imports this folder but `evaluation/__main__.py`, whose documented commands these programs are.
+`evaluation/__main__.py`, whose documented commands these programs are, and `appraise/` import them, no other folder.
 """
 
 # `python -m evaluation NAME …`, and what the program is for

@@ -190,7 +190,8 @@ class Model:
         """Hash of what the features come from, beside the images: weights and code."""
         return feature_store.digest({"weights": self.facts.weights, "code": self._code})
 
-    def _shards(self, dataset) -> feature_store.Store:
+    def shards(self, dataset) -> feature_store.Store:
+        """The features of a data set on disk, whether they are there or not."""
         flags = {
             flag: getattr(self.opt, flag)
             for flag in ("pool", "last_stride", "precision", "tf32", "eval_scales", "eval_scales_join")
@@ -215,10 +216,10 @@ class Model:
         self.images = 0
         self.devices = set()
         for split, dataset in chosen.items():
-            if (content := self._shards(dataset).read()) is None:
+            if (content := self.shards(dataset).read()) is None:
                 self.network  # noqa: B018  published weights may have changed since: its facts are taken anew
-                self._fill(self._shards(dataset), split, dataset)
-                content = self._shards(dataset).read()
+                self._fill(self.shards(dataset), split, dataset)
+                content = self.shards(dataset).read()
             rows, seconds, devices = content
             rows = rows if self.opt.eval_no_normalize else ensemble.unit(rows).astype(np.float32)
             self.seconds = self.seconds + seconds

@@ -9,9 +9,9 @@ import io
 
 PACKAGE = "dmlkit"
 FOLDERS = (
-    *("architectures", "batch_mining", "configs", "criteria", "datasampler", "datasets", "engine", "evaluation"),
-    *("launch", "metrics", "options", "pictures", "results", "retrieval", "runs", "search", "tools", "trainers"),
-    "utilities",
+    *("appraise", "architectures", "batch_mining", "configs", "criteria", "datasampler", "datasets", "engine"),
+    *("evaluation", "launch", "metrics", "options", "pictures", "results", "retrieval", "runs", "search", "tools"),
+    *("trainers", "utilities"),
 )
 FILES = ("Result_Evaluations", "main", "parameters")
 NAMES = frozenset([*FOLDERS, *FILES])  # what the package holds of the program

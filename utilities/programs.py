@@ -17,7 +17,7 @@ COMMANDS = {  # as in a clone, in a message -> as a package
     r"python main\.py": "dmlkit",
     r"python Result_Evaluations\.py": "dmlkit-results",
     r"python -m evaluation(?![\w.])": "dmlkit-evaluate",
-    r"python -m (launch|search|retrieval)\b": r"dmlkit-\1",
+    r"python -m (appraise|launch|search|retrieval)\b": r"dmlkit-\1",
     r"(torchrun [^\n`]*)-m (evaluation|launch|search)\b": r"\1-m dmlkit.\2",
     r"python -m tools\.": "python -m dmlkit.tools.",
     r"python -m evaluation\.": "python -m dmlkit.evaluation.",

@@ -169,7 +169,7 @@ def test_circles_of_links_end_and_each_real_folder_is_read_once(tmp_path):
     assert names(splits) == {"training": ["a", "b"], "testing": ["c", "d"]}, "not 0, the link to c"
     note = f"links to folders that are read under another name, left out: {root / '0'} and 4 more"
     assert note in splits["training"].notes
-    assert not [problem for problem in _check._strays(root) if "loop" in problem]
+    assert not [problem for problem in _check.strays(root) if "loop" in problem]
     parts = images(tmp_path / "parts", "train/x/a", "train/x/b", "test/y/c", "test/y/d")
     (parts / "val").symlink_to(parts / "test")
     for place in ("train/loop", "train/x/loop", "test/loop", "loop0", "loop1"):

@@ -368,7 +368,7 @@ def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
     def key():
         (opt,) = models.read(["--archs", f"conv4 --weights {weights}", *flags(data, tmp_path)])[1].values()
         model = models.Model("", opt, tmp_path / "features", "float32", runtime)
-        return model._remembered, model._shards(models.splits_for(opt, model.facts, False)["test"]).folder
+        return model._remembered, model.shards(models.splits_for(opt, model.facts, False)["test"]).folder
 
     def replaced(path, content):
         """The file has other bytes, and the size and times of before."""
