@@ -18,7 +18,7 @@ Optional:
     validation_groups(names)         lists of training classes; each list is cut for validation
     role_draws(opt, images)          random galleries of the test images, bool `(D, N)`, or None
     TEST_ONLY                        there are no training images
-    OWN_LABELS                       the labels are the user's: --dataset_unknown_label
+    OWN_LABELS                       the labels are the user's: --dataset_unknown_label, --dataset_fixes
     IMAGE_SIZE                       the images are grey, all of this size; they are shown whole and stay in memory
     DEFAULT_AUGMENTATION             the value of --augmentation if it is unset
     default_source_path()            the value of --source if it is unset
@@ -128,7 +128,7 @@ def changed_flags(saved: dict, opt) -> dict:
     Args:
         saved: the run's flags. The flags of the data are `dataset` and those that the data sets' plug-ins declare.
     """
-    read_flags = {"dataset", "evaluate_all", *REGISTRY.flags(opt.dataset)}
+    read_flags = {"dataset", "dataset_fixes", "evaluate_all", *REGISTRY.flags(opt.dataset)}
     if all(saved.get(flag, getattr(opt, flag)) == getattr(opt, flag) for flag in read_flags):
         return {}
     flags = sorted({"dataset", *REGISTRY.flags()} & set(vars(opt)))

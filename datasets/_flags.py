@@ -49,6 +49,15 @@ FLAGS = {
         metavar="LABEL",
         role=DATA,
     ),
+    "--dataset_fixes": Flag(
+        str,
+        None,
+        "table of wrong labels, duplicates and images of no class in folder, csv and shards, as the explorer's page "
+        "saves it (docs/retrieval.md): its images get the class in the column right_label, or are left out",
+        metavar="FILE",
+        # the run keeps a copy
+        role=DATA.but(moves=True),
+    ),
     # Division into training, validation and test
     "--label_level_train": Flag(
         whole(),

@@ -68,8 +68,9 @@ class ImageSet(torch.utils.data.Dataset):
         partial: None, or a text on how the data set differs from the published one. notes: further notes to print at
             the start.
         fingerprint: `sha256` of all names and sizes of the data set, of names and `times`, number of `files` and
-            `bytes`, `by_content`.
+            `bytes`, `by_content`, and of `fixes` if it has some.
         class_lists: split -> its classes in lines, see `datasets._files.Files.class_lists`.
+        fixes: the corrections of `--dataset_fixes`, each a `datasets._fixes.Fix`.
     """
 
     @uncollected()
@@ -92,6 +93,7 @@ class ImageSet(torch.utils.data.Dataset):
         self.notes = []
         self.fingerprint = {}
         self.class_lists = {}
+        self.fixes = ()
         self.features = None
         self.lists = None
         self.by_domain = False

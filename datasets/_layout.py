@@ -38,6 +38,7 @@ class Reading:
     lists: Lists | None = None  # ground truth of the queries; None: the images of a query's class are relevant
     by_domain: bool = False  # super-classes are domains: there are results for each domain
     partial: str | None = None  # how the parts of a union differ from the published ones
+    fixes: tuple = ()  # the corrections that were applied, each a `_fixes.Fix`
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from datasets import _download, _groups, _labels, _layout, _schemes
+from datasets import _download, _fixes, _groups, _labels, _layout, _schemes
 from datasets._images import Image
 from datasets._schemes import Classes
 from utilities.errors import UserError
@@ -77,10 +77,11 @@ def locate(name: str, module, opt, source: Path) -> Path:
 def read_labelled(module, opt, root: Path) -> _layout.Reading:
     """What a data set's module reads, with the groups of --split_groups.
 
-    Labels of users: without those that mean nobody, and with notes on them.
+    Labels of users: corrected, without those that mean nobody, and with notes on them.
     """
     reading = module.read(opt, root)
     if getattr(module, "OWN_LABELS", False):
+        reading = _fixes.applied(reading, opt, root)
         reading = _labels.without_nobody(reading, opt)
         reading.notes += _labels.alike_notes(reading)
     _groups.resolve(reading, opt, root)

@@ -15,6 +15,7 @@ from datasets import (
     _cache,
     _domains,
     _files,
+    _fixes,
     _groups,
     _held_out,
     _images,
@@ -59,6 +60,11 @@ def check(opt, module) -> None:
         raise UserError(
             f"--dataset_unknown_label {names}: only --dataset folder, csv, shards and a union of these have such "
             "labels: leave it out"
+        )
+    if opt.dataset_fixes is not None and (opt.dataset == "union" or not getattr(module, "OWN_LABELS", False)):
+        raise UserError(
+            f"--dataset_fixes {opt.dataset_fixes}: only labels of --dataset folder, csv and shards are corrected: "
+            "leave it out"
         )
     _transforms.check(opt, shown_whole=is_rendered)
     if hasattr(module, "check"):
@@ -280,7 +286,7 @@ def build(
     files = _files.Files(reading.images, root)
     notes = _notes(reading, files, images, opt)
     notes += _split_report.lines(division, contents.classes, opt)
-    fingerprint = files.fingerprint()
+    fingerprint = _fixes.in_fingerprint(files.fingerprint(), reading)
     class_lists = files.class_lists(images)
 
     image_size = getattr(module, "IMAGE_SIZE", None)  # of small images, which stay in memory
@@ -307,6 +313,7 @@ def build(
         images_of_split.fingerprint = fingerprint
         images_of_split.class_lists = class_lists
         images_of_split.by_domain = reading.by_domain
+        images_of_split.fixes = reading.fixes
         splits[split] = images_of_split
     if draws is not None:
         splits["testing"].draw_roles(draws)

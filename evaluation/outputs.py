@@ -288,6 +288,8 @@ def evaluate_run(model, splits: dict, opt, runtime) -> dict:
     written = [target, pictures, *dump_requested(place, embedded, opt, epoch, instead=pictures)]
     for text in overruled(opt):
         say(f"note  {text}")
+    if opt.dataset_fixes is None and RunFolder(folder).flags.get("dataset_fixes") is not None:
+        say("note  the run's --dataset_fixes names its own images: it is not applied to these")
     print(f"\n{folder / name}, epoch {epoch}{data_note}\n\n{table(scores)}\n")
     for path in written:
         print(f"written  {path}")

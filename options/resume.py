@@ -15,7 +15,7 @@ import datasets
 from options import checks
 from options.derived import derived, savename
 from options.options import Options
-from runs.folder import PARAMETERS, RunFolder, changed_split_file, fold_of, run_folder, with_split_copies
+from runs.folder import COPIES, PARAMETERS, RunFolder, changed_split_file, fold_of, run_folder, with_split_copies
 from utilities.errors import UserError
 from utilities.registry import did_you_mean
 
@@ -67,7 +67,7 @@ def find_run(opt: Options, layers) -> SavedRun | None:
 def with_saved_flags(opt: Options, run: SavedRun, explicit: dict, layers) -> Options:
     """The options with the flags of the run, over which those of the command line, `explicit`, win.
 
-    Raises UserError where they differ in what may not change, and for a split file that is gone.
+    Raises UserError where they differ in what may not change, and for a file that is gone, of which the run has a copy.
     """
     explicit = with_weights(explicit, run.flags, opt.roles)
     opt = opt.but(repeats=True, loss_weights=explicit.get("loss_weights", opt.loss_weights))
@@ -87,7 +87,7 @@ def _refuse_changed_split_files(opt: Options, run: SavedRun) -> None:
     changed = changed_split_file(run.folder, vars(opt))
     if changed is None:
         return
-    flag = "split_file" if changed == opt.split_file else "split_groups"
+    flag = next((name for name in COPIES if changed == getattr(opt, name)), "split_groups")
     copies = with_split_copies(run.folder, vars(opt))
     raise UserError(
         f"--{flag} {changed} is gone, or no longer what {run.folder} began with. The run has a copy: --{flag} "
@@ -159,6 +159,9 @@ def _taken(opt: Options, run: SavedRun, explicit: dict, layers) -> dict:
 def _fit_for_other_data(opt: Options, explicit: dict, defaults: dict) -> dict:
     """Flag -> value, of the run's flags that other data than its own have no use for."""
     flags = {}
+    places = {"dataset", *datasets.REGISTRY.flags(opt.dataset)}
+    if "dataset_fixes" not in explicit and not places.isdisjoint(opt.other_data):
+        flags["dataset_fixes"] = defaults["dataset_fixes"]  # its rows name the run's images
     if "dataset" in opt.other_data and "evaluation_metrics" not in explicit:
         published = datasets.evaluation_metrics(opt)
         if published:

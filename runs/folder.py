@@ -24,11 +24,12 @@ PARAMETERS = "parameters.yaml"
 SUMMARY = "summary.json"
 INFO = "Parameter_Info.txt"
 METRICS = Path("CSV_Logs") / "metrics.csv"
-SPLIT_FILE = "split_file.json"  # the run's copy of --split_file
+COPIES = {"split_file": "split_file.json", "dataset_fixes": "dataset_fixes.csv"}  # flag -> the run's copy of its file
 GROUP_FILE = "split_groups_{}.csv"  # the run's copies of the files of --split_groups, numbered from 0
+_COPIED = r"split_file\.json|dataset_fixes\.csv|split_groups_\d+\.csv"
 # as `replacing` names them
 _LEFTOVER = re.compile(
-    r"\.lock|\.(?:parameters\.yaml|Parameter_Info\.txt|split_file\.json|split_groups_\d+\.csv)\.\w{8}\.tmp"
+    rf"\.lock|\.(?:parameters\.yaml|Parameter_Info\.txt|{_COPIED})\.\w{{8}}\.tmp"
 )
 
 
@@ -233,7 +234,7 @@ def is_leftover(path: Path) -> bool:
 def data_of(folder: Path | str) -> dict:
     """What decides, beside its flags, which images the run in `folder` had.
 
-    `fold` and, of which the run keeps a copy, `split_file` and `split_groups`.
+    `fold` and, of which the run keeps a copy, `split_file`, `dataset_fixes` and `split_groups`.
     """
     folder = Path(folder).resolve()
     fold = fold_of(folder)
@@ -241,9 +242,10 @@ def data_of(folder: Path | str) -> dict:
     run_of_folds = folder
     if fold is not None:
         run_of_folds, (data["fold"],) = fold
-    copy = run_of_folds / SPLIT_FILE
-    if copy.exists():
-        data["split_file"] = str(copy)
+    for flag, name in COPIES.items():
+        copy = run_of_folds / name
+        if copy.exists():
+            data[flag] = str(copy)
     if (run_of_folds / GROUP_FILE.format(0)).exists():
         words = read_parameters(run_of_folds).get("split_groups") or []
         data["split_groups"] = _with_group_copies(run_of_folds, words)
@@ -286,8 +288,8 @@ def measurement(path: Path, description: dict) -> Path:
 def describe(folder: Path, opt) -> None:
     """Write the flags into the folder.
 
-    parameters.yaml, Parameter_Info.txt for readers, and once the content of --split_file and of the files of
-    --split_groups.
+    parameters.yaml, Parameter_Info.txt for readers, and once the content of --split_file, --dataset_fixes and of the
+    files of --split_groups.
     """
     for file, copy in split_files(folder, vars(opt)):
         if opt.fold is None and not copy.exists():
@@ -298,10 +300,8 @@ def describe(folder: Path, opt) -> None:
 
 
 def split_files(folder: Path, flags: dict) -> list[tuple[str, Path]]:
-    """The files that decide a run's split and its copies of them: `--split_file`, and those of `--split_groups`."""
-    files = []
-    if flags.get("split_file") is not None:
-        files.append((flags["split_file"], folder / SPLIT_FILE))
+    """The files that decide a run's split and its copies of them: of the flags of `COPIES`, and of `--split_groups`."""
+    files = [(flags[flag], folder / name) for flag, name in COPIES.items() if flags.get(flag) is not None]
     for number, file in enumerate(datasets.group_files(flags.get("split_groups") or [])):
         files.append((file, folder / GROUP_FILE.format(number)))
     return files
@@ -315,8 +315,9 @@ def changed_split_file(folder: Path, flags: dict) -> str | None:
 def with_split_copies(folder: Path, flags: dict) -> dict:
     """The flags of a run with its copies of the split files in their place."""
     changes = {}
-    if flags.get("split_file") is not None and (folder / SPLIT_FILE).exists():
-        changes["split_file"] = str(folder / SPLIT_FILE)
+    for flag, name in COPIES.items():
+        if flags.get(flag) is not None and (folder / name).exists():
+            changes[flag] = str(folder / name)
     if flags.get("split_groups"):
         changes["split_groups"] = _with_group_copies(folder, flags["split_groups"])
     return {**flags, **changes}
