@@ -107,7 +107,8 @@ def applied(reading: Reading, opt, root: Path) -> Reading:
         reading.split_of = [split_of[row] for row in order]
     reading.images = [images[row] for row in order]
     reading.fixes = tuple(fix_of[row] for row in sorted(fix_of))
-    empty_classes = [name for name in classes.first if name not in {image.class_name for image in images}]
+    remaining = {image.class_name for image in images}
+    empty_classes = [name for name in classes.first if name not in remaining]
     reading.notes.append(_note(path, reading.fixes, n_moved, empty_classes, notes))
     return reading
 
@@ -246,7 +247,8 @@ def _note(path: Path, fixes: tuple[Fix, ...], n_moved: int, empty_classes: list[
     problems = Counter(fix.problem for fix in fixes if not fix.right_label)
     note = f"{FLAG} {path}: {count_of(n_relabelled, 'image')} relabelled, {problems.total():,} left out"
     if problems:
-        note += f" ({', '.join(f'{problems[name]:,} {name}' for name in PROBLEMS if name in problems)})"
+        counts = [f"{problems[name]:,} {name}" for name in PROBLEMS if name in problems]
+        note += f" ({', '.join(counts)})"
     if n_moved:
         texts = [f"{n_moved:,} relabelled images are in another split now, that of their class", *texts]
     if empty_classes:

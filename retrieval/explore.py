@@ -18,7 +18,7 @@ from evaluation.task import Rows, Task, places_in
 from metrics import fnmr
 from pictures import maps
 from pictures.thumbnails import Sheets
-from retrieval import data, explore_page, pairs
+from retrieval import data, explore_page, marks, pairs
 from runs import Embedder
 from utilities.console import propose_view
 from utilities.errors import UserError
@@ -44,7 +44,7 @@ class PageImages(NamedTuple):
     where none are known;
     paths: of the images, None where unknown; picture: a function, place -> uint8 `(3, H, W)`, which raises UserError
     for a missing image; None without pictures. notes: on flags and roles that the page ignores. listed: what queries
-    are to find, where lists say so.
+    are to find, where lists say so. marking: the data set whose images are marked.
     """
 
     title: str
@@ -56,6 +56,7 @@ class PageImages(NamedTuple):
     picture: object
     notes: tuple = ()
     listed: "Listed | None" = None
+    marking: marks.Marking = marks.Marking()
 
 
 class Listed(NamedTuple):
@@ -119,7 +120,8 @@ def of_run(flags) -> PageImages:
         batch_size=flags.batch_size,
         evaltype=flags.evaltype,
     )
-    dataset = data.split(embedder, flags.split)
+    splits = data.splits(embedder)
+    dataset = data.named(splits, flags.split)
     supers = set(dataset.super_labels.values())
     labels = np.array([label for _, label in dataset.image_list])
     saved_flags = vars(embedder.opt)
@@ -136,6 +138,8 @@ def of_run(flags) -> PageImages:
     super_labels = None
     if None not in supers and len(supers) >= 2:
         super_labels = dataset.super_labels
+    class_names = sorted({name for images in splits.values() for name in images.class_names.values()})
+    marking = marks.Marking(dataset.root, class_names, dataset.fixes)
     return PageImages(
         title,
         features,
@@ -146,6 +150,7 @@ def of_run(flags) -> PageImages:
         dataset.original,
         notes,
         listed,
+        marking,
     )
 
 
@@ -199,8 +204,10 @@ def of_file(path: str) -> PageImages:
             )
     _, firsts, labels = np.unique(arrays["labels"], return_index=True, return_inverse=True)
     labels = np.where(evaluation_arrays.get("is_distractor", np.zeros(size)), -1, labels)
+    marking = marks.Marking()
     if "class_names" in arrays:
-        names = map(str, arrays["class_names"][firsts])
+        names = list(map(str, arrays["class_names"][firsts]))
+        marking = marks.Marking(class_names=sorted(set(names)))
     else:
         names = [f"class {label}" for label in arrays["labels"][firsts].tolist()]
     supers = None
@@ -215,7 +222,7 @@ def of_file(path: str) -> PageImages:
     notes = _unheeded(has_roles and listed is None, written_flags(evaluation_arrays), UNHEEDED) + _heeded(listed)
     title = Path(path).name
     class_names = dict(enumerate(names))
-    return PageImages(title, arrays["features"], labels, class_names, supers, paths, picture, notes, listed)
+    return PageImages(title, arrays["features"], labels, class_names, supers, paths, picture, notes, listed, marking)
 
 
 def _decoded(paths: list[str], place: int):
@@ -248,6 +255,7 @@ def content(images: PageImages, flags) -> dict:
     size = space.size
     classes, labels = np.unique(images.labels, return_inverse=True)
     classes = classes.tolist()
+    classless = 0 if of_none.any() else None  # -1 comes first
     neighbours = space.neighbours(min(flags.neighbours, max(size - 1, 1)))  # (N, k), -1 for none
     rows, columns = np.nonzero(neighbours >= 0)
     distances = np.full(neighbours.shape, np.nan, dtype=np.float32)
@@ -298,6 +306,10 @@ def content(images: PageImages, flags) -> dict:
         "supers": supers,
         "superOf": super_of,
         "paths": paths,
+        "classless": classless,
+        "marks": marks.content(
+            images.marking, paths, [images.class_names.get(label) for label in images.labels.tolist()]
+        ),
         "labels": explore_page.packed(labels, np.uint32),
         "places": explore_page.packed((plane - low) / extent * 65535, np.uint16),
         "neighbours": explore_page.packed(np.where(neighbours < 0, 2**32 - 1, neighbours), np.uint32),

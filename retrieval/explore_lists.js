@@ -5,6 +5,7 @@ function tile(i, ...below) {
   made.dataset.image = i;
   if (content.sheets) made.append(thumbnail(make("canvas"), i));
   made.append(...below);
+  showMark(made);
   made.addEventListener("click", () => { choose(i); $("query-part").scrollIntoView({ block: "nearest" }); });
   return made;
 }
@@ -28,6 +29,8 @@ function choose(i) {
     found.push(one);
   }
   $("neighbours").replaceChildren(...found);
+  showClasses();
+  showMarks();
   $("colours").value === "query" ? colour() : redraw();
 }
 
@@ -124,4 +127,5 @@ $("sort").addEventListener("change", sort);
 $("filter").addEventListener("input", filter);
 $("more").addEventListener("click", moreQueries);
 $("more-confusions").addEventListener("click", moreConfusions);
-colour(); whole(); sort(); moreConfusions(); histogram();
+colour(); whole(); sort(); moreConfusions(); histogram(); showMarks();
+if (sorted.length) choose(sorted[0]);  // the worst query

@@ -107,6 +107,7 @@ function paint(side, dense) {
 function draw() {
   const dense = window.devicePixelRatio || 1, width = map.clientWidth, height = map.clientHeight;
   if (map.width !== Math.round(width * dense) || map.height !== Math.round(height * dense)) { map.width = Math.round(width * dense); map.height = Math.round(height * dense); }
+  if (!map.width || !map.height) return;  // not laid out yet: the observer of its size draws it
   pen.setTransform(dense, 0, 0, dense, 0, 0);
   const side = Math.max(2, Math.min(7, (N > 20000 ? 2 : N > 4000 ? 3 : 4.5) * Math.sqrt(state.scale)));
   paint(Math.round(side * dense), dense);

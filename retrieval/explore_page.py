@@ -11,7 +11,7 @@ from utilities.files import json_safe
 
 HERE = Path(__file__).parent
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-SCRIPTS = ("explore_map.js", "explore_lists.js")
+SCRIPTS = ("explore_map.js", "explore_marks.js", "explore_lists.js")
 BODY = """
 <header><h1></h1><p id="about"></p><ul id="notes"></ul></header>
 <main>
@@ -31,7 +31,26 @@ BODY = """
 <section id="query-part" aria-label="neighbours">
   <h2>Neighbours</h2>
   <p id="hint">Click an image on the map or in a list: its nearest images appear here.</p>
-  <div id="query"></div><div id="neighbours" class="grid"></div>
+  <div id="query"></div>
+  <div id="marking" class="controls" role="group" aria-label="marks on this image">
+    <button data-key="w" type="button">wrong label <kbd>W</kbd></button>
+    <button data-key="d" type="button">duplicate <kbd>D</kbd></button>
+    <button data-key="n" type="button">no class <kbd>N</kbd></button>
+    <label id="right-part">right label <kbd>R</kbd> <input id="right-label" list="right-labels" autocomplete="off" \
+placeholder="its class"></label><datalist id="right-labels"></datalist>
+    <button id="undo" type="button">undo <kbd>U</kbd></button>
+    <button id="next" type="button">next query <kbd>J</kbd></button>
+    <button id="previous" type="button">previous <kbd>K</kbd></button>
+  </div>
+  <p id="mark-status" role="status"></p>
+  <div id="neighbours" class="grid"></div>
+</section>
+<section id="marks-part">
+  <h2>Marks</h2>
+  <div class="controls"><span id="marks" role="status"></span>\
+<button id="save" type="button">save fixes.csv</button></div>
+  <p id="keeping"></p>
+  <div id="marked" class="grid small"></div>
 </section>
 <section id="worst-part">
   <h2>Queries</h2>

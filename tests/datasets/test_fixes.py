@@ -63,16 +63,15 @@ def test_a_corrected_folder_equals_one_that_is_corrected_by_hand(root, tmp_path,
     absolute = write(
         tmp_path / "absolute.csv", *(f"{root}/{row}" for row in ROWS[:2]), *(f"things/{r}" for r in ROWS[2:])
     )
-    again = layouts.read_folder("things", dataset_fixes=str(absolute))
-    assert (
-        images(again) == expected and again["testing"].fingerprint["sha256"] == splits["testing"].fingerprint["sha256"]
-    )
-    before = feature_store.images_of(again["testing"])
+    absolute_splits = layouts.read_folder("things", dataset_fixes=str(absolute))
+    assert images(absolute_splits) == expected
+    assert absolute_splits["testing"].fingerprint["sha256"] == splits["testing"].fingerprint["sha256"]
+    before = feature_store.images_of(absolute_splits["testing"])
     write(absolute, ROWS[0], ROWS[1].replace("class_4", "class_2"), *ROWS[2:])
     after = feature_store.images_of(layouts.read_folder(root, dataset_fixes=str(absolute))["testing"])
     assert before["sha256"] != after["sha256"] and before["files"] == after["files"]
-    assert {fix.path for fix in again["testing"].fixes} == {row.split(",")[0] for row in ROWS}
-    assert {fix.label for fix in again["testing"].fixes} == {"class_0", "class_1", "class_4", "class_5"}
+    assert {fix.path for fix in absolute_splits["testing"].fixes} == {row.split(",")[0] for row in ROWS}
+    assert {fix.label for fix in absolute_splits["testing"].fixes} == {"class_0", "class_1", "class_4", "class_5"}
 
 
 def test_an_image_goes_to_the_part_of_its_class_and_its_super_class(tmp_path):

@@ -25,7 +25,7 @@ def program():
 
 
 class Page:
-    """One page: `run` evaluates JavaScript in it, `click` presses the mouse."""
+    """One page: `run` evaluates JavaScript in it, `click` presses the mouse, `press` and `write` the keyboard."""
 
     def __init__(self, ask, width, height):
         self.ask = ask
@@ -50,6 +50,24 @@ class Page:
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
             self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
+
+    def press(self, key):
+        """Press a key, a letter or Enter, and let it go."""
+        text = "\r" if key == "Enter" else key
+        for kind, sent in (("keyDown", text), ("keyUp", "")):
+            self.ask("Input.dispatchKeyEvent", type=kind, key=key, text=sent, windowsVirtualKeyCode=ord(text.upper()))
+
+    def write(self, text):
+        """Write in the field that has the focus, in place of what it holds."""
+        self.run("document.activeElement.select()")
+        self.ask("Input.insertText", text=text)
+
+    def reload(self, code=""):
+        """Load the page anew, after a script that runs before those of the page."""
+        script = self.ask("Page.addScriptToEvaluateOnNewDocument", source=f"window.isNew = true; {code}")
+        self.ask("Page.navigate", url=self.run("location.href"))
+        self.wait("window.isNew && document.readyState === 'complete'")
+        self.ask("Page.removeScriptToEvaluateOnNewDocument", **script)
 
     def hover(self, x, y):
         self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)

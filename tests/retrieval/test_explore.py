@@ -236,7 +236,10 @@ def test_a_click_changes_the_neighbours(browser, content):
     neighbours = unpacked(content["neighbours"], "<u4", 30)
     distances = unpacked(content["distances"], "<f4", 30)
     labels = unpacked(content["labels"], "<u4")
-    assert tiles(browser) == [] and len(tiles(browser, "#worst")) == 30
+    worst = np.argmin(unpacked(content["precision"], "<f4"))
+    assert browser.run("state.query") == worst and tiles(browser) == neighbours[worst].tolist()
+    assert browser.run("document.querySelector('#query canvas') !== null && scrollY === 0")
+    assert len(tiles(browser, "#worst")) == 30
     spots = browser.run(f"[...Array(30).keys()].map(i => {SPOT})")
     lonely = max(range(30), key=lambda i: min(math.dist(spots[i], spots[j]) for j in range(30) if j != i))
     for chosen in (lonely, max(set(range(30)) - {lonely}, key=lambda i: math.dist(spots[i], spots[lonely]))):
