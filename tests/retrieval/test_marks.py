@@ -193,18 +193,18 @@ def test_the_page_of_a_corrected_run_repeats_its_fixes(root, tmp_path):
         page.press("n")
         choose(page, "=1+1/000.jpg")
         give_right_label(page, "'pan")
-        now = [before[0], before[1].replace("mug", "'pan"), '"mug/001.jpg","no class","mug",""']
-        assert page.run("table()").splitlines()[1:] == now
+        rows = [before[0], before[1].replace("mug", "'pan"), '"mug/001.jpg","no class","mug",""']
+        assert page.run("table()").splitlines()[1:] == rows
         give_right_label(page, "=1+1")
-        assert page.run("table()").splitlines()[1:] == [now[0], now[2]], "the label of before, which needs no row"
+        assert page.run("table()").splitlines()[1:] == [rows[0], rows[2]], "the label of before, which needs no row"
 
 
 @pytest.mark.long
 def test_boxes_of_one_file_and_images_without_paths_or_class_names(tmp_path):
     needs_browser()
     arrays = {"features": np.eye(4), "labels": [0, 0, 1, 1]}
-    for name, further in (("boxes", {"paths": ["a", "a", "b", "c"]}), ("none", {})):
-        (file,) = save(tmp_path, **{name: {**arrays, **further}})
+    for name, path_arrays in (("boxes", {"paths": ["a", "a", "b", "c"]}), ("none", {})):
+        (file,) = save(tmp_path, **{name: {**arrays, **path_arrays}})
         retrieval.main(["explore", file, "--out", str(tmp_path / f"{name}.html"), "--no_thumbnails", "--map", "pca"])
     with _browser.opened((tmp_path / "boxes.html").as_uri()) as page:
         page.run("choose(1)")
