@@ -18,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from datasets._groups import rows_by_path
 from datasets._images import Image
 from datasets._layout import Reading, spellings
 from utilities.counts import count_of
@@ -172,9 +173,7 @@ def _located(
 
     `partial`: images that are not there are passed over.
     """
-    rows_of = {}
-    for row, image in enumerate(reading.images):
-        rows_of.setdefault(os.path.abspath(image.path), []).append(row)
+    rows_of = rows_by_path(reading.images)
     numbers = {}  # row of the reading -> row of the table
     fix_of = {}
     counts = Counter()

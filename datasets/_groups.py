@@ -114,7 +114,7 @@ def linked_by_file(path: Path, images: Sequence[Image], root: Path | str) -> tup
         header, records = read_records(path)
     except Unreadable as error:
         raise UserError(f"{flag}: {error.reason}") from error
-    rows_of = _rows_by_path(images)
+    rows_of = rows_by_path(images)
 
     @functools.cache
     def rows_named(name: str) -> list[int]:
@@ -130,7 +130,7 @@ def linked_by_file(path: Path, images: Sequence[Image], root: Path | str) -> tup
     return links, f"{flag}: {count_of(len(unknown), 'path')} in it, such as {min(unknown)}, no image of the data"
 
 
-def _rows_by_path(images: Sequence[Image]) -> dict[str, list[int]]:
+def rows_by_path(images: Sequence[Image]) -> dict[str, list[int]]:
     """Absolute path -> its images: a file with several boxes is several."""
     rows_of = {}
     for row, image in enumerate(images):

@@ -28,9 +28,7 @@ COPIES = {"split_file": "split_file.json", "dataset_fixes": "dataset_fixes.csv"}
 GROUP_FILE = "split_groups_{}.csv"  # the run's copies of the files of --split_groups, numbered from 0
 _COPIED = r"split_file\.json|dataset_fixes\.csv|split_groups_\d+\.csv"
 # as `replacing` names them
-_LEFTOVER = re.compile(
-    rf"\.lock|\.(?:parameters\.yaml|Parameter_Info\.txt|{_COPIED})\.\w{{8}}\.tmp"
-)
+_LEFTOVER = re.compile(rf"\.lock|\.(?:parameters\.yaml|Parameter_Info\.txt|{_COPIED})\.\w{{8}}\.tmp")
 
 
 def is_finished(epoch: int, planned: int, stopped: bool) -> bool:
