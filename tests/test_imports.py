@@ -30,7 +30,7 @@ ALLOWED = {
     for floor, names in enumerate(FLOORS)
     for name in names
 }
-HOUSE = {*ALLOWED, "toy_experiments", "benchmarks", "tests"}
+HOUSE = {*ALLOWED, "toy_experiments", "benchmarks", "referee", "tests"}
 # The registry imports the plug-ins of the folder that it is given; `from utilities import load_run` is an old name that
 # users know; `python -m evaluation …` are the commands of tools/.
 EXCEPTIONS = {"utilities/registry.py": {"*"}, "utilities/__init__.py": {"runs"}}
@@ -93,7 +93,7 @@ def test_imports_point_down_only(tmp_path):
             upward[name] = imported(path) & {*HOUSE, "*"} - ALLOWED[folder] - EXCEPTIONS.get(name, set())
     assert not {name: names for name, names in upward.items() if names}
     # a folder without a floor
-    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} <= {*ALLOWED, "toy_experiments"}
+    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} <= {*ALLOWED, "toy_experiments", "referee"}
     path = tmp_path / "module.py"
     computed = tmp_path / "computed.py"
     calls = ('"criteria.margin"', 'f"metrics.{1}"')
