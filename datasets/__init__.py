@@ -33,12 +33,14 @@ from argparse import Namespace
 from pathlib import Path
 
 from datasets import _check, _lists, _own, _reading, _revisitop, _schemes, _splits, _transforms, gldv2
+from datasets._content import Encoded as Encoded
 from datasets._files import MOST_HASHED as MOST_HASHED
 from datasets._files import dark_16_bit as dark_16_bit
 from datasets._files import differences as differences
 from datasets._groups import group_files as group_files
 from datasets._groups import join as join
 from datasets._images import decode as decode
+from datasets._images import pixel_count as pixel_count
 from datasets._images import suffixes as suffixes
 from datasets._layout import below as below
 from datasets._layout import spellings as spellings

@@ -8,8 +8,11 @@ reads a file's header alone. `crop` cuts an image to its box.
 import contextlib
 import functools
 import gc
+import io
+import re
 import struct
 import sys
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +28,8 @@ PICTURE_FORMATS = (
     *("JPEG", "PNG", "WEBP", "AVIF", "HEIF", "JPEG2000", "BMP", "DIB", "GIF", "TIFF", "PPM", "QOI", "PSD", "DDS"),
     *("ICNS", "SGI", "SUN", "DCX", "PIXAR", "MSP", "IM", "XBM", "XPM", "ICO", "CUR", "PCX", "TGA"),
 )
+# those that cameras and browsers write, the first of the above: a file is opened as the same format by both lists
+PHOTOGRAPHS = ("JPEG", "PNG", "WEBP", "AVIF", "HEIF", "JPEG2000", "BMP", "GIF", "TIFF")
 ALSO_JPEG = "MPO"  # several JPEG images in one file, which Pillow opens as JPEG
 FRACTIONS = ".pfm"  # an ending of PPM for pixels that are no colours
 # What Pillow must be built with to decode a format: names of `PIL.features`.
@@ -179,6 +184,25 @@ def size(path: str) -> tuple[int, int]:
     except Exception:  # damaged files make Pillow fail in all kinds of ways; `decode` has the message
         return tuple(decode(path).shape[1:])
     return (width, height) if orientation in SIDEWAYS else (height, width)
+
+
+def pixel_count(data: bytes) -> int:
+    """Height times width of a photograph's file in memory, by its header: no pixel is decoded.
+
+    Raises BrokenImage for bytes that are none of `PHOTOGRAPHS`.
+    """
+    import PIL.Image
+
+    readable = [name for name in formats() if name in PHOTOGRAPHS]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)  # the caller compares the number
+            with PIL.Image.open(io.BytesIO(data), formats=readable) as image:
+                return image.width * image.height
+    except PIL.Image.DecompressionBombError as error:
+        return int(re.search(r"\d+", str(error))[0])
+    except Exception as error:  # damaged files make Pillow fail in all kinds of ways
+        raise BrokenImage(f"{len(data):,} bytes that are no image: expected {', '.join(readable)}") from error
 
 
 @functools.cache

@@ -3,15 +3,15 @@
 import numpy as np
 import torch
 
-from datasets import _cache, _images, _transforms
+from datasets import _cache, _content, _images, _transforms
 from utilities.errors import UserError
 
 
 class Preparation:
     """`preparation(path or image)`: uint8 `(3, H, W)`, as the run's network takes it.
 
-    An image is a Pillow image, an array `(H, W, 3)` or `(H, W)` of uint8, or a tensor `(3, H, W)` or `(1, H, W)`, uint8
-    or float in [0, 1].
+    An image is a Pillow image, an array `(H, W, 3)` or `(H, W)` of uint8, a tensor `(3, H, W)` or `(1, H, W)`, uint8
+    or float in [0, 1], or the bytes of a file, `datasets.Encoded`.
 
     Args:
         opt: the run's flags. image_size: side of its data set's images where they are shown whole, in grey; else None.
@@ -57,8 +57,12 @@ class Preparation:
 
         Raises UserError if it cannot be decoded, or is not an image.
         """
-        is_path = isinstance(image, str) or hasattr(image, "__fspath__")
-        pixels = self.read(str(image)) if is_path else self._pixels(image)
+        if isinstance(image, _content.Encoded):
+            pixels = self.read(image)
+        elif isinstance(image, str) or hasattr(image, "__fspath__"):
+            pixels = self.read(str(image))
+        else:
+            pixels = self._pixels(image)
         return pixels.repeat(3, 1, 1) if len(pixels) == 1 else pixels
 
     def __call__(self, image) -> torch.Tensor:

@@ -33,7 +33,7 @@ def evaluate() -> None:
 
 
 def retrieval() -> None:
-    """`dmlkit-retrieval`: index, query, export, explore."""
+    """`dmlkit-retrieval`: index, query, serve, export, explore."""
     _run("retrieval")
 
 

@@ -24,14 +24,15 @@ def small(image: torch.Tensor, side: int):
 
 def address(picture, quality: int = 85) -> str:
     """The Pillow image as a data address of a JPEG."""
-    return _data(_jpeg(picture, quality))
+    return _data(jpeg(picture, quality))
 
 
 def _data(jpeg: bytes) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode()
 
 
-def _jpeg(picture, quality: int) -> bytes:
+def jpeg(picture, quality: int = 85) -> bytes:
+    """The Pillow image as the bytes of a JPEG file."""
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=quality)
     return file.getvalue()
@@ -67,9 +68,9 @@ class Sheets:
         pictures = [PIL.Image.fromarray(sheet) for sheet in self.pixels]
         while True:
             for quality in QUALITIES:
-                if sum(len(_jpeg(picture, quality)) for picture in pictures[:: max(len(pictures) // 8, 1)]) > 2 * limit:
+                if sum(len(jpeg(picture, quality)) for picture in pictures[:: max(len(pictures) // 8, 1)]) > 2 * limit:
                     continue  # a sample of the sheets is too large already
-                files = [_jpeg(picture, quality) for picture in pictures]
+                files = [jpeg(picture, quality) for picture in pictures]
                 if sum(map(len, files)) <= limit:
                     return [_data(file) for file in files]
             self.side //= 2

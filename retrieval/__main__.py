@@ -1,4 +1,4 @@
-"""From a run to its use: `python -m retrieval index | query | export | explore`."""
+"""From a run to its use: `python -m retrieval index | query | serve | export | explore`."""
 
 import argparse
 import sys
@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
 
     _index_flags(command("index", index, "embed images with a run and write an index that is searched").add_argument)
     _query_flags(command("query", query, "the nearest images of an index").add_argument)
+    _serve_flags(command("serve", serve, "an index that answers photographs over HTTP, with a page").add_argument)
     _export_flags(
         command("export", export, "write a run's network for other programs, checked against the run").add_argument
     )
@@ -84,6 +85,18 @@ def _query_flags(add) -> None:
     add("index_folder", metavar="INDEX", help="the folder of an index")
     add("images", nargs="+", metavar="IMAGE", help="what to search for: image files, folders, CSV files")
     add("-k", type=whole(1, 10**6), default=10, help="how many images (default: 10)")
+    _search_flags(add)
+    add("--exclude_self", action="store_true", help="a query that is in the index is not among its own neighbours")
+    add(
+        "--out",
+        default=None,
+        metavar="FILE",
+        help="also write them to this file: page.html with pictures, .json or .csv",
+    )
+    add("--batch_size", type=whole(1, 10**5), default=None, help="images per batch (default: 16 on a CPU, else 128)")
+
+
+def _search_flags(add) -> None:
     help_rescore = (
         f"of an index in binary code: times as many candidates by Hamming distance (default: {codes.RESCORED})"
     )
@@ -94,22 +107,26 @@ def _query_flags(add) -> None:
         "(default: none)"
     )
     add("--threshold", default=None, metavar="T|FILE", help=help_threshold)
-    add("--exclude_self", action="store_true", help="a query that is in the index is not among its own neighbours")
-    add(
-        "--out",
-        default=None,
-        metavar="FILE",
-        help="also write them to this file: page.html with pictures, .json or .csv",
-    )
-    add(
-        "--run",
-        dest="run_folder",
-        default=None,
-        metavar="RUN",
-        help="where the run lies now (default: where it lay when it was indexed)",
-    )
+    help_run = "where the run lies now (default: where it lay when it was indexed)"
+    add("--run", dest="run_folder", default=None, metavar="RUN", help=help_run)
     add("--device", default=None, help=HELP_DEVICE)
-    add("--batch_size", type=whole(1, 10**5), default=None, help="images per batch (default: 16 on a CPU, else 128)")
+
+
+def _serve_flags(add) -> None:
+    add("index_folder", metavar="INDEX", help="the folder of an index")
+    add("--host", default="127.0.0.1", help="the address that it listens at (default: 127.0.0.1, this machine alone)")
+    add("--port", type=whole(0, 65535), default=8765, help="0: any that is free (default: 8765)")
+    add("-k", type=whole(1, 10**6), default=10, help="how many images, where a request does not say (default: 10)")
+    add("--max_k", type=whole(1, 10**6), default=100, help="the most that a request may ask for (default: 100)")
+    help_megabytes = "of 1,000,000 bytes: the largest request (default: 10)"
+    add("--max_megabytes", type=number(above=0, most=1000), default=10.0, metavar="MB", help=help_megabytes)
+    help_pixels = "images of more pixels are refused before they are decoded (default: 50,000,000)"
+    add("--max_image_pixels", type=whole(1, 178_956_970), default=50_000_000, metavar="N", help=help_pixels)
+    help_waiting = "requests that may wait while one is answered (default: 8)"
+    add("--max_waiting", type=whole(1, 1000), default=8, metavar="N", help=help_waiting)
+    help_timeout = "seconds in which a request must have arrived (default: 20)"
+    add("--timeout", type=number(above=0, most=3600), default=20.0, metavar="SECONDS", help=help_timeout)
+    _search_flags(add)
 
 
 def _export_flags(add) -> None:
@@ -281,6 +298,13 @@ def _propose_after_query(flags) -> None:
     if flags.exclude_self:
         words.append("--exclude_self")
     propose(*PROGRAM.split(), *words, file=sys.stderr)
+
+
+def serve(flags) -> None:
+    """Answer photographs over HTTP until Ctrl-C."""
+    from retrieval import serve as server
+
+    server.serve(flags)
 
 
 def export(flags) -> dict:

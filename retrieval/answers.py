@@ -74,6 +74,22 @@ def below(neighbours: list[Neighbour], queries: list[str], threshold: float) -> 
     return accepted
 
 
+def as_answer(neighbours: list[Neighbour], classes: dict[str, str]) -> dict:
+    """The neighbours of one query as content of JSON: rank, distance, path, and the class where it is known.
+
+    Args:
+        classes: path -> name of the class.
+    """
+    content = []
+    for neighbour in neighbours:
+        record = _record(neighbour)
+        del record["query"]
+        if neighbour.path in classes:
+            record["class"] = classes[neighbour.path]
+        content.append(record)
+    return {"neighbours": content}
+
+
 def count_self_neighbours(neighbours: list[Neighbour]) -> int:
     """How many queries are among their own neighbours."""
     paths = [(neighbour.query, neighbour.path) for neighbour in neighbours if neighbour.rank]

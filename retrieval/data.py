@@ -1,5 +1,6 @@
 """The images that a run was trained and measured on, found again by its flags."""
 
+import os
 from argparse import Namespace
 
 import datasets
@@ -8,11 +9,24 @@ from utilities.errors import UserError
 from utilities.splits import evaluated
 
 
-def splits(embedder) -> dict:
-    """Split -> data set of an `Embedder`'s run, with the test transform. Raises UserError if the data are missing."""
-    opt = Namespace(**{**vars(embedder.opt), "label_level_train": 0, **data_of(embedder.folder)})
-    selected = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(embedder.network))
-    return {name: images for name, images in evaluated(selected).items() if images is not None}
+def splits(embedder, **flags) -> dict:
+    """Split -> its data set with the test transform, of an `Embedder`'s run. Raises UserError for missing data.
+
+    `flags`: in place of the run's.
+    """
+    opt = Namespace(**{**vars(embedder.opt), "label_level_train": 0, **data_of(embedder.folder), **flags})
+    data_sets = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(embedder.network))
+    return {split: images for split, images in evaluated(data_sets).items() if images is not None}
+
+
+def class_names(embedder) -> dict[str, str]:
+    """Absolute path -> name of the class, of all images of a run's data that have one. Raises UserError as `splits`."""
+    names = {}
+    for images in splits(embedder, download=False).values():
+        for path, label in images.image_list:
+            if label in images.class_names:
+                names[os.path.abspath(path)] = str(images.class_names[label])
+    return names
 
 
 def split(embedder, name: str):

@@ -63,8 +63,8 @@ class Embedder:
     """Embeds images with a finished run: `Embedder(folder)(images)` gives float32 `(N, D)`.
 
     Images are paths, Pillow images, uint8 arrays `(H, W, 3)` or `(H, W)`, tensors `(3, H, W)`, uint8 or float in [0,
-    1]; one, several in a list, or a batch `(N, …)`. They are resized and cropped as the run's test images, and
-    normalised by its network.
+    1], bytes of files (`datasets.Encoded`); one, several in a list, or a batch `(N, …)`. They are resized and cropped
+    as the run's test images, and normalised by its network.
 
     Args:
         folder: of the run, or of a fold of a cross-validation.
@@ -203,8 +203,8 @@ def _device(device) -> torch.device:
 
 def _as_list(images) -> list:
     """One image, a list of images, or a batch, as a list."""
-    if isinstance(images, str) or hasattr(images, "__fspath__") or hasattr(images, "getexif"):  # a path, or Pillow's
-        return [images]
+    if isinstance(images, str | datasets.Encoded) or hasattr(images, "__fspath__") or hasattr(images, "getexif"):
+        return [images]  # a path, bytes of a file, or Pillow's
     if torch.is_tensor(images):
         return [images] if images.ndim < 4 else list(images)
     if isinstance(images, np.ndarray) and images.dtype.kind not in "OUS":  # else paths

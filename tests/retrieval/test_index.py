@@ -444,7 +444,7 @@ def test_mistakes_are_one_line_and_status_2_and_there_is_help(run, images, tmp_p
         line = capsys.readouterr().err
         assert stop.value.code == 2 and line.count("\n") == 1 and message in line, (words, line)
         assert not place["new"].exists() and not list(tmp_path.glob(".*")), words
-    for command in ("index", "query", "export", "explore"):
+    for command in ("index", "query", "serve", "export", "explore"):
         with pytest.raises(SystemExit) as stop:
             retrieval.main([command, "--help"])
         assert stop.value.code == 0
