@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from retrieval.folders import check_new, found_again, replacing_folder
+from retrieval.vectors import VectorsWriter, blocks, copies_of, decoded_blocks, mapped, rows_of
 from runs import Embedder
 from runs.folder import read_json
 from utilities import codes
 from utilities.codes import Codes
-from utilities.copies import CopyFinder
 from utilities.errors import UserError
-from utilities.reading import map_array, parsing
+from utilities.reading import parsing
 
 EXACT = "exact"
 HNSW = "hnsw"
@@ -33,7 +33,6 @@ PATHS = "paths.csv"
 FAISS = "index.faiss"
 ABOUT = "index.json"
 LEFT_OUT = "left_out.csv"
-BLOCK = 16384  # rows that are read at once
 # of hnsw: links a vector, candidates while building and searching
 LINKS = 32
 BUILDING = 128
@@ -81,7 +80,7 @@ class Index:
             self.vectors = None  # (N, D)
             shape = (len(self.paths), self.about["dimensions"])
             if self.code == codes.FLOAT32:
-                self.vectors = _mapped(self.folder / VECTORS)
+                self.vectors = mapped(self.folder / VECTORS)
                 shape = self.vectors.shape
             if shape != (self.about["images"], self.about["dimensions"]) or len(self.paths) != shape[0]:
                 raise ValueError(f"{len(self.paths):,} paths, vectors {shape}, and {ABOUT} says {self.about['images']}")
@@ -131,11 +130,6 @@ class Index:
         )
 
 
-def _mapped(path: Path) -> np.ndarray:
-    """The vectors `(N, D)` of a file, in a memory map. Raises Unreadable."""
-    return map_array(path, "delete the folder and make the index anew")
-
-
 def _read(path: Path, images: int, code: str, dimensions: int):
     import faiss
 
@@ -166,73 +160,6 @@ def _candidates(index, queries: np.ndarray, kind: str, k: int) -> np.ndarray:
     if kind == IVFPQ:
         faiss.extract_index_ivf(index).nprobe = PROBED
     return index.search(np.ascontiguousarray(queries, dtype=np.float32), width)[1]
-
-
-def _copies(blocks, read, paths: list[str], first: int) -> list[tuple[str, str]]:
-    """Paths of an image and of another one with the same vector, for each image from row `first` on that has one.
-
-    Args:
-        blocks: called, it gives the vectors of all rows `(n, D)` in blocks. read: rows `(n,)` -> their vectors.
-        paths: of all rows.
-    """
-    if first == len(paths):
-        return []
-    finder = CopyFinder(blocks(), read(np.arange(1)).shape[1], read)
-    start = 0
-    pairs = []
-    for block in blocks():
-        new = np.arange(max(first, start), max(first, start + len(block)))
-        copies = finder.find(block[new - start], new)
-        for row, copy in zip(new, copies, strict=True):
-            if copy >= 0:
-                pairs.append((paths[row], paths[copy]))
-        start += len(block)
-    return pairs
-
-
-def _decoded_blocks(index: Codes):
-    """Yield the decoded vectors of an index of codes in blocks."""
-    for start in range(0, len(index), BLOCK):
-        yield index.decoded(np.arange(start, min(start + BLOCK, len(index))))
-
-
-class _Vectors:
-    """`vectors.npy` as it grows: rows are appended, and `close` writes their number into the header."""
-
-    def __init__(self, path: Path, dimensions: int):
-        self.file = open(path, "wb")  # noqa: SIM115  closed by `close`
-        self.dimensions = dimensions
-        self.rows = 0
-        self.start = self._head()
-
-    def _head(self) -> int:
-        self.file.seek(0)
-        header = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.dimensions)}
-        # its length is the same for any number of rows: numpy pads it
-        np.lib.format.write_array_header_1_0(self.file, header)
-        return self.file.tell()
-
-    def append(self, vectors: np.ndarray) -> None:
-        """Write vectors `(N, D)` after those already written."""
-        self.file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
-        self.rows += len(vectors)
-
-    def close(self) -> None:
-        """Write the header with the final number of rows, and close the file."""
-        assert self._head() == self.start
-        self.file.close()
-
-
-def _blocks(path: Path):
-    """Yield the rows of a file of vectors in blocks. They are read, not mapped:
-    a map's pages would count as the process's memory.
-    """
-    with open(path, "rb") as file:
-        np.lib.format.read_magic(file)
-        (rows, dimensions), *_ = np.lib.format.read_array_header_1_0(file)
-        for start in range(0, rows, BLOCK):
-            count = min(BLOCK, rows - start)
-            yield np.fromfile(file, "<f4", count * dimensions).reshape(count, dimensions)
 
 
 def check_place(out, add: bool) -> Index | None:
@@ -307,7 +234,7 @@ def _fill(
     written = list(old.paths) if old else []
     indexed_paths = set(written)
     paths = [path for path in paths if path not in indexed_paths]
-    vectors = _Vectors(folder / VECTORS, embedder.dimensions)
+    vectors = VectorsWriter(folder / VECTORS, embedder.dimensions)
     left_out = {}
     try:
         with open(folder / PATHS, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
@@ -315,7 +242,7 @@ def _fill(
             writer.writerow(["path"])
             writer.writerows([path] for path in written)
             if old and coded is None:
-                for block in _blocks(old.folder / VECTORS):
+                for block in blocks(old.folder / VECTORS):
                     vectors.append(block)
             for batch in embedder.stream(paths, total=len(paths)):
                 vectors.append(batch.vectors)
@@ -334,11 +261,13 @@ def _fill(
     images = held + vectors.rows
     if coded is None:
         recall = _write_faiss(folder, kind, images, embedder.dimensions)
-        mapped = _mapped(folder / VECTORS)
-        copies = _copies(lambda: _blocks(folder / VECTORS), lambda rows: mapped[rows], written, len(indexed_paths))
+        held_vectors = mapped(folder / VECTORS)
+        copies = copies_of(
+            lambda: blocks(folder / VECTORS), lambda rows: held_vectors[rows], written, len(indexed_paths)
+        )
     else:
         recall = _write_codes(folder, coded, vectors.rows, old)
-        copies = _copies(lambda: _decoded_blocks(coded), coded.decoded, written, len(indexed_paths))
+        copies = copies_of(lambda: decoded_blocks(coded), coded.decoded, written, len(indexed_paths))
     content = {
         "run": str(embedder.folder.resolve()),
         "checkpoint": checkpoint,
@@ -361,7 +290,7 @@ def _write_codes(folder: Path, index: Codes, rows: int, old: Index | None) -> di
     """
     vectors = folder / VECTORS
     index.reserve(len(index) + rows)
-    for block in _blocks(vectors):
+    for block in blocks(vectors):
         index.add(block)
     index.write(folder / FAISS)
     recall = old.about["recall"] if old else None
@@ -393,7 +322,7 @@ def _write_faiss(folder: Path, kind: str, rows: int, dimensions: int) -> dict | 
                 f"take {EXACT}"
             )
         index = _ivfpq(vectors, rows, dimensions)
-    for block in _blocks(vectors):
+    for block in blocks(vectors):
         index.add(block)
     recall = None
     if kind != EXACT and rows > 1:
@@ -414,19 +343,8 @@ def _ivfpq(vectors: Path, rows: int, dimensions: int):
     cells = min(int(4 * math.sqrt(rows)), rows // 39)
     index = faiss.index_factory(dimensions, f"PCAR{width},IVF{cells},PQ{codes}x8")
     chosen = np.sort(np.random.default_rng(0).choice(rows, size=min(rows, TRAINED_ON), replace=False))
-    index.train(_rows(vectors, chosen))
+    index.train(rows_of(vectors, chosen))
     return index
-
-
-def _rows(vectors: Path, chosen: np.ndarray) -> np.ndarray:
-    """The rows `chosen`, ascending, of a file of vectors."""
-    parts = []
-    start = 0
-    for block in _blocks(vectors):
-        first, last = np.searchsorted(chosen, (start, start + len(block)))
-        parts.append(block[chosen[first:last] - start])
-        start += len(block)
-    return np.concatenate(parts)
 
 
 def _recall(search, vectors: Path, rows: int, in_order: bool = False) -> dict:
@@ -440,7 +358,7 @@ def _recall(search, vectors: Path, rows: int, in_order: bool = False) -> dict:
         first ten others count.
     """
     chosen = np.sort(np.random.default_rng(1).choice(rows, size=min(rows, RECALL_QUERIES), replace=False))
-    queries = _rows(vectors, chosen)
+    queries = rows_of(vectors, chosen)
     at = min(RECALL_AT, rows - 1)
     candidates = search(queries, at + 1)
     is_query = candidates == chosen[:, None]
@@ -451,7 +369,7 @@ def _recall(search, vectors: Path, rows: int, in_order: bool = False) -> dict:
     nearest = np.empty((len(queries), 0))
     measured = np.full(candidates.shape, np.inf)
     start = 0
-    for block in _blocks(vectors):
+    for block in blocks(vectors):
         distances = (
             (queries.astype(np.float64) ** 2).sum(1)[:, None]
             - 2 * queries.astype(np.float64) @ block.T.astype(np.float64)

@@ -18,6 +18,7 @@ from utilities.errors import BrokenImage, UserError
 
 SIDE = 320  # pixels of the longer side of a picture
 PICTURES = 512  # that are remembered, some 15 KB each
+WAKING = 0.2  # seconds until a waiting thread looks for an interrupt, which the system may give to another thread
 QUERY = "of the request"  # how messages call its image
 
 
@@ -59,10 +60,11 @@ class Worker:
 
     def run(self) -> None:
         """Do the jobs, until `stop`."""
-        while True:
-            job, future = self.jobs.get()
-            if job is None:
-                return
+        while not self.has_ended:
+            try:
+                job, future = self.jobs.get(timeout=WAKING)
+            except queue.Empty:
+                continue
             try:
                 future.set_result(job())
             except Exception as error:  # the one who waits gets it
@@ -79,7 +81,6 @@ class Worker:
                 while True:
                     _, future = self.jobs.get_nowait()
                     future.set_exception(_ending())
-            self.jobs.put((None, None))
 
 
 def _ending() -> Refusal:

@@ -87,10 +87,10 @@ def _of_parts(parts: list[bytes]) -> Upload:
     images = [image for image in images if image]  # a browser sends an empty one where none was chosen
     if len(images) != 1 or len(counts) > 1:
         raise Refusal(400, f"a form with {len(images)} images: expected one, and perhaps {COUNT}")
-    return Upload(images[0], counts[0] if counts else None)
+    return Upload(images[0], *counts)
 
 
-def count(query: str, in_form: str | None, default: int, most: int) -> int:
+def count(query: str, in_form: str | None, default: int, greatest: int) -> int:
     """How many neighbours a request wants, by its address or its form. Raises Refusal.
 
     Args:
@@ -109,7 +109,7 @@ def count(query: str, in_form: str | None, default: int, most: int) -> int:
     if not values:
         return default
     text = values[0]
-    if len(values) > 1 or not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= most:
+    if len(values) > 1 or not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= greatest:
         written = " and ".join(printable(value)[:20] for value in values)
-        raise Refusal(400, f"{COUNT} is {written!r}: expected one whole number from 1 to {most} (--max_k)")
+        raise Refusal(400, f"{COUNT} is {written!r}: expected one whole number from 1 to {greatest} (--max_k)")
     return int(text)

@@ -62,9 +62,9 @@ def form(*parts):
 def index(run, tmp_path_factory):
     """An index of the run's test images, the first one twice, and one image that is not of its data."""
     folder = tmp_path_factory.mktemp("served")
-    other = write_image(folder / "other.png", 99)
+    stranger = write_image(folder / "stranger.png", 99)
     (folder / "list.csv").write_text("path\n" + "\n".join(data.split(Embedder(run), "test").paths[:9]))
-    retrieval.main(["index", str(run), str(folder / "list.csv"), str(other), "--out", str(folder / "index")])
+    retrieval.main(["index", str(run), str(folder / "list.csv"), str(stranger), "--out", str(folder / "index")])
     return Index(folder / "index")
 
 
@@ -96,7 +96,7 @@ def server(answering):
         yield server
 
 
-def asked(server, method, path, body=None, headers=()):
+def replied(server, method, path, body=None, headers=()):
     """Status, headers and body of one request."""
     connection = http.client.HTTPConnection(*server.server_address, timeout=30)
     try:
@@ -109,7 +109,7 @@ def asked(server, method, path, body=None, headers=()):
 
 def posted(server, body, path="/query", headers=()):
     """The neighbours of an image."""
-    status, _, content = asked(server, "POST", path, body, headers)
+    status, _, content = replied(server, "POST", path, body, headers)
     assert status == 200, content
     return json.loads(content)["neighbours"]
 
@@ -242,9 +242,9 @@ REFUSALS = [
 @pytest.mark.parametrize(("method", "path", "headers", "body", "status", "words"), REFUSALS)
 def test_what_is_no_question_is_one_line(method, path, headers, body, status, words, server):
     body = iter([JPEG]) if "Transfer-Encoding" in headers else body
-    found, reply_headers, content = asked(server, method, path, body, headers)
+    reply_status, reply_headers, content = replied(server, method, path, body, headers)
     kinds = (reply_headers["Content-Type"], reply_headers["X-Content-Type-Options"])
-    assert (found, *kinds) == (status, "application/json", "nosniff"), content
+    assert (reply_status, *kinds) == (status, "application/json", "nosniff"), content
     assert content.count(b"\n") == 1 and content.endswith(b"\n") and words in content.decode()
     assert list(json.loads(content)) == ["error"]
     assert status != 405 or reply_headers["Allow"]
@@ -291,7 +291,7 @@ def test_few_requests_wait_and_the_end_is_told_to_those(answering, monkeypatch):
     with serving(answering, waiting=1) as server:
 
         def post():
-            statuses.append(asked(server, "POST", "/query", JPEG)[0])
+            statuses.append(replied(server, "POST", "/query", JPEG)[0])
 
         def start():
             thread = threading.Thread(target=post)
@@ -341,10 +341,10 @@ def test_too_many_connections_are_refused_at_once(server, monkeypatch):
     with socket.create_connection(server.server_address), contextlib.suppress(ConnectionError):
         while server.slots._value:
             time.sleep(0.001)
-        assert asked(server, "GET", "/")[0] == 503
+        assert replied(server, "GET", "/")[0] == 503
     while not server.slots._value:
         time.sleep(0.001)
-    assert asked(server, "GET", "/")[0] == 200
+    assert replied(server, "GET", "/")[0] == 200
 
 
 def test_a_fault_of_the_program_is_one_line_and_ends_nothing(server, answering, monkeypatch, capsys):
@@ -353,7 +353,7 @@ def test_a_fault_of_the_program_is_one_line_and_ends_nothing(server, answering, 
 
     with monkeypatch.context() as patch:
         patch.setattr(answering, "answer", fail)
-        status, _, content = asked(server, "POST", "/query", JPEG)
+        status, _, content = replied(server, "POST", "/query", JPEG)
     assert status == 500 and "ZeroDivisionError" in content.decode()
     assert "error: ZeroDivisionError: a" in capsys.readouterr().err
     assert len(posted(server, JPEG)) == 10
@@ -365,31 +365,31 @@ def test_pictures_are_those_of_the_rows_and_nothing_else_is_read(server, index, 
     original = answering.embedder.preparation.original
     monkeypatch.setattr(answering.embedder.preparation, "original", lambda path: paths.append(path) or original(path))
     for row in (0, 9, 0):
-        status, headers, content = asked(server, "GET", f"/image/{row}")
+        status, headers, content = replied(server, "GET", f"/image/{row}")
         assert (status, headers["Content-Type"]) == (200, "image/jpeg")
         with Image.open(io.BytesIO(content)) as picture, Image.open(index.paths[row]) as source:
             assert picture.size == source.size and max(picture.size) <= service.SIDE
     assert paths == [index.paths[0], index.paths[9]]
     monkeypatch.setattr(index, "paths", [*index.paths[:8], "/gone.jpg", index.paths[9]])
-    status, _, content = asked(server, "GET", "/image/8")
+    status, _, content = replied(server, "GET", "/image/8")
     assert status == 404 and "no longer there" in content.decode() and "gone.jpg" not in content.decode()
-    assert asked(server, "HEAD", "/image/0")[0] == 200
+    assert replied(server, "HEAD", "/image/0")[0] == 200
 
 
 def test_the_page_and_every_reply_carry_the_policy(server):
-    status, headers, content = asked(server, "GET", "/")
+    status, headers, content = replied(server, "GET", "/")
     assert status == 200 and b"<title>Search" in content and b"http" not in content
     policy = headers["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'") and "unsafe" not in policy
     for path in ("/", "/image/0", "/none"):
-        _, headers, _ = asked(server, "HEAD", path)
+        _, headers, _ = replied(server, "HEAD", path)
         assert {name: headers[name] for name in serve.HEADERS} == serve.HEADERS
         assert headers["Content-Security-Policy"] == policy and headers["Server"] == "retrieval"
 
 
 @pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:80", "LOCALHOST"])
 def test_names_of_this_machine_are_taken(host, server):
-    assert asked(server, "GET", "/", headers={"Host": host})[0] == 200
+    assert replied(server, "GET", "/", headers={"Host": host})[0] == 200
 
 
 def test_other_hosts_are_taken_where_all_may_come(answering):
@@ -432,11 +432,11 @@ def test_what_cannot_be_served_is_one_line(run, index, tmp_path, monkeypatch, ca
     changed = shutil.copytree(run, tmp_path / "changed")
     parameters = changed / "parameters.yaml"
     parameters.write_text(parameters.read_text().replace("crop_size: 16", "crop_size: 17"))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
         mistakes = [
             ([index.folder, "--run", changed], "other weights, or another transform"),
             ([tmp_path], "no index in"),
-            ([index.folder, "--port", taken.getsockname()[1]], "cannot listen there"),
+            ([index.folder, "--port", busy.getsockname()[1]], "cannot listen there"),
             ([index.folder, "--host", "no.such.host.invalid"], "no such host"),
             ([index.folder, "-k", 200], "more than --max_k 100"),
             ([index.folder, "--threshold", "far"], "--threshold far: no such file"),
@@ -500,5 +500,5 @@ def test_the_page_shows_the_answers_of_a_photograph_on_every_width(server, index
             page.wait(f"document.querySelector('#status.wrong')?.textContent.includes({message!r})")
         assert page.run("document.querySelectorAll('figure').length") == 0
         local = (server.url, "blob:", "data:")
-        others = [complaint for complaint in page.complaints if not complaint.startswith(local)]
-        assert len(page.complaints) > 10 and all("status of 415" in text for text in others), others
+        messages = [complaint for complaint in page.complaints if not complaint.startswith(local)]
+        assert len(page.complaints) > 10 and all("status of 415" in text for text in messages), messages
