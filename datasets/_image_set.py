@@ -43,6 +43,7 @@ class ImageSet(torch.utils.data.Dataset):
         boxes: float32 `(N, 4)` of `Image.box`, NaN for a whole image; None if no image has a box.
         sequences: int64 `(N,)`, the number of an image's sequence, -1 for none. sequence_names: number -> name. Both
             None if no image has a sequence.
+        groups, times: `(N,)` of `Image.group`, "" for none, and `Image.time`, NaN for none; None if no image has one.
         features: None, or `(N, F)`: items then hold an image's row of these in place of the image.
 
     Attributes of the classes:
@@ -103,6 +104,12 @@ class ImageSet(torch.utils.data.Dataset):
         self.is_query = np.fromiter((image.is_query for image in images), bool, len(images))
         self.is_gallery = np.fromiter((image.is_gallery for image in images), bool, len(images))
         self.sequences, self.sequence_names = _sequences(images)
+        self.groups = None
+        self.times = None
+        if any(image.group for image in images):
+            self.groups = np.array([image.group or "" for image in images])
+        if any(image.time is not None for image in images):
+            self.times = np.array([image.time for image in images], dtype=np.float64)
         self.boxes = _boxes(images)
 
     def _set_classes(self, images: list[Image], given_labels: dict[str, int] | None) -> None:

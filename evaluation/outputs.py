@@ -199,10 +199,10 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     `python -m evaluation` reads such a file. It holds `features` `(N, D)` float32 as they were measured, after
     --eval_pca, `labels` `(N,)`, `flags`, the JSON of the evaluation's flags with `split` and `selected_on`, the split
     that selected the epoch, and where the data set has them `paths`, `class_names`, `super_names`, `domains`,
-    `is_query`, `is_gallery`, `sequence` `(N,)`, `higher_names` `(N, L - 2)` of the levels above the super-classes
-    and `role_draws` `(D, N)` (not with --eval_pca or --eval_whiten, which may differ from draw to draw). Under
-    `--eval_space hyperbolic` features are the tangent vectors, and `points` `(N, D)` float32 are their points of the
-    Poincare ball, which the flags name. `instead`: the folder for a file whose name is taken in `folder`.
+    `is_query`, `is_gallery`, `sequence`, `group`, `time` `(N,)`, `higher_names` `(N, L - 2)` of the levels above the
+    super-classes and `role_draws` `(D, N)` (not with --eval_pca or --eval_whiten, which may differ from draw to draw).
+    Under `--eval_space hyperbolic` features are the tangent vectors, and `points` `(N, D)` float32 are their points of
+    the Poincare ball, which the flags name. `instead`: the folder for a file whose name is taken in `folder`.
     """
     ball = metrics.ball(opt)
     measured = opt.measured()
@@ -241,6 +241,10 @@ def _arrays(embedded: evaluation.Embedded, opt) -> dict[str, np.ndarray]:
         arrays["labels"] = embedded.labels
     arrays |= queries.described(embedded)
     arrays |= galleries.dumped(galleries.roles_of(embedded.dataset, len(embedded.labels)))
+    for name, attribute in (("group", "groups"), ("time", "times")):
+        values = getattr(embedded.dataset, attribute, None)
+        if values is not None:
+            arrays[name] = values
     draws = getattr(embedded.dataset, "role_draws", None)
     if draws is not None and opt.eval_pca is None and opt.eval_whiten is None:
         arrays["role_draws"] = draws

@@ -1,12 +1,16 @@
 """`python -m evaluation decide`: roles, set-aside classes, thresholds and promises, fusion, and what is refused."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from datasets._image_set import ImageSet
+from datasets._images import Image
 from evaluation import __main__ as command
-from evaluation import promise, thresholds
+from evaluation import outputs, promise, thresholds
+from evaluation.task import Embedded
 from tests.kit.refusals import refused
 
 N_CLASSES = 130
@@ -180,6 +184,16 @@ def test_one_individual_under_two_names_is_one_unit(tmp_path, capsys):
     output = capsys.readouterr().out
     assert "2 classes counted with another" in output
     assert f"{EACH} queries left out" in output
+
+
+def test_embeddings_of_a_data_set_keep_groups_and_times():
+    images = [Image("/data/a/1.png", "a", group="burst", time=3.0), Image("/data/b/2.png", "b")]
+    settings = SimpleNamespace(eval_pca=None, eval_whiten=None)
+    arrays = outputs._arrays(Embedded({}, np.arange(2), 0.0, ImageSet(images, None)), settings)
+    assert arrays["group"].tolist() == ["burst", ""]
+    assert arrays["time"].tolist() == [3.0, pytest.approx(np.nan, nan_ok=True)]
+    plain = outputs._arrays(Embedded({}, np.arange(1), 0.0, ImageSet(images[1:], None)), settings)
+    assert not {"group", "time"} & plain.keys()
 
 
 def test_super_classes_as_units(tmp_path):
