@@ -13,6 +13,7 @@ from evaluation import from_files
 from evaluation.file_arrays import GROUPS
 from evaluation.galleries import ROLES
 from utilities.errors import UserError
+from utilities.labels import are_missing
 
 NEWEST = "newest"
 
@@ -90,10 +91,10 @@ def _bursts(arrays: dict) -> np.ndarray | None:
     """`(N,)` the group of each image, else its sequence, "" for none; None if the file has neither."""
     for name in ("group", "sequence"):
         if name in arrays:
-            values = arrays[name]
-            if values.dtype.kind in "iu":
-                return np.where(values < 0, "", values.astype(str))
-            return values.astype(str)
+            is_none = are_missing(arrays[name])
+            if arrays[name].dtype.kind in "iu":
+                is_none = arrays[name] < 0
+            return np.where(is_none, "", arrays[name].astype(str))
     return None
 
 

@@ -210,7 +210,7 @@ def digits_below(threshold: float) -> str:
 
 def percent(share: float) -> str:
     """A share in per cent, as it was written."""
-    return f"{100 * share:.6g}"
+    return f"{100 * share:.10g}"
 
 
 def percent_above(share: float) -> str:

@@ -268,10 +268,13 @@ def bin_numbers(probabilities: np.ndarray, bins: int, adaptive: bool = False) ->
     return numbers
 
 
-def ece(probabilities: np.ndarray, right: np.ndarray, bins: int = 15, adaptive: bool = False) -> float:
-    """Expected calibration error: sum over bins of n_b / N x abs(mean probability - share of right ones)."""
+def ece(probabilities: np.ndarray, right: np.ndarray, weights: np.ndarray, bins: int = 15, adaptive: bool = False):
+    """Expected calibration error: sum over bins of n_b / N x abs(mean probability - share of right ones).
+
+    With the weights `(N,)` of the fit: a fit in which each class has the weight 1 is not to blame for large classes.
+    """
     numbers = bin_numbers(probabilities, bins, adaptive)
-    return float(np.abs(np.bincount(numbers, probabilities - right)).sum() / len(probabilities))
+    return float(np.abs(np.bincount(numbers, weights * (probabilities - right))).sum() / weights.sum())
 
 
 def fused(probabilities: list[np.ndarray]) -> np.ndarray:

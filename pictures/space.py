@@ -129,12 +129,14 @@ def roc(path: Path, far: np.ndarray, tar: np.ndarray, title: str) -> Path:
     )
 
 
-def reliability(path: Path, probabilities: np.ndarray, right: np.ndarray, bins: int, title: str) -> Path:
+def reliability(
+    path: Path, probabilities: np.ndarray, right: np.ndarray, weights: np.ndarray, bins: int, title: str
+) -> Path:
     """Plot the share of right answers against the probability, in bins of equal width, above the number of answers in
-    each. Bars are 95 % intervals of images (Wilson). Returns `path`.
+    each. Bars are 95 % intervals (Wilson, of as many answers as the weights are worth). Returns `path`.
 
     Args:
-        probabilities, right: `(N,)` of answers, and whether they are right.
+        probabilities, right, weights: `(N,)` of answers, whether they are right, and what each counts.
     """
     from matplotlib.figure import Figure
 
@@ -142,9 +144,11 @@ def reliability(path: Path, probabilities: np.ndarray, right: np.ndarray, bins: 
     numbers = np.clip(np.searchsorted(edges, probabilities, "left") - 1, 0, bins - 1)
     counts = np.bincount(numbers, minlength=bins)
     filled = np.flatnonzero(counts)
-    shares = np.bincount(numbers, right, minlength=bins)[filled] / counts[filled]
-    means = np.bincount(numbers, probabilities, minlength=bins)[filled] / counts[filled]
-    intervals = np.array([share_interval(share, count) for share, count in zip(shares, counts[filled], strict=True)])
+    totals = np.bincount(numbers, weights, minlength=bins)[filled]
+    shares = np.bincount(numbers, weights * right, minlength=bins)[filled] / totals
+    means = np.bincount(numbers, weights * probabilities, minlength=bins)[filled] / totals
+    worth = totals**2 / np.bincount(numbers, weights**2, minlength=bins)[filled]
+    intervals = np.array([share_interval(share, count) for share, count in zip(shares, worth, strict=True)])
     figure = Figure(figsize=(6, 6.6), layout="constrained")
     upper, lower = figure.subplots(2, 1, height_ratios=[4, 1], sharex=True)
     upper.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--", label="calibrated")

@@ -16,7 +16,9 @@ FOLDS = 5
 
 
 class HeldOut(NamedTuple):
-    """Probabilities of answers of held-out classes, whether the answers are right, and their units, `(N,)` each."""
+    """Probabilities of answers of held-out classes, whether the answers are right, and their units, `(N,)` each.
+    Each unit has the weight 1.
+    """
 
     probabilities: np.ndarray
     right: np.ndarray
@@ -82,12 +84,13 @@ def held_out(kind: str, queries: Queries, listed: list[Answers]) -> HeldOut:
 def error_of(of_classes: HeldOut, bins: int, adaptive: bool) -> Error:
     """The expected calibration error, and quantiles of its values on drawn classes."""
     probabilities, right, units = of_classes
-    value = thresholds.ece(probabilities, right, bins, adaptive)
+    weights = thresholds.class_weights(units)
+    value = thresholds.ece(probabilities, right, weights, bins, adaptive)
     numbers = thresholds.bin_numbers(probabilities, bins, adaptive)
-    classes, sizes = np.unique(units, return_inverse=True, return_counts=True)[1:]
-    excess = np.zeros((bins, len(sizes)))
-    np.add.at(excess, (numbers, classes), probabilities - right)
-    means = bootstrap.drawn_means([bootstrap.Outcomes(excess, sizes.astype(np.float64))])[0]
+    names, classes = np.unique(units, return_inverse=True)
+    excess = np.zeros((bins, len(names)))
+    np.add.at(excess, (numbers, classes), weights * (probabilities - right))
+    means = bootstrap.drawn_means([bootstrap.Outcomes(excess, np.ones(len(names)))])[0]
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(np.abs(means).sum(1), [tail, 1 - tail])
     return Error(value, float(low), float(high))

@@ -68,32 +68,36 @@ def rates(queries: Queries, threshold: float, flags, verify: bool) -> dict[str, 
     answers = queries.answers
     accepted = answers.distance < threshold
     is_known = answers.known
-    named = _over_classes((accepted & answers.right)[is_known], answers.label[is_known])
-    accepted_new = _over_classes(accepted[~is_known], answers.label[~is_known])
+    named = (accepted & answers.right)[is_known], answers.label[is_known]
+    accepted_new = accepted[~is_known], answers.label[~is_known]
     if verify:
-        return {"matched": named[0], "false_matched": accepted_new[0]}
+        return {"matched": _over_images(*named), "false_matched": _over_images(*accepted_new)}
     decisions = thresholds.decisions(answers, threshold)
-    refused = _over_classes(~accepted[~is_known], answers.label[~is_known])
     return {
-        "named": named[0],
-        "baks": named[1],
-        "fpir": accepted_new[0],
-        "baus": refused[1],
+        "named": _over_images(*named),
+        "baks": _over_classes(*named),
+        "fpir": _over_images(*accepted_new),
+        "baus": _over_classes(~accepted_new[0], accepted_new[1]),
         "root": Rate(decisions.root),
         "normalized_accuracy": Rate(decisions.normalized_accuracy(flags.known_weight)),
         f"dir@{flags.rate:g}": Rate(open_set.dir_at(answers, flags.rate)),
     }
 
 
-def _over_classes(values: np.ndarray, classes: np.ndarray) -> tuple[Rate, Rate]:
-    """The mean of values `(N,)` over images, and over classes."""
-    if not len(values):
-        return Rate(float("nan")), Rate(float("nan"))
+def _over_images(values: np.ndarray, classes: np.ndarray) -> Rate:
+    """The mean of values `(N,)`, whatever the sizes of their classes."""
+    return _rate(*thresholds.by_class(values, classes))
+
+
+def _over_classes(values: np.ndarray, classes: np.ndarray) -> Rate:
+    """The mean of the classes' means of values `(N,)`."""
     sums, sizes = thresholds.by_class(values, classes)
-    return _rate(sums, sizes), _rate(sums / sizes, np.ones(len(sizes)))
+    return _rate(sums / sizes, np.ones(len(sizes)))
 
 
 def _rate(sums: np.ndarray, sizes: np.ndarray) -> Rate:
+    if not len(sizes):
+        return Rate(float("nan"))
     value = float(sums.sum() / sizes.sum())
     if len(sizes) < 2:
         return Rate(value)

@@ -11,6 +11,7 @@ import numpy as np
 import metrics
 from evaluation import enrolment, file_arrays, from_files, naming, promise
 from evaluation.enrolment import Images
+from evaluation.file_arrays import GROUPS, NAMES
 from evaluation.galleries import ROLES
 from evaluation.judgements import has_lists
 from evaluation.task import Task
@@ -81,11 +82,10 @@ def read(path: str) -> dict:
     arrays = file_arrays.read_queries(path, False, with_names=True)
     size = len(arrays["features"])
     facts = file_arrays.read(path, FACTS)
-    for name in FACTS:
-        if name in facts:
-            arrays[name] = facts[name]
-            if arrays[name].shape != (size,):
-                raise UserError(f"{path}: {name} has shape {arrays[name].shape}: ({size},) is expected")
+    arrays |= {name: facts[name] for name in FACTS if name in facts}
+    for name in (*FACTS, *NAMES, *GROUPS):
+        if name in arrays and arrays[name].shape != (size,):
+            raise UserError(f"{path}: {name} has shape {arrays[name].shape}: ({size},) is expected")
     if has_lists(arrays):
         raise UserError(
             f"{path}: lists say what is relevant to each query, not which class it is of: decide needs labels"
@@ -189,6 +189,12 @@ def divided(queries: Queries, gallery: Gallery, flags) -> tuple[Queries, Queries
     if isinstance(rule, str) and rule != enrolment.NEWEST:
         if rule.endswith(".npz"):
             aside = of_file(rule, gallery, flags)
+            repeated = np.intersect1d(aside.units(new=True), queries.units(new=True))
+            if len(repeated):
+                raise UserError(
+                    f"--set_aside {rule}: {count_of(len(repeated), 'class', 'classes')}, such as {repeated[0]}, are "
+                    f"also queries of {gallery.path}: those that choose the threshold cannot report it"
+                )
             return aside.take(aside.is_new), aside, queries
         units = _listed(rule, queries, gallery)
         is_aside = np.isin(queries.images.units, units)

@@ -29,6 +29,7 @@ from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation decide"
 RULES = ("promise", "far", "eer", "f1", "balanced")
+NO_NEW = "--open_set SEED makes half of the classes new, is_query and is_gallery (N,) say what the gallery is"
 NEEDS_KNOWN = ("eer", "f1", "balanced")
 
 
@@ -93,6 +94,7 @@ def check(flags) -> None:
     actions = parser()._actions
     rules.refuse(actions, flags, typed=rules.changed(actions, flags))
     naming.check(flags.answer)
+    _check_outputs(flags)
     if len(flags.files) > 1:
         if flags.calibrate is None:
             raise UserError("several files are fused by their probabilities: add --calibrate logistic or isotonic")
@@ -114,6 +116,16 @@ def check(flags) -> None:
             f"--set_aside {rule}: a share between 0 and 1, {enrolment.NEWEST}, or a .json, .txt or .npz file is "
             "expected"
         ) from None
+
+
+def _check_outputs(flags) -> None:
+    """Raise UserError for files that could not be written, before anything is computed."""
+    for name in ("out", "reliability"):
+        path = getattr(flags, name)
+        if path is not None and not Path(path).absolute().parent.is_dir():
+            raise UserError(f"--{name} {path}: there is no folder {Path(path).parent}")
+    if flags.reliability is not None and Path(flags.reliability).suffix not in (".png", ".svg"):
+        raise UserError(f"--reliability {flags.reliability}: a .png or .svg file is expected")
 
 
 def refuse_selected(flags, gallery: Gallery) -> None:
@@ -152,7 +164,7 @@ def promised(flags, chosen: Queries) -> tuple[Promise, float]:
     units = np.unique(images.units)
     pledge = Promise(flags.promise, flags.rate, 1 - flags.confidence, len(units), noun)
     if not len(units):
-        raise UserError(pledge.impossible())
+        raise UserError(f"{pledge.impossible()} {NO_NEW}")
     distances = chosen.answers.distance
     if flags.promise == "average":
         threshold = promise.on_average(distances, images.units, flags.rate)
@@ -175,7 +187,7 @@ def chosen_threshold(flags, new: Queries, aside: Queries) -> tuple[float, str]:
     """The threshold of a rule without a promise, and what it does to the set-aside classes."""
     if flags.threshold_by == "far":
         if not len(new):
-            raise UserError("--threshold_by far: no query is of a new class, and at least 1 is needed")
+            raise UserError(f"--threshold_by far: no query is of a new class, and at least 1 is needed. {NO_NEW}")
         threshold = thresholds.far(new.answers.distance, flags.rate)
         share = (new.answers.distance < threshold).mean()
         return threshold, f"false accepts {100 * share:.1f} %"
@@ -237,7 +249,8 @@ def calibrated(flags, aside: Queries) -> tuple[list, dict]:
     if flags.reliability is not None:
         place = Path(flags.reliability)
         title = f"{flags.calibrate.capitalize()} probabilities on held-out classes, ECE {content['ece']['value']:.3f}"
-        charts.reliability(place, of_classes.probabilities, of_classes.right, flags.bins, title)
+        weights = thresholds.class_weights(of_classes.units)
+        charts.reliability(place, of_classes.probabilities, of_classes.right, weights, flags.bins, title)
         print(f"written  {place}")
     return calibrations, content
 
@@ -246,19 +259,18 @@ def describe(flags, queries: Queries, gallery: Gallery, notes: list[str]) -> Non
     """Print what the file holds, and what of it is left out or not told apart."""
     n_known = int(queries.answers.known.sum())
     n_new = int(queries.is_new.sum())
-    nouns = "classes" if flags.unit == "class" else "super-classes"
-    kinds = [
-        f"{count_of(n_known, 'query', 'queries')} of {len(queries.units(new=False)):,} known {nouns}",
-        f"{n_new:,} of {len(queries.units(new=True)):,} new ones",
-    ]
-    enrolled = f"gallery {gallery.n_classes:,} classes, {len(gallery.classes):,} images"
-    say(f"{', '.join(flags.files)}: {enrolled}; {', '.join(kinds)}")
+    noun = "class" if flags.unit == "class" else "super-class"
+    known_units = count_of(len(queries.units(new=False)), f"known {noun}", f"known {noun}es")
+    new_units = count_of(len(queries.units(new=True)), f"new {noun}", f"new {noun}es")
+    kinds = f"{count_of(n_known, 'query', 'queries')} of {known_units}, {n_new:,} of {new_units}"
+    enrolled = f"{count_of(gallery.n_classes, 'class', 'classes')}, {count_of(len(gallery.classes), 'image')}"
+    say(f"{', '.join(flags.files)}: gallery of {enrolled}; {kinds}")
     for note in notes:
         say(note)
     n_unclear = len(queries) - n_known - n_new
     if n_unclear:
         unclear = count_of(n_unclear, "query", "queries")
-        say(f"{unclear} left out: neither of a class in the gallery nor of a new {flags.unit}")
+        say(f"{unclear} left out: neither of a class in the gallery nor of a new {noun}")
     if "paths" not in gallery.arrays and flags.threshold_by == "promise":
         say(f"{flags.files[0]} has no paths: the image of each class is chosen by row number")
     if len(queries.units(new=True)) == 1:
@@ -312,6 +324,7 @@ def main(argv: list[str] | None = None) -> dict:
     content = _decision.content(decision, flags, calibration, queries)
     if flags.out is not None:
         write_json(flags.out, content)
+        print(f"written  {flags.out}")
     propose_next(flags, argv)
     return content
 

@@ -210,3 +210,32 @@ def test_twins_break_the_rate_of_pooled_images_and_not_the_promise(n):
 
     assert _exceeded(n, 2000, of_one_image) < 0.065
     assert _exceeded(n, 2000, pooled) > 0.3
+
+
+def test_the_average_rate_over_repetitions_is_below_the_promised_one():
+    generator = np.random.default_rng(5)
+    rates = []
+    for _ in range(1500):
+        centres = np.where(generator.random((25, 1)) < 0.06, 0.2, generator.normal(1, 0.1, (25, 1)))
+        distances = generator.normal(centres, 0.1, (25, 8))
+        threshold = promise.on_average(distances.ravel(), np.repeat(np.arange(25), 8), 0.05)
+        rates.append(0.94 * ndtr((threshold - 1) / math.hypot(0.1, 0.1)) + 0.06 * ndtr((threshold - 0.2) / 0.1))
+    assert 0.02 < np.mean(rates) < 0.053  # its standard error is .001
+    assert np.mean(np.array(rates) > 0.05) > 0.15  # and no more than on average
+
+
+def test_hubs_break_pairs_taken_as_independent_and_not_those_of_disjoint_classes():
+    """A share of classes, hubs, is near to every class: a pair matches if either is a hub."""
+    share_of_hubs = 1 - math.sqrt(1 - 0.0501)  # slightly more than 5 % of pairs match
+    generator = np.random.default_rng(6)
+
+    def share_of_failures(pairs, draws):
+        n_failures = 0
+        for _ in range(draws):
+            is_hub = generator.random(120) < share_of_hubs
+            distances = np.where(is_hub[pairs].any(1), 0.1, 1.0)
+            n_failures += promise.kth_smallest(distances, 0.05, 0.05) > 0.1  # hubs are accepted
+        return n_failures / draws
+
+    assert share_of_failures(promise.disjoint_pairs(list(range(120))), 2000) < 0.065
+    assert share_of_failures(np.stack(np.triu_indices(120, 1), 1), 200) > 0.2

@@ -141,8 +141,11 @@ def test_prior_by_bayes():
 def test_pinned_calibration_error():
     probabilities = np.array([0.05, 0.15, 0.35, 0.55, 0.65, 0.95, 1, 0])
     right = np.array([0, 0, 1, 1, 0, 1, 1, 0])
-    assert thresholds.ece(probabilities, right, 5) == pytest.approx(0.25)
-    assert thresholds.ece(probabilities, right, 4, adaptive=True) == pytest.approx(0.1)
+    assert thresholds.ece(probabilities, right, np.ones(8), 5) == pytest.approx(0.25)
+    assert thresholds.ece(probabilities, right, np.ones(8), 4, adaptive=True) == pytest.approx(0.1)
+    doubled = np.repeat(np.arange(8), [1, 3, 1, 1, 2, 1, 1, 1])
+    counted_twice = thresholds.ece(probabilities[doubled], right[doubled], thresholds.class_weights(doubled), 5)
+    assert counted_twice == pytest.approx(0.25)
     edges = np.array([0.0, 0.2, 0.2 + 1e-9, 0.6, 1.0])
     assert thresholds.bin_numbers(edges, 5).tolist() == [0, 0, 1, 2, 4]
 
@@ -159,8 +162,9 @@ def test_held_out_probabilities_know_nothing_of_their_own_class():
     repeated = thresholds.held_out("isotonic", distances, changed, classes, folds)
     assert (repeated[folds == 2] == probabilities[folds == 2]).all()
     assert (repeated[folds != 2] != probabilities[folds != 2]).any()
-    on_itself = thresholds.fitted("isotonic", distances, right, thresholds.class_weights(classes))(distances)
-    assert thresholds.ece(on_itself, right) < thresholds.ece(probabilities, right)
+    weights = thresholds.class_weights(classes)
+    on_itself = thresholds.fitted("isotonic", distances, right, weights)(distances)
+    assert thresholds.ece(on_itself, right, weights) < thresholds.ece(probabilities, right, weights)
 
 
 def test_class_weights_and_fusion():

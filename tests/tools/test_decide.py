@@ -178,6 +178,7 @@ def test_one_individual_under_two_names_is_one_unit(tmp_path, capsys):
     arrays = _roles(arrays_of())
     group = np.full(len(arrays["labels"]), "", dtype="U9")
     group[np.isin(arrays["labels"], [100, 101])] = "same day"
+    group[arrays["labels"] > 125] = "nan"  # as a table writes a missing one
     group[np.isin(arrays["labels"], [3, 120])] = "copy"  # known under another name: not new
     content = decided(tmp_path, {**arrays, "group": group}, "--rate", 0.1)
     assert content["n"] == 68
@@ -291,11 +292,13 @@ def test_what_is_refused(tmp_path):
     lists = {"positive_indptr": np.arange(size + 1), "positive_indices": (np.arange(size) + 1) % size}
     draws = {"role_draws": np.stack([roles["is_gallery"]] * 2)}
     (tmp_path / "list.json").write_text('["nobody"]')
+    np.savez(tmp_path / "plain.npz", **arrays)
     (tmp_path / "wrong.json").write_text('{"names": 3}')
     cases = (
         ({**arrays, **lists}, [], "lists say what is relevant"),
         ({**arrays, **draws}, [], "role_draws, 2 galleries"),
         ({**arrays, "time": np.zeros(3)}, [], "time has shape"),
+        ({**arrays, "paths": np.array(["a"])}, ["--open_set", "0"], "paths has shape"),
         ({**roles, "time": np.full(size, "soon")}, ["--set_aside", "newest"], "something else than numbers and ISO"),
         (roles, ["--open_set", "0"], "which says what the gallery is"),
         (roles, ["--set_aside", "newest"], "has no time"),
@@ -304,6 +307,11 @@ def test_what_is_refused(tmp_path):
         (roles, ["--set_aside", tmp_path / "list.json"], "1 of its 1 names are of no query, such as nobody"),
         (roles, ["--set_aside", tmp_path / "wrong.json"], "a list of classes is expected"),
         (roles, ["--unit", "super"], "has no super-classes"),
+        (roles, ["--set_aside", tmp_path / "a.npz"], "it has is_query"),
+        (roles, ["--set_aside", tmp_path / "plain.npz"], "70 classes, such as id060, are also queries"),
+        (roles, ["--out", tmp_path / "nowhere" / "f.json"], "there is no folder"),
+        (roles, ["--calibrate", "logistic", "--reliability", tmp_path / "r.txt"], "a .png or .svg file"),
+        (arrays, [], "--open_set SEED makes half of the classes new"),
         (roles, ["--answer", "best"], "nearest, mean or vote@k"),
         (roles, ["--prior", ".1"], "no effect without --calibrate"),
         (roles, ["--threshold_by", "far", "--promise", "whole"], "no effect with --threshold_by far"),
@@ -324,4 +332,4 @@ def test_open_set_divides_classes_and_keeps_sequences_whole(tmp_path, capsys):
     content = decided(tmp_path, arrays, "--open_set", 1)
     assert content["gallery"] == {"classes": 65, "images": 65 * 4}  # two of three sequences
     output = capsys.readouterr().out
-    assert f"{65 * 2} queries of 65 known classes, {65 * EACH} of 65 new ones" in output
+    assert f"{65 * 2} queries of 65 known classes, {65 * EACH} of 65 new classes" in output
