@@ -127,5 +127,5 @@ $("sort").addEventListener("change", sort);
 $("filter").addEventListener("input", filter);
 $("more").addEventListener("click", moreQueries);
 $("more-confusions").addEventListener("click", moreConfusions);
-colour(); whole(); sort(); moreConfusions(); histogram(); showMarks();
+colour(); whole(); sort(); moreConfusions(); histogram(); listMarks();
 if (sorted.length) choose(sorted[0]);  // the worst query

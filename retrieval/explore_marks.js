@@ -44,6 +44,7 @@ function put(i, mark) {
   store();
   document.querySelectorAll(`.tile[data-image="${i}"]`).forEach(showMark);
   showMarks();
+  listMarks();
 }
 // Marks the chosen image, or takes the same mark away.
 function mark(problem, right = "") {
@@ -79,13 +80,17 @@ function showMark(tile) {
   if (badge) badge.remove();
   if (text) tile.append(make("div", text, "badge"));
 }
-// Shows the marks, and why something that was asked for is not done.
+// Shows the mark of the chosen image, and why something that was asked for is not done.
 function showMarks(refusal = "") {
   if (!marking) return;
   const of = marks.get(state.query);
   document.querySelectorAll("#marking [data-key]").forEach(button => button.setAttribute("aria-pressed", String(of !== undefined && of[0] === PROBLEMS[button.dataset.key])));
   $("right-label").value = of ? of[1] : "";
   $("mark-status").textContent = refusal || (of ? `Marked: ${textOf(of)}.` : "");
+}
+// Shows all marks: their numbers, and the images.
+function listMarks() {
+  if (!marking) return;
   const counts = Object.values(PROBLEMS).map(problem => [problem, [...marks.values()].filter(other => other[0] === problem).length]);
   const parts = counts.filter(([, count]) => count).map(([problem, count]) => `${count.toLocaleString("en")} ${problem}`);
   const saved = isSaved ? "" : " Not saved since the last change.";
@@ -122,7 +127,7 @@ function save() {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60000);
   isSaved = true;
-  showMarks();
+  listMarks();
 }
 
 const ACTIONS = { u: undo, j: () => step(1), k: () => step(-1), r: () => isNamed && $("right-label").focus() };

@@ -35,7 +35,7 @@ BODY = """
   <div id="marking" class="controls" role="group" aria-label="marks on this image">
     <button data-key="w" type="button">wrong label <kbd>W</kbd></button>
     <button data-key="d" type="button">duplicate <kbd>D</kbd></button>
-    <button data-key="n" type="button">no class <kbd>N</kbd></button>
+    <button data-key="n" type="button" title="it shows none of the classes">no class <kbd>N</kbd></button>
     <label id="right-part">right label <kbd>R</kbd> <input id="right-label" list="right-labels" autocomplete="off" \
 placeholder="its class"></label><datalist id="right-labels"></datalist>
     <button id="undo" type="button">undo <kbd>U</kbd></button>
