@@ -20,6 +20,7 @@ from utilities.intervals import share_interval
 
 QUANTILES = (0.05, 0.5, 0.95)
 MOST_PAIRED = 4000  # images whose pairs opis compares, 8 million: a second
+HIGH = 0.1  # true rate of a new class
 PROBES = 3  # gallery images whose vectors tell an index of another network
 
 
@@ -44,13 +45,15 @@ class Rate:
 class Decision:
     """A threshold, how it was chosen, and what it does.
 
-    pledge: the promise, or None. n: set-aside units. rates: name -> Rate. limits: the largest T of set-aside classes by
-    themselves, at `QUANTILES`. paired: opis and the images that it compares.
+    pledge: the promise, or None. n: set-aside units. fewest: images of the smallest of them. rates: name -> Rate.
+    limits: the largest T of set-aside classes by themselves, at `QUANTILES`. paired: opis and the images that it
+    compares.
     """
 
     threshold: float
     pledge: Promise | None
     n: int
+    fewest: int
     sentence: str
     gallery: Gallery
     rates: dict[str, Rate]
@@ -61,6 +64,13 @@ class Decision:
     def growth(self) -> float:
         """The factor by which the rate can grow when the set-aside classes are enrolled."""
         return promise.growth(self.gallery.n_units, self.gallery.n_units + self.n)
+
+    @property
+    def high_rate(self) -> float | None:
+        """Of `--promise whole`: bound on the share of new classes whose true rate is above `HIGH`; None of another."""
+        if self.pledge is None or self.pledge.kind != "whole":
+            return None
+        return promise.rate_of_class(self.pledge.rate, HIGH, self.fewest)
 
 
 def rates(queries: Queries, threshold: float, flags, verify: bool) -> dict[str, Rate]:
@@ -164,6 +174,11 @@ def lines(decision: Decision, flags, n_files: int) -> list[str]:
             f"with the {decision.n:,} set-aside {decision.pledge.nouns} enrolled the rate of new ones can be "
             f"{decision.growth:.2f} times as high"
         )
+    if decision.high_rate is not None:
+        text.append(
+            f"at most {promise.percent_above(decision.high_rate)} % of new {decision.pledge.nouns} have a true rate "
+            f"above {promise.percent(HIGH)} %, as {count_of(decision.fewest, 'image')} or more of each show"
+        )
     if n_files == 1 and decision.limits:
         low, middle, high = (promise.digits_below(value) for value in decision.limits)
         text.append(
@@ -193,6 +208,7 @@ def content(decision: Decision, flags, calibration: dict | None, queries: Querie
         "answer": "pairs" if "matched" in decision.rates else flags.answer,
         "gallery": {"classes": decision.gallery.n_classes, "images": len(decision.gallery.classes)},
         "growth": decision.growth,
+        "high_rate": None if decision.high_rate is None else {"above": HIGH, "classes": decision.high_rate},
         "sentence": decision.sentence,
         "rates": {name: {"value": rate.value, "interval_95": rate.interval} for name, rate in decision.rates.items()},
         "class_limits": dict(zip(map(str, QUANTILES), decision.limits, strict=False)),

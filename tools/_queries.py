@@ -264,6 +264,8 @@ def as_pairs(queries: Queries) -> Queries:
 
     Images in the order of SHA-256 of class/file make pairs with the next `NEXT` ones, of their unit and of all.
     """
+    if len(queries) < 2:
+        raise UserError(f"pairs of images: {count_of(len(queries), 'image')}, and at least 2 are needed")
     order = np.array(
         sorted(
             range(len(queries)),

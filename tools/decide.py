@@ -301,19 +301,22 @@ def main(argv: list[str] | None = None) -> dict:
     reported = reported.take(reported.answers.known | reported.is_new)
     pledge = None
     effect = ""
+    choosing = aside
     if flags.threshold_by == "promise":
-        chosen = images if verify else new
-        pledge, threshold = promised(flags, chosen)
-        n = pledge.n
+        choosing = images if verify else new
+        pledge, threshold = promised(flags, choosing)
     else:
         threshold, effect = chosen_threshold(flags, new, aside)
-        choosing = new if flags.threshold_by == "far" else aside
-        n = len(np.unique(choosing.images.units))
+        if flags.threshold_by == "far":
+            choosing = new
+    sizes = np.unique(choosing.images.units, return_counts=True)[1]
     rates = _decision.rates(reported, threshold, flags, verify)
     named = "" if verify else _decision.named_text(rates["named"])
     sentence = sentence_of(flags, pledge, threshold, effect, gallery, named)
     class_limits = _decision.class_limits(new, flags.rate)
-    decision = Decision(threshold, pledge, n, sentence, gallery, rates, class_limits, _decision.inconsistency(images))
+    paired = _decision.inconsistency(images)
+    set_aside = len(sizes), int(sizes.min())
+    decision = Decision(threshold, pledge, *set_aside, sentence, gallery, rates, class_limits, paired)
     say(f"\n{sentence}\n")
     if calibration is not None:
         calibration["probability_at_threshold"] = probability_at(threshold, calibrations, flags.prior)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from datasets._image_set import ImageSet
 from datasets._images import Image
@@ -12,6 +13,7 @@ from evaluation import __main__ as command
 from evaluation import outputs, promise, thresholds
 from evaluation.task import Embedded
 from tests.kit.refusals import refused
+from utilities.hyperbolic import Ball
 
 N_CLASSES = 130
 EACH = 6
@@ -131,6 +133,10 @@ def test_thresholds_and_rates_by_loops(tmp_path):
         refusals = [1 - accepted[labels == label].mean() for label in range(60, 130)]
         assert rates["baus"] == pytest.approx(np.mean(refusals))
         assert rates["normalized_accuracy"] == pytest.approx((rates["named"] + 1 - rates["fpir"]) / 2)
+        if name == "whole":
+            assert content["high_rate"] == {"above": 0.1, "classes": promise.rate_of_class(0.05, 0.1, EACH)}
+        else:
+            assert content["high_rate"] is None
         low, high = content["rates"]["baks"]["interval_95"]
         assert low <= rates["baks"] <= high
 
@@ -256,6 +262,28 @@ def test_fused_networks(tmp_path):
         decided(tmp_path, arrays, tmp_path / "b.npz")
 
 
+def test_distances_and_pairs_of_hyperbolic_embeddings(tmp_path):
+    arrays = _roles(arrays_of())
+    flags = np.array(json.dumps({"eval_space": "hyperbolic", "eval_space_c": 0.3, "eval_space_clip_r": 2.3}))
+    content = decided(tmp_path, {**arrays, "flags": flags})
+    gallery = np.flatnonzero(arrays["is_gallery"])
+    rows = np.flatnonzero(arrays["is_query"])
+    ball = Ball(0.3, 2.3)
+    queries = torch.from_numpy(arrays["features"][rows])
+    images = torch.from_numpy(arrays["features"][gallery])
+    distance = np.array([ball.paired(query.expand_as(images), images).min().item() for query in queries])
+    is_new = arrays["labels"][rows] >= 60
+    names = arrays["class_names"][rows][is_new]
+    files = np.array([path.rpartition("/")[2] for path in arrays["paths"][rows][is_new]])
+    places = promise.one_per_unit(names, names, files)
+    assert content["threshold"] == pytest.approx(np.sort(distance[is_new][places])[0])
+    assert content["network"]["eval_space"] == "hyperbolic"
+    pairs = decided(tmp_path, {**arrays, "flags": flags}, "--promise", "pairs")
+    assert pairs["threshold"] > content["threshold"]
+    with refused("these are hyperbolic"):
+        decided(tmp_path, {**arrays, "flags": flags}, "--answer", "mean")
+
+
 def test_without_known_or_without_new_queries(tmp_path):
     arrays = arrays_of()
     everyone_new = {**_roles(arrays), "is_query": arrays["labels"] >= 60}
@@ -312,6 +340,7 @@ def test_what_is_refused(tmp_path):
         (roles, ["--out", tmp_path / "nowhere" / "f.json"], "there is no folder"),
         (roles, ["--calibrate", "logistic", "--reliability", tmp_path / "r.txt"], "a .png or .svg file"),
         (arrays, [], "--open_set SEED makes half of the classes new"),
+        (on_a_line([0.5], "c"), ["--verify", "--threshold_by", "far", "--set_aside", ".5"], "sets 0 aside"),
         (roles, ["--answer", "best"], "nearest, mean or vote@k"),
         (roles, ["--prior", ".1"], "no effect without --calibrate"),
         (roles, ["--threshold_by", "far", "--promise", "whole"], "no effect with --threshold_by far"),
