@@ -158,6 +158,9 @@ def _near_duplicates(appraisal: Appraisal) -> str:
                 "near-duplicate of another class: this network finds too many photographs alike to judge them."
             )
         )
+    if groups["single_groups"]:
+        count = count_of(groups["single_groups"], "class", "classes")
+        parts.append(_text(f"{count} of a single photograph or group: it has nothing to find, and is not measured."))
     tiles = []
     for row in groups["shown"]:
         is_across = row["classes"][0] != row["classes"][1]

@@ -172,6 +172,8 @@ def group(appraisal: Appraisal, table: str, dataset, similarity: float, pairs: o
     sizes = np.bincount(group_of)
     sequences = [f"group {number}" if sizes[number] > 1 else "" for number in group_of.tolist()]
     write_table(appraisal.folder / PHOTOGRAPHS, images, sequences)
+    in_groups = zip(images, sequences, strict=True)
+    counts = groups_of_classes([image._replace(sequence=sequence) for image, sequence in in_groups])
     across = [row for row in listed if row["classes"][0] != row["classes"][1]]
     class_pairs = {tuple(sorted(row["classes"])) for row in across}
     n_bursts = int((np.bincount(_groups.components(len(images), burst_links)) > 1).sum())
@@ -186,6 +188,7 @@ def group(appraisal: Appraisal, table: str, dataset, similarity: float, pairs: o
         "with_time": sum(image.time is not None for image in images),
         "images": len(images),
         "bursts": n_bursts,
+        "single_groups": sum(count == 1 for count in counts.values()),
         "groups": int((sizes > 1).sum()),
         "grouped_images": int(sizes[sizes > 1].sum()),
     }
@@ -235,6 +238,7 @@ def split(appraisal: Appraisal) -> dict:
                 f"{len(units)} groups of classes that share photographs leave {len(part_of[name])} for {name}, which "
                 f"needs {LEAST[name]}: correct the near-duplicates between classes ({appraisal.folder / PAIRS})"
             )
+    refuse_single_groups(images, part_of)
     train, select, aside, test = (part_of[name] for name in PARTS)
     write_json(appraisal.folder / "split.json", {"train": train, "val": select, "test": test})
     write_json(appraisal.folder / "set_aside.json", {"classes": aside})
@@ -258,6 +262,25 @@ def split(appraisal: Appraisal) -> dict:
 def table_of(part: str) -> str:
     """The table with the training classes and those of a part."""
     return f"{part.replace(' ', '_')}.csv"
+
+
+def groups_of_classes(images: list[Image]) -> Counter:
+    """Class -> its number of groups; an image without a sequence is a group of its own."""
+    groups = {(image.class_name, image.sequence or image.path) for image in images}
+    return Counter(class_name for class_name, _ in groups)
+
+
+def refuse_single_groups(images: list[Image], part_of: dict[str, list[str]]) -> None:
+    """Raise UserError where too few classes of the parts that are measured have two groups."""
+    counts = groups_of_classes(images)
+    for name in ("select", "test"):
+        measured = sum(counts[class_name] > 1 for class_name in part_of[name])
+        if measured < LEAST[name]:
+            raise UserError(
+                f"{measured} of {len(part_of[name])} {name} classes have photographs of two groups, and {LEAST[name]} "
+                "are needed (a burst, near-duplicates and a sequence are one group each, and never find each other): "
+                "take photographs of each class at several times"
+            )
 
 
 def _deal(units: list[list[str]], counts: list[int], seed: int) -> dict[str, list[str]]:

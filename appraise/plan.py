@@ -121,12 +121,12 @@ def plan_of(sizes: dict[str, int], rates: dict[str, float], input_side: int, fla
             f"here; --budget {math.ceil((seconds + SEEDS * run) / 60)} allows it, or --tune yes"
         )
     if seconds > budget and len(archs) > 1:
-        notes.append(f"one network, {archs[0]}: all would take {seconds / 60:.0f} minutes")
+        notes.append(f"one network, {archs[0]}: all would take {seconds / 60:.1f} minutes")
         archs = archs[:1]
         seconds = count / rates[archs[0]]
     words = []
     if seconds > budget and input_side > SMALL_CROP:
-        notes.append(f"images of {SMALL_CROP} pixels: {input_side} would take {seconds / 60:.0f} minutes")
+        notes.append(f"images of {SMALL_CROP} pixels: {input_side} would take {seconds / 60:.1f} minutes")
         words = ["--crop_size", str(SMALL_CROP)]
         seconds *= (SMALL_CROP / input_side) ** 2
     images_of_class = None

@@ -72,6 +72,16 @@ def test_classes_are_dealt_whole_in_groups(seed):
     assert part_of != photographs._deal(units, counts, seed + 1)
 
 
+def test_classes_of_one_group_have_nothing_to_find():
+    images = [Image(f"{name}/{i}.jpg", name, sequence=f"burst of {name}") for name in "abcd" for i in range(3)]
+    part_of = {"train": ["a"], "select": ["b", "c"], "set aside": [], "test": ["d", "a"]}
+    with refused("0 of 2 select classes have photographs of two groups, and 2 are needed", "at several times"):
+        photographs.refuse_single_groups(images, part_of)
+    images += [Image(f"{name}/later.jpg", name) for name in "abcd"]
+    photographs.refuse_single_groups(images, part_of)
+    assert photographs.groups_of_classes(images) == dict.fromkeys("abcd", 2)
+
+
 # ------------------------------------------------------------------------------------------------------------- refusals
 def test_bad_places_are_refused(tmp_path):
     photos = make_folder(tmp_path / "photos", n_classes=16, n_images=2)

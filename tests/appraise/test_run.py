@@ -20,6 +20,7 @@ from tests.appraise.conftest import SMALL
 from tests.kit.photographs import make_photographs
 from tests.kit.refusals import refused
 from tests.kit.runs import ROOT, content_of, rows_of, words_of
+from utilities.files import write_csv
 
 RECORDS = [step.record or step.name for step in appraise.STEPS]
 TIMES = re.compile(r'<span class="time">.*?</span>')
@@ -172,6 +173,27 @@ def test_a_second_process_is_refused(photographs, tmp_path):
         first.terminate()
     assert second.returncode == 2
     assert re.fullmatch(r"python -m appraise: error: --out .* works on it\n", second.stderr), second.stderr
+
+
+@pytest.mark.long
+def test_a_table_of_boxes_and_times(tmp_path):
+    """Paths beside the table, boxes and super-classes stay, and images of one minute are a burst."""
+    folder = make_photographs(tmp_path / "photographs", n_classes=16, n_images=4)
+    rows = []
+    for path in sorted(folder.rglob("*.jpg")):
+        number = int(path.stem)
+        day = max(number, 1)  # the first two of a class
+        time = f"2024-01-{day:02d} 10:00:{15 * number:02d}"
+        split = "train" if path.parent.name < "class_008" else "validation"
+        rows.append([path.parent.name, path.relative_to(tmp_path), split, 2, 2, 40, 40, "kind", time])
+    head = ["label", "path", "split", "x_1", "y_1", "x_2", "y_2", "category", "time"]
+    write_csv(tmp_path / "table.csv", head, rows)
+    appraise.main(words_of(tmp_path / "table.csv", "--out", tmp_path / "out", SMALL))
+    groups = result_of(tmp_path / "out", "groups")
+    assert groups["bursts"] == 16 and groups["with_time"] == 64
+    written = rows_of(tmp_path / "out" / "photographs.csv")
+    assert {row["category"] for row in written} == {"kind"} and {row["x_2"] for row in written} == {"40.0"}
+    assert sum(row["sequence"] != "" for row in written) >= 32
 
 
 @pytest.mark.long
