@@ -13,7 +13,7 @@ from evaluation import file_arrays, promise, thresholds
 from evaluation.promise import Promise
 from metrics import open_set
 from results import bootstrap
-from tools._queries import Gallery, Queries
+from tools._queries import Gallery, Queries, is_verification
 from utilities.console import aligned
 from utilities.counts import count_of
 from utilities.intervals import share_interval
@@ -205,7 +205,7 @@ def content(decision: Decision, flags, calibration: dict | None, queries: Querie
         "needed": None if pledge is None else pledge.needed,
         "k": None if pledge is None else pledge.k,
         "unit": flags.unit,
-        "answer": "pairs" if "matched" in decision.rates else flags.answer,
+        "answer": _answer(flags),
         "gallery": {"classes": decision.gallery.n_classes, "images": len(decision.gallery.classes)},
         "growth": decision.growth,
         "high_rate": None if decision.high_rate is None else {"above": HIGH, "classes": decision.high_rate},
@@ -216,6 +216,13 @@ def content(decision: Decision, flags, calibration: dict | None, queries: Querie
         "calibration": calibration,
         "network": _network(decision.gallery, flags, queries),
     }
+
+
+def _answer(flags) -> str:
+    """What the threshold is of; fused answers and pairs have other distances than the nearest image."""
+    if is_verification(flags):
+        return "pairs"
+    return flags.answer if len(flags.files) == 1 else "fused"
 
 
 def _risk(pledge: Promise | None) -> float | None:

@@ -253,6 +253,7 @@ def test_fused_networks(tmp_path):
     fused = decided(tmp_path, arrays, tmp_path / "b.npz", *words)
     assert fused["rates"]["dir@0.05"]["value"] > single["rates"]["dir@0.05"]["value"]
     assert 0 < fused["threshold"] < 1
+    assert (single["answer"], fused["answer"]) == ("nearest", "fused")
     twice = decided(tmp_path, arrays, tmp_path / "a.npz", *words)
     assert twice["rates"] == single["rates"]
     np.savez(tmp_path / "b.npz", **{**second, "paths": second["paths"][::-1]})
