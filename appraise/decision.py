@@ -123,7 +123,8 @@ def _tuned_row(appraisal: Appraisal, label: str, folder: Path) -> dict:
     parts = {}
     for split, part in bench.parts(model).items():
         parts[split] = evaluation.embed(network, evaluation_loader(part.dataset, model.opt), bench.runtime, split)
-    return networks.row_of(appraisal, f"{label}, trained, {folder.parent.name}", "tuned", model, parts)
+    row = networks.row_of(appraisal, f"{label}, trained, {folder.parent.name}", "tuned", model, parts)
+    return {**row, "run": str(folder)}
 
 
 # --------------------------------------------------------------------------------------------------------------- choice

@@ -251,8 +251,17 @@ def _threshold(appraisal: Appraisal) -> str:
         "distance is below the threshold; else it is new. The gallery is the train and select classes and half of each "
         "test class, the new classes are those set aside."
     )
-    command = ["python", "-m", "evaluation", *decision.promise_words(appraisal)]
-    return _section("Threshold for new classes", _text(promised["sentence"], "fault"), _text(text), _commands(command))
+    commands = [["python", "-m", "evaluation", *decision.promise_words(appraisal)]]
+    row = decision.row_named(appraisal, appraisal.results["threshold"]["chosen"])
+    if row["kind"] == "tuned" and promised["threshold"] is not None:
+        index = str(appraisal.folder / "index")
+        threshold = str(appraisal.folder / decision.DECISION)
+        program = ["python", "-m", "retrieval"]
+        commands.append([*program, "index", row["run"], str(appraisal.photographs), "--out", index])
+        commands.append([*program, "query", index, "PHOTOGRAPH", "--threshold", threshold])
+    return _section(
+        "Threshold for new classes", _text(promised["sentence"], "fault"), _text(text), _commands(*commands)
+    )
 
 
 def _worst(appraisal: Appraisal) -> str:

@@ -110,6 +110,12 @@ def test_a_changed_flag_repeats_what_reads_it(appraisal, photographs, capsys):
     appraise.main([*words, "--rate", "0.2"])
     assert capsys.readouterr().out.count(", done before: ") == 7
     assert "20 % with 95 % confidence needs 14" in html.unescape(page_of(appraisal))
+    assert not (appraisal / "decision.json").exists()
+    appraise.main([*words, "--rate", "0.6"])
+    (decide,) = [command[3:] for command in commands_of(page_of(appraisal)) if "decide" in command]
+    decision = evaluating.main(decide)
+    assert decision["threshold"] > 0
+    assert decision["sentence"] in html.unescape(page_of(appraisal))
     appraise.main(words)
     assert page_of(appraisal) == page
 
