@@ -53,7 +53,7 @@ def centres(population: str, count: int, generator: np.random.Generator) -> np.n
     return values
 
 
-def drawn(population: str, count: int, generator: np.random.Generator) -> np.ndarray:
+def draw_distances(population: str, count: int, generator: np.random.Generator) -> np.ndarray:
     """Distances `(count, IMAGES)` of a draw's classes."""
     noise = DEVIATION * generator.standard_normal((count, IMAGES))
     return centres(population, count, generator)[:, None] + noise
@@ -152,7 +152,7 @@ def simulate(rule, population: str, count: int, draws: int) -> np.ndarray:
     generator = np.random.default_rng([POPULATIONS.index(population), count])
     rates = np.full(draws, np.nan)
     for draw in range(draws):
-        threshold = rule(drawn(population, count, generator), generator)
+        threshold = rule(draw_distances(population, count, generator), generator)
         if threshold is not None:
             rates[draw] = theta(population, threshold)
     return rates
@@ -170,7 +170,7 @@ def mates_named(population: str, count: int, draws: int) -> float:
     from scipy.special import ndtr
 
     generator = np.random.default_rng([POPULATIONS.index(population), count])
-    values = [confident(drawn(population, count, generator), generator) for _ in range(draws)]
+    values = [confident(draw_distances(population, count, generator), generator) for _ in range(draws)]
     return float(ndtr((np.array(values) - MATES[0]) / MATES[1]).mean())
 
 
@@ -186,12 +186,13 @@ def tables(draws: int) -> str:
         print(lines[-1], flush=True)
     error = 100 * (RISK * (1 - RISK) / draws) ** 0.5
     text = (
-        f"{draws:,} draws of n classes of {IMAGES} images, a = d = {RATE:g}. A cell: % of draws in which more than a of\n"
-        f"the images of new classes are accepted (standard error {error:.1f} at 5) / mean share accepted, in % of a.\n"
-        "–: no threshold."
+        f"{draws:,} draws of n classes of {IMAGES} images, a = d = {RATE:g}. A cell: % of draws in which more than a\n"
+        f"of the images of new classes are accepted (standard error {error:.1f} at 5) / mean share accepted, in %\n"
+        "of a. –: no threshold."
     )
     sizes = (60, 100, 200, 500)
-    mates = [f"| images of enrolled classes at T | {' | '.join(f'n = {count}' for count in sizes)} |", f"|{'-|' * 5}"]
+    counts = " | ".join([f"n = {count}" for count in sizes])
+    mates = [f"| images of enrolled classes at T | {counts} |", f"|{'-|' * (len(sizes) + 1)}"]
     for population in ("normal", "heavy"):
         named = [f"{100 * mates_named(population, count, draws):.0f} %" for count in sizes]
         mates.append(f"| `confident`, {population} | {' | '.join(named)} |")
@@ -208,8 +209,8 @@ def main() -> None:
     print(f"\n{text}")
     if options.write:
         page = PAGE.read_text(encoding="utf-8")
-        before, _, rest = page.partition(START)
-        _, _, after = rest.partition(STOP)
+        before, _, old_tables = page.partition(START)
+        _, _, after = old_tables.partition(STOP)
         PAGE.write_text(f"{before}{START}\n\n{text}\n\n{STOP}{after}", encoding="utf-8")
 
 

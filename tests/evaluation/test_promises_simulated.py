@@ -10,7 +10,7 @@ CONFIDENT = "**`confident`**: one image per class"
 
 @pytest.mark.parametrize("population", promises.POPULATIONS)
 def test_the_true_share_is_that_of_drawn_images(population):
-    distances = promises.drawn(population, 20_000, np.random.default_rng(0))
+    distances = promises.draw_distances(population, 20_000, np.random.default_rng(0))
     for threshold in (0.3, 0.75, 0.9, 1.0):
         assert (distances < threshold).mean() == pytest.approx(promises.theta(population, threshold), abs=0.008)
     low, high = (promises.theta(population, threshold) for threshold in (-9.0, 99.0))
@@ -19,7 +19,7 @@ def test_the_true_share_is_that_of_drawn_images(population):
 
 def test_rules_by_loops():
     """The thresholds of the rules that promise.py does not have, by their definitions."""
-    distances = promises.drawn("twins", 60, np.random.default_rng(1))
+    distances = promises.draw_distances("twins", 60, np.random.default_rng(1))
     generator = np.random.default_rng(2)
     threshold = promises.far_of_images(distances, generator)
     assert (distances < threshold).mean() <= 0.05 < (distances <= threshold).mean()
