@@ -26,7 +26,7 @@ from utilities import extras, imports, plug_in_folders, programs, provenance
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-MODULE_OF = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn", "faiss-gpu": "faiss", "faiss-cpu": "faiss"}
+MODULE_OF = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn", "faiss-cpu": "faiss"}
 # Not in the package index of extras: their messages name them (utilities/pml.py, runs/records/online.py, …).
 NAMED_WHERE_USED = {"pytorch_metric_learning", "comet_ml", "triton", "sqlalchemy", "torchcodec"}
 LOSS = '''"""Mean distance of positives, and one minus that of negatives."""
@@ -117,6 +117,7 @@ def modules_of(requirements: list[str]) -> set[str]:
 
 def test_every_package_that_is_imported_is_required_or_an_extra():
     optional = PROJECT["optional-dependencies"]
+    assert not [line for line in sum(optional.values(), []) if "gpu" in line or "cuda" in line], "for a CPU too"
     allowed = modules_of(PROJECT["dependencies"]) | imports.NAMES | set(sys.stdlib_module_names) | NAMED_WHERE_USED
     for extra, modules in extras.EXTRAS.items():
         assert set(modules) <= modules_of(optional[extra]), extra
