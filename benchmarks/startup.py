@@ -40,7 +40,9 @@ if __name__ == "__main__":
     for name, pairs in times.items():
         medians[name] = [statistics.median(values) for values in zip(*pairs, strict=True)]
     for name, (_, target) in COMMANDS.items():
-        ratio, cpu_ratio = (value / other for value, other in zip(medians[name], medians[REFERENCE], strict=True))
+        ratio, cpu_ratio = (
+            value / reference for value, reference in zip(medians[name], medians[REFERENCE], strict=True)
+        )
         print(
             f"{name:16} {medians[name][0]:.2f} s, {ratio:.2f} of {REFERENCE}; in CPU seconds {cpu_ratio:.2f} "
             f"(target: at most {target})"
