@@ -3,7 +3,8 @@
 Decoding and cropping are Pillow's. Its resize is not the run's: torch rounds the weights of its antialiased resize on
 uint8 images to 16 bits, Pillow to 22, and values differ by one of 255 here and there, in narrow images by more. So the
 card has a function of NumPy that rounds as torch does (ATen/native/cpu/UpSampleKernel.cpp): first along the rows, then
-along the columns, each axis with as many bits as its greatest weight allows.
+along the columns, each axis with as many bits as its greatest weight allows. So torchvision resizes on CPUs with AVX2
+and on ARM; on older ones it computes in float32, and the run itself gives other last bits.
 """
 
 import numpy as np

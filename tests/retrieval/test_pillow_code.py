@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+import architectures
 import datasets
 import parameters
 from retrieval import card, pillow_code
@@ -71,6 +73,26 @@ def test_the_lines_give_the_runs_input_to_the_last_bit(words, interpolation, pho
         exec(lines, names)
         expected = run_preparation(path).numpy()[None]
         assert names["images"].dtype == np.uint8 and np.array_equal(names["images"], expected), path.name
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("arch", ["resnet18", "bninception", "timm:test_vit"])
+def test_the_lines_suit_the_networks_own_size_and_interpolation(arch, photographs, tmp_path, monkeypatch):
+    network = architectures.select(arch, not_pretrained=True, embed_dim=8).eval()
+    words = f"--dataset folder --dataset_folder_path . --arch {arch} --not_pretrained"
+    run_preparation = datasets.preparation(parameters.read(words.split()), network)
+    lines = pillow_code.code(run_preparation)
+    assert ("np.where" in lines) == (getattr(network, "interpolation", None) == "bicubic")
+    monkeypatch.chdir(tmp_path)
+    for path in photographs[:4]:
+        (tmp_path / "photo.jpg").write_bytes(path.read_bytes())
+        names = {}
+        exec(lines, names)
+        expected = run_preparation(path)[None]
+        assert np.array_equal(names["images"], expected.numpy())
+    with torch.no_grad():
+        difference = network(torch.from_numpy(names["images"]))[0] - network(expected)[0]
+    assert difference.abs().max() < 1e-6
 
 
 def test_six_lines_resize_and_crop_and_nothing_but_pillow_and_numpy_is_imported():
