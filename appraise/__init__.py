@@ -5,3 +5,5 @@ that is whole. `photographs.py` looks at the files, finds near-duplicates and sp
 frozen, adapted and trained networks, `decision.py` chooses one and finds a threshold, `page.py` writes `index.html`.
 Metrics, intervals, adapters and training are those of the other folders; nothing is computed a second way.
 """
+
+import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported

@@ -182,6 +182,19 @@ def test_a_second_process_is_refused(photographs, tmp_path):
 
 
 @pytest.mark.long
+def test_a_changed_photograph_repeats_everything(tmp_path, capsys):
+    folder = make_photographs(tmp_path / "photographs", n_classes=16, n_images=3)
+    words = words_of(folder, "--out", tmp_path / "out", SMALL)
+    appraise.main(words)
+    (folder / "class_003" / "000.jpg").unlink()
+    capsys.readouterr()
+    appraise.main(words)
+    output = capsys.readouterr().out
+    assert ", done before: " not in output and "47 photographs of 16 classes" in output
+    assert "47 photographs of 16 classes" in page_of(tmp_path / "out")
+
+
+@pytest.mark.long
 def test_a_table_of_boxes_and_times(tmp_path):
     """Paths beside the table, boxes and super-classes stay, and images of one minute are a burst."""
     folder = make_photographs(tmp_path / "photographs", n_classes=16, n_images=4)

@@ -15,7 +15,7 @@ SCRIPTS = [
     "toy_experiments/diagonal_lines.py",
     "toy_experiments/reality_check_spaces.py",
 ]
-MODULES = ["launch", "search", "retrieval", "evaluation", "evaluation.overlap", "experiments.study.tables"]
+MODULES = ["appraise", "launch", "search", "retrieval", "evaluation", "evaluation.overlap", "experiments.study.tables"]
 # Runs a program and prints the spin count that OpenMP reads at the first import of torch, or that is set at the end
 # where torch was not needed.
 
