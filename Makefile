@@ -70,7 +70,7 @@ referee: environment  ## ask other programs for exact cases (docs/referee.md), i
 	$(PYTHON) -m venv .venv-referee
 	.venv-referee/bin/python -m pip install --quiet --disable-pip-version-check $(PACKAGES_$(TORCH)) -c requirements/constraints.txt
 	.venv-referee/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/referee.txt
-	-.venv-referee/bin/python -m pip install --quiet --disable-pip-version-check --no-deps fastreid==1.4.0
+	.venv-referee/bin/python -m pip install --quiet --disable-pip-version-check --no-deps open-metric-learning==4.0.0 fastreid==1.4.0
 	.venv-referee/bin/python -m referee
 
 clean:  ## remove the environment and caches; runs and data stay

@@ -15,7 +15,8 @@ from pathlib import Path
 from referee import judge
 
 FOLDER = Path(__file__).resolve().parent
-SECONDS = 60  # for one case; as many again for the imports of a program at its first case
+SECONDS = 60  # for one case
+FIRST = 3  # times as many for the first case of a process, with the imports of a program
 OURS = "dmlkit_"
 
 
@@ -53,7 +54,8 @@ class Worker:
         )
         self._lines = queue.Queue()
         threading.Thread(target=self._read, args=(self._process.stdout, self._lines), daemon=True).start()
-        first = self._line(2 * self.seconds)
+        self._is_new = True
+        first = self._line(FIRST * self.seconds)
         if isinstance(first, dict):
             self.version = first["version"]
             self.failure = first["failure"]
@@ -79,7 +81,8 @@ class Worker:
         try:
             self._process.stdin.write(json.dumps([number, cut]) + "\n")
             self._process.stdin.flush()
-            answer = self._line(self.seconds)
+            answer = self._line(self.seconds * (FIRST if self._is_new else 1))
+            self._is_new = False
         except OSError:
             answer = "its process ended"
         if isinstance(answer, dict):

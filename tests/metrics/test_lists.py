@@ -60,17 +60,6 @@ def test_landmarks_and_objects(relevance, count, name, expected):
     assert results[name] == pytest.approx(expected, abs=1e-6)
 
 
-def test_re_identification_by_lists_is_that_by_sequences():
-    gallery = [("1", 1), ("2", 1), ("1", 2), ("0", 2), ("1", 3), ("2", 2)]
-    places = np.arange(1.0, 7.0)[:, None]
-    expected = {"ap": 0.5, "inp": 0.5, "e_recall@1": 0, "e_recall@5": 1, "ap_trapezoid": 1 / 3}
-    results = metrics.compute(list(expected), [[0.0]], reference=places, lists=Lists.of([[2, 4]], [[0]]))
-    assert results == pytest.approx(expected)
-    cameras = {"query_sequences": ["1_1"], "reference_sequences": [f"{name}_{camera}" for name, camera in gallery]}
-    names = [name for name, _ in gallery]
-    assert metrics.compute(list(expected), [[0.0]], ["1"], places, names, **cameras) == pytest.approx(results)
-
-
 def value_of(name, relevance):
     """One query's value of a name of NAMES; it has something to find."""
     if name not in NEW:
