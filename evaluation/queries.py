@@ -113,11 +113,11 @@ def higher_names(embedded) -> dict[str, np.ndarray]:
     return {"higher_names": np.array(names).T} if names else {}
 
 
-def searches(task: Task, queries: np.ndarray, ball: Ball | None = None):
+def searches(task: Task, queries: np.ndarray, ball: Ball | None = None, levels: bool = False):
     """The searches of `queries` `(Q,)`: one for each super-class if they search inside these, else one.
 
     Yields for each the positions of its queries in `queries`, their `metrics.EmbeddingSpace`, and the indices of its
-    gallery in the whole gallery.
+    gallery in the whole gallery. `levels`: by all levels of the labels, where there are several.
     """
     parents = np.zeros(len(task.queries), int)
     gallery_parents = np.zeros(len(task.searched), int)
@@ -127,7 +127,8 @@ def searches(task: Task, queries: np.ndarray, ball: Ball | None = None):
     for parent in np.unique(parents[queries]):
         places = np.flatnonzero(parents[queries] == parent)
         gallery_rows = np.flatnonzero(gallery_parents == parent)
-        yield places, metrics.space_of(ball, **task.part(queries[places], gallery_rows).arguments()), gallery_rows
+        part = task.part(queries[places], gallery_rows)
+        yield places, metrics.space_of(ball, **part.arguments(levels)), gallery_rows
 
 
 def nearest(task: Task, queries: np.ndarray, count: int, ball: Ball | None = None) -> list[np.ndarray]:

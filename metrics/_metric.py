@@ -100,6 +100,11 @@ class Metric:
         return False
 
     @property
+    def counts_query(self) -> bool:
+        """Whether the query itself is counted into its class, so that lists and relevant items do not suffice."""
+        return False
+
+    @property
     def range(self) -> tuple[float, float]:
         """Lowest and highest possible value."""
         return self.RANGE

@@ -27,6 +27,10 @@ class Metric(RetrievalMetric):
     VARIANTS = ("cosine",)
     column = None
 
+    @property
+    def counts_query(self) -> bool:
+        return self.name == "h_ap"
+
     def depth(self, relevant, sizes):
         return np.inf
 

@@ -26,6 +26,10 @@ class Metric(RetrievalMetric):
         "mAP": "ICML 2020: average precision over all others / n_c; at most (n_c - 1)/n_c; see map_r",
     }
 
+    @property
+    def counts_query(self) -> bool:
+        return True
+
     def depth(self, relevant, sizes):
         return DEPTHS.get(self.name, sizes)
 

@@ -20,7 +20,8 @@ from utilities.errors import UserError
 from utilities.registry import did_you_mean
 
 OF_PLACE = {"save_path", "savename"}  # a run that is found by these flags may have been moved since it began
-DUMPS = {"dump_embeddings", "dump_query_results"}  # what a measurement writes is said anew
+# what a measurement writes is said anew
+DUMPS = {"dump_embeddings", "dump_query_results", "query_results_format", "query_results_depth"}
 
 
 @dataclasses.dataclass(frozen=True)

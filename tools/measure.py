@@ -31,6 +31,8 @@ in one table: `tools/models.py`.
 whiten FEATURES.npz --out FILE` fits a whitening for `--eval_whiten FILE`: `tools/whiten.py`. `python -m evaluation
 compress FEATURES.npz` measures codes of embeddings: `tools/compress.py`.
 
+`python -m evaluation --trec RUN QRELS` measures the lists of another program: `tools/rankings.py`.
+
 `python -m evaluation RUN --outliers` lists the training images of a run
 with --loss subcenter_arcface that lie far from their class.
 """
@@ -42,13 +44,14 @@ from pathlib import Path
 import evaluation
 import metrics
 from engine.ranks import Ranks, starter
-from evaluation import from_files, judgements, outputs, queries, whitening
+from evaluation import from_files, judgements, outputs, queries, trec, whitening
 from evaluation.averages import divided
 from evaluation.file_arrays import NAMES, read, read_gallery, read_queries, written_flags
 from evaluation.judgements import has_lists
 from evaluation.task import Task, take_rows
 from options.flags import rules
-from tools import COMMANDS, outliers
+from options.groups.evaluation import query_results
+from tools import COMMANDS, outliers, rankings
 from tools._command import new_parser, words_of
 from utilities.console import propose, say
 from utilities.counts import count_of
@@ -76,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
     )
     help_metrics = f"what to measure, names of `python main.py --list metrics` (default: {' '.join(DEFAULT_METRICS)})"
     parser.add_argument(
-        "file", help=f"{help_file}; with --outliers a run folder, or the embeddings of its training images"
+        "file", nargs="?", help=f"{help_file}; with --outliers a run folder, or the embeddings of its training images"
     )
     parser.add_argument("--labels", default=None, metavar="FILE", help=help_labels)
     help_gallery = (
@@ -108,6 +111,9 @@ def parser() -> argparse.ArgumentParser:
         "--dump_query_results does"
     )
     parser.add_argument("--dump_query_results", default=None, metavar="FILE", help=help_queries)
+    query_results(parser)
+    help_trec = "instead of FILE: measure the lists of a run by its qrels, files of TREC"
+    parser.add_argument("--trec", nargs=2, default=None, metavar=("RUN", "QRELS"), help=help_trec)
     parser.add_argument("--out", default=None, metavar="FILE", help="also write the values to this JSON file")
     help_truth = (
         "published ground truth, by the names of the files in paths: gnd_….pkl of Revisited Oxford and Paris, "
@@ -183,6 +189,8 @@ def take_written(flags, arrays: dict) -> None:
 
 def check(flags) -> None:
     """Raise UserError for flags that do not fit each other."""
+    if flags.file is None:
+        raise UserError("name the file of embeddings, or --trec RUN QRELS")
     if flags.outliers:
         for name in OF_SEARCH:
             if getattr(flags, name) is not None:
@@ -225,6 +233,7 @@ def task_of(flags) -> tuple[dict, Task, str]:
             needs_labels=not truths and not has_lists(arrays),
         )
         _refuse_gallery(flags, arrays)
+        arrays["gallery_paths"] = gallery.get("paths")
     take_written(flags, arrays)
     if gallery is not None and "labels" not in gallery:  # labels of one side say nothing
         arrays = from_files.without_classes(arrays)
@@ -308,6 +317,9 @@ def draws(flags, arrays: dict, task: Task):
 
 def dump_query_results(flags, arrays: dict, task: Task, ranks: Ranks) -> None:
     """Write what each query finds to the file of `--dump_query_results`."""
+    if flags.query_results_format == "trec":
+        ranks.first(lambda: trec.dump_file(flags, arrays, task))
+        return
     space = metrics.space_of(metrics.ball(flags), **task.arguments(), ranks=ranks)
     if flags.rerank is not None:
         space.search = metrics.reranking(flags).search(space, False)
@@ -351,6 +363,9 @@ def main(argv: list[str] | None = None) -> dict | list:
     argv = words_of(argv)
     flags = parser().parse_args(argv)
     ranks = Ranks()
+    if flags.trec is not None:
+        typed = rules.changed(parser()._actions, flags)
+        return ranks.first(lambda: rankings.main(flags, typed, DEFAULT_METRICS))
     check(flags)
     if flags.outliers:
         return ranks.first(lambda: list_outliers(flags))

@@ -179,6 +179,29 @@ def files(group) -> None:
         "query_results_<split>.npz in the run folder: a few MB, by which Result_Evaluations.py compares runs query by "
         "query; otherwise as --dump_embeddings, and with --final_test of test too",
     ).role = roles.RECORDS
+    query_results(group)
+
+
+def query_results(group) -> None:
+    """The form of `--dump_query_results`, here and in `python -m evaluation FILE`."""
+    form = group.add_argument(
+        "--query_results_format",
+        default="npz",
+        choices=["npz", "trec"],
+        help="npz: a file of arrays; trec: what each query finds, .run, and its relevant items, .qrels, as trec_eval, "
+        "pytrec_eval and ranx read them, a pair for each protocol of lists",
+    )
+    form.role = roles.RECORDS
+    form.needs = "dump_query_results"
+    depth = group.add_argument(
+        "--query_results_depth",
+        type=whole(1),
+        default=1000,
+        metavar="N",
+        help="nearest images of each query that a .run lists; relevant ones beyond are reported",
+    )
+    depth.role = roles.RECORDS
+    depth.only_with = {"query_results_format": ["trec"]}
 
 
 def jobs(group) -> None:
