@@ -106,10 +106,10 @@ def test_beyond_the_depth_items_are_not_found(tmp_path, capsys):
     expected = metrics.compute(NAMES[:2] + ["map@3"], X, Y, skip_unmatched=True)
     assert read_back(files, NAMES[:2] + ["map@3"]) == expected
     relevant = metrics.findable(Y)[0]
-    alone = int((relevant == 0).sum())
+    unmatched = int((relevant == 0).sum())
     out = capsys.readouterr().out
     assert f"of {relevant.sum()} relevant items lie deeper" in out and "are not in the run" in out
-    assert f"{alone} of 70 queries of the run have no relevant item" in out
+    assert f"{unmatched} of 70 queries of the run have no relevant item" in out
     with refused("'inp' is of the last relevant item, and the run lacks"):
         read_back(files, ["inp"])
 
