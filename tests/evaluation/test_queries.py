@@ -100,7 +100,9 @@ def test_of_a_run_those_of_the_selected_epoch_and_measured_again(run, tmp_path):
         command.main([str(run / f"embeddings_{split}.npz"), "--dump_query_results", str(tmp_path / "later.npz")])
         later = read(tmp_path / "later.npz")
         assert all(np.array_equal(file[name], later[name], equal_nan=True) for name in (*NAMES, "labels"))
-        assert all(np.array_equal(file[name], later[name]) for name in ("paths", "class_names", "flags"))
+        assert all(np.array_equal(file[name], later[name]) for name in ("paths", "class_names"))
+        of_run, of_file = (json.loads(str(arrays["flags"])) for arrays in (file, later))
+        assert of_file == {**of_run, "split": split, "selected_on": "test"}
     words = ["--evaluate", "--resume_from", str(run)]
     before = (run / "query_results_test.npz").read_bytes()
     main.main(parameters.read([*words, "--eval_pca", "3", "--dump_query_results"]))
