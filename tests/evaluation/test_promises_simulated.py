@@ -44,14 +44,12 @@ def test_promises_hold_and_rates_of_pooled_images_do_not():
         assert promises.simulate(promises.average, population, 60, 300).mean() < promises.RATE * 1.1
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("count", [60, 200])
 def test_twins_in_2000_draws(count):
     assert (promises.simulate(promises.confident, "twins", count, 2000) > promises.RATE).mean() < 0.065
     assert (promises.simulate(promises.far_of_images, "twins", count, 2000) > promises.RATE).mean() > 0.3
 
 
-@pytest.mark.long
 def test_the_page_shows_what_the_script_computes():
     page = promises.PAGE.read_text(encoding="utf-8")
     cells = []
