@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from architectures import _adaptation, _code, _network, _pretrainedmodels, _timm, _torchvision
+from architectures import _adaptation, _code, _neck, _network, _pretrainedmodels, _timm, _torchvision
 from utilities.errors import UnknownName, UserError
 from utilities.registry import Registry, did_you_mean, unknown
 
@@ -147,7 +147,8 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
                 f"--{flag} {getattr(opt, flag)}: {name} builds its own network and does not use this flag: leave it out"
             )
     if opt.neck_feature == "before" and opt.neck == "none":
-        raise UserError("--neck_feature before: there is no neck, add --neck bn or layernorm, or leave it out")
+        necks = " or ".join(name for name in _neck.NECKS if name != "none")
+        raise UserError(f"--neck_feature before: there is no neck, add --neck {necks}, or leave it out")
     return network
 
 

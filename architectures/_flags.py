@@ -5,6 +5,7 @@ blocks, LoRA, prompts, biases), `_pool.py` the pooling; `_network.py` builds the
 """
 
 from architectures import _pool
+from architectures._neck import NECKS
 from options.flags import Flag
 from options.flags.roles import PLACE
 from utilities.numbers import WIDEST, number, whole
@@ -112,7 +113,7 @@ FLAGS = {
         "none",
         "layer after the embedding layer: BatchNorm whose bias stays 0 (Luo et al., arXiv 1903.07071), or "
         "LayerNorm without weights; evaluation and classifiers see its output",
-        choices=["none", "bn", "layernorm"],
+        choices=list(NECKS),
     ),
     "--neck_feature": Flag(
         str,

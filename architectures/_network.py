@@ -7,7 +7,6 @@ of this folder makes the backbone and hands it to `Network.__init__`, which adds
 """
 
 import contextlib
-import functools
 import itertools
 from dataclasses import dataclass
 
@@ -15,19 +14,13 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from architectures import _adaptation, _blocks, _pool, _stages, _weights
+from architectures._neck import NECKS
 from utilities.errors import UserError
 from utilities.parameter_groups import embedding_rates
 from utilities.tensors import normalize, raise_half
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-
-
-NECKS = {
-    "none": lambda width: torch.nn.Identity(),
-    "bn": torch.nn.BatchNorm1d,
-    "layernorm": functools.partial(torch.nn.LayerNorm, elementwise_affine=False),
-}
 
 
 @dataclass(frozen=True)
@@ -148,6 +141,7 @@ class Network(torch.nn.Module):
             self.layernorm = torch.nn.LayerNorm(self.feature_dim, elementwise_affine=False)
         self.hidden = torch.nn.Sequential(*hidden)
         self.last_linear = torch.nn.Linear(widths[-1], opt.embed_dim) if opt.embed_dim else torch.nn.Identity()
+        self.neck_name = opt.neck
         self.neck = NECKS[opt.neck](self.embed_dim)
         if opt.head_init == "orthogonal":
             self._start_orthogonal()
@@ -196,8 +190,8 @@ class Network(torch.nn.Module):
     def _refuse_single_image(self, neck: torch.nn.Module, embeddings: torch.Tensor) -> None:
         if self.training and len(embeddings) == 1 and isinstance(neck, _BatchNorm):
             raise UserError(
-                "--neck bn: a batch, a chunk or a process's part of one image has no batch statistics: take another "
-                "--bs or --chunk_size"
+                f"--neck {self.neck_name}: a batch, a chunk or a process's part of one image has no batch statistics: "
+                "take another --bs or --chunk_size"
             )
 
     def _at_length(self, embeddings: torch.Tensor) -> torch.Tensor:
@@ -344,7 +338,7 @@ class Network(torch.nn.Module):
         if self.leaves_out_embedding:
             parameters = (module.parameters() for module in self.embedding_layers.values())
             return list(itertools.chain.from_iterable(parameters))
-        return [self.neck.bias] if isinstance(self.neck, _BatchNorm) else []
+        return [self.neck.bias] if isinstance(self.neck, _BatchNorm) and self.neck.affine else []
 
     def _start_orthogonal(self) -> None:
         if not isinstance(self.last_linear, torch.nn.Linear):

@@ -54,8 +54,8 @@ class Worker:
         )
         self._lines = queue.Queue()
         threading.Thread(target=self._read, args=(self._process.stdout, self._lines), daemon=True).start()
-        self._is_new = True
-        first = self._line(FIRST * self.seconds)
+        self.limit = FIRST * self.seconds
+        first = self._line(self.limit)
         if isinstance(first, dict):
             self.version = first["version"]
             self.failure = first["failure"]
@@ -81,8 +81,8 @@ class Worker:
         try:
             self._process.stdin.write(json.dumps([number, cut]) + "\n")
             self._process.stdin.flush()
-            answer = self._line(self.seconds * (FIRST if self._is_new else 1))
-            self._is_new = False
+            answer = self._line(self.limit)
+            self.limit = self.seconds
         except OSError:
             answer = "its process ended"
         if isinstance(answer, dict):

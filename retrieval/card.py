@@ -195,7 +195,7 @@ def _flags(opt) -> list[tuple[str, str]]:
         without_effect.add("train_biases")
     of_plug_ins = [name for name in vars(opt) if name.startswith(tuple(prefixes))]
     rows = []
-    for name in dict.fromkeys([*PROTOCOL, *of_plug_ins]):
+    for name in dict.fromkeys([*PROTOCOL, *weights.flags_of_network(opt), *of_plug_ins]):
         value = vars(opt).get(name)
         if value is not None and name not in without_effect:
             rows.append((f"`--{name}`", _cell(value)))

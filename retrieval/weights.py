@@ -130,7 +130,7 @@ def package_form(embedder) -> Form | None:
 def program_form(embedder) -> Form:
     """`architectures.select` with the flags of the run's network."""
     network = embedder.network
-    flags = {"not_pretrained": True, "embed_dim": embedder.opt.embed_dim, **_flags(embedder.opt)}
+    flags = {"not_pretrained": True, "embed_dim": embedder.opt.embed_dim, **flags_of_network(embedder.opt)}
     if getattr(network, "fixed_size", False):
         flags["crop_size"] = embedder.preparation.size[0]
     words = ", ".join([repr(embedder.opt.arch), *(f"{name}={value!r}" for name, value in flags.items())])
@@ -168,7 +168,7 @@ def _constructor(network) -> tuple[str, str, dict]:
     return "torchvision", "torchvision.models.get_model", arguments
 
 
-def _flags(opt) -> dict:
+def flags_of_network(opt) -> dict:
     """The flags of the network that are not at their defaults, by name."""
     defaults = vars(architectures.REGISTRY.options())
     values = vars(architectures.REGISTRY.options(opt))
