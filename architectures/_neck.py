@@ -1,4 +1,4 @@
-"""The layers of --neck: name -> a function of the embeddings' width. Another kind is an entry, and words in the help."""
+"""Layers of --neck: name -> a function of the width of the embeddings. Another kind is an entry and words of help."""
 
 import functools
 
