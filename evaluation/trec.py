@@ -59,6 +59,7 @@ def identifiers(paths: np.ndarray | None, rows: np.ndarray) -> list[str]:
         names = [escaped(str(path)) for path in paths[rows].tolist()]
         if "" not in names and len(set(names)) == len(names):
             return names
+        say("paths that are empty or occur twice name no image: TREC files name images by their rows instead")
     return list(map(str, rows.tolist()))
 
 

@@ -84,7 +84,7 @@ def test_of_lists_a_pair_for_each_protocol_without_junk(tmp_path, capsys):
         assert len(items) == 50 - len(junk) and junk.isdisjoint(items)
 
 
-def test_names_are_paths_where_these_are_distinct(tmp_path):
+def test_names_are_paths_where_these_are_distinct(tmp_path, capsys):
     run, qrels = written(tmp_path, features=X, labels=Y, paths=PATHS)
     items = rankings.read_run(run).items
     assert {unquote(query.decode()) for query in items} == set(PATHS)
@@ -92,6 +92,7 @@ def test_names_are_paths_where_these_are_distinct(tmp_path):
     assert unquote(trec.escaped("\udcff\n"), errors="surrogateescape") == "\udcff\n"
     written(tmp_path, features=X, labels=Y, paths=np.array(["twice", *PATHS[1:-1], "twice"]))
     assert set(rankings.read_run(run).items) == {str(row).encode() for row in range(70)}
+    assert "paths that are empty or occur twice" in capsys.readouterr().out
     queries, gallery = save(tmp_path, q={"features": X[:5], "labels": Y[:5]}, g={"features": X, "labels": Y})
     np.savez(gallery, features=X, labels=Y, paths=PATHS)
     words = ["--gallery", gallery, "--dump_query_results", str(tmp_path / "x"), "--query_results_format", "trec"]
