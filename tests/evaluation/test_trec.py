@@ -18,7 +18,17 @@ from tools import rankings
 
 NAMES = ["e_recall@1", "e_recall@4", "precision@5", "r_precision", "map_r", "map@3", "mrr", "ap", "ap_trapezoid", "inp"]
 NAMES += ["mp@5", "mmp@5", "oracle@9"]
-LEVELED = ["h_ap_others", "asi", "asi_level1", "ndcg", "ap", "e_recall@1_level1", "map_r_level2", "inp_level1"]
+LEVELED = [
+    "e_recall@1",
+    "h_ap_others",
+    "asi",
+    "asi_level1",
+    "ndcg",
+    "ap",
+    "e_recall@1_level1",
+    "map_r_level2",
+    "inp_level1",
+]
 X, Y = random_space(n=70, d=3, classes=30, spread=0.8, seed=3)  # some classes of one image
 X = np.round(X)  # equal distances
 SEQUENCES = np.arange(70) % 9 - 1
@@ -118,7 +128,7 @@ def test_beyond_the_depth_items_are_not_found(tmp_path, capsys):
 def test_scores_decide_as_in_trec_eval(tmp_path, capsys):
     """By hand: equal scores as float32, ranks against the scores, a query of one file alone, relevance below 1."""
     (tmp_path / "run").write_text(
-        "1 Q0 a 1 16777216 t\n1 Q0 c 2 16777217 t\n1 Q0 b 3 16777217 t\n\n2 Q0 a 1 .1 t\n2 Q0 b 2 .2 t\n3 Q0 a 1 1 t\n"
+        "1 Q0 a 1 16777217 t\n1 Q0 c 2 16777217 t\n1 Q0 b 3 16777216 t\n\n2 Q0 a 1 .1 t\n2 Q0 b 2 .2 t\n3 Q0 a 1 1 t\n"
     )
     (tmp_path / "qrels").write_text("1 0 a 1\n1 0 b 0\n2 0 b 1\n2 0 c -1\n4 0 a 1\n5 0 a 0\n")
     files = [str(tmp_path / "run"), str(tmp_path / "qrels")]
@@ -134,7 +144,7 @@ def test_scores_decide_as_in_trec_eval(tmp_path, capsys):
         assert line in out
     pytrec_eval = pytest.importorskip("pytrec_eval")
     judged = {"1": {"a": 1, "b": 0}, "2": {"b": 1, "c": -1}}
-    scores = {"1": {"a": 16777216.0, "c": 16777217.0, "b": 16777217.0}, "2": {"a": 0.1, "b": 0.2}}
+    scores = {"1": {"a": 16777217.0, "c": 16777217.0, "b": 16777216.0}, "2": {"a": 0.1, "b": 0.2}}
     per_query = pytrec_eval.RelevanceEvaluator(judged, {"recip_rank"}).evaluate(scores)
     assert [per_query[query]["recip_rank"] for query in "12"] == pytest.approx([1 / 3, 1])
 
@@ -229,3 +239,6 @@ def test_inside_super_classes_and_of_several_embeddings(tmp_path):
     for query, items in rankings.read_run(str(files[0])).items.items():
         assert {parents[item] for item in items} == {parents[query]}
         assert len(items) == list(parents.values()).count(parents[query]) - 1
+    labels = dict(zip(parents, dataset.labels.tolist(), strict=True))
+    for query, items in rankings.read_qrels(str(files[1])).items():
+        assert items.keys() == {path for path, label in labels.items() if label == labels[query] and path != query}
