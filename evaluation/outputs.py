@@ -45,7 +45,7 @@ def on_test(run, splits: dict, runtime) -> dict:
     scores, embedded = evaluation.evaluate(network, loaders, opt, runtime)
     set_random_states(states)  # a run that later gets more epochs draws as one that had them from the start
     if run.writes and opt.dump_query_results:
-        _dump_query_results(run.folder, embedded, opt, run.state["selected"]["epoch"])
+        trec.dump_query_results(run.folder, embedded, opt, run.state["selected"]["epoch"])
     return scores
 
 
@@ -188,14 +188,8 @@ def dump_requested(folder: Path, embedded: dict, opt, epoch: int, instead: Path 
     if opt.dump_embeddings:
         paths += dump(folder, embedded, opt, instead)
     if opt.dump_query_results:
-        paths += _dump_query_results(folder, embedded, opt, epoch, instead)
+        paths += trec.dump_query_results(folder, embedded, opt, epoch, instead)
     return paths
-
-
-def _dump_query_results(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = None) -> list[Path]:
-    if opt.query_results_format == "trec":
-        return trec.dump(folder, embedded, opt, instead)
-    return queries.dump(folder, embedded, opt, epoch, instead)
 
 
 def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list[Path]:

@@ -63,6 +63,13 @@ def identifiers(paths: np.ndarray | None, rows: np.ndarray) -> list[str]:
     return list(map(str, rows.tolist()))
 
 
+def dump_query_results(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = None) -> list[Path]:
+    """Write what `--dump_query_results` requests, in its format; arguments as of `queries.dump`. Returns the paths."""
+    if opt.query_results_format == "trec":
+        return dump(folder, embedded, opt, instead)
+    return queries.dump(folder, embedded, opt, epoch, instead)
+
+
 def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list[Path]:
     """Write `query_results_<split>.run` and `.qrels` of each split that is measured; further parts of the names, and
     `instead`, as in `queries.dump`. Returns the paths.
