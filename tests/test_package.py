@@ -93,6 +93,7 @@ def test_commands_in_messages(monkeypatch):
     )
 
 
+@pytest.mark.long
 def test_the_staged_package_imports_itself_alone(tmp_path):
     spec = importlib.util.spec_from_file_location("backend", ROOT / "packing" / "backend.py")
     backend = importlib.util.module_from_spec(spec)

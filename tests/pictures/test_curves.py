@@ -46,6 +46,7 @@ def test_curves_are_those_of_the_file(tmp_path, figures):
     assert "untrained" not in [text.get_text() for text in figures["e_recall"].legends[0].get_texts()]
 
 
+@pytest.mark.long
 def test_a_notebook_keeps_its_backend(tmp_path):
     code = (
         "import sys, matplotlib; matplotlib.use('svg'); from pathlib import Path; from pictures import curves;"

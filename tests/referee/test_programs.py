@@ -34,8 +34,7 @@ def is_installed(name: str) -> bool:
     "name",
     [
         "dmlkit_compute",
-        "dmlkit_lists",
-        *(pytest.param(f"dmlkit_{door}", marks=pytest.mark.long) for door in ("file", "run")),
+        *(pytest.param(f"dmlkit_{door}", marks=pytest.mark.long) for door in ("file", "lists", "run")),
     ],
 )
 def test_this_project_passes_every_case_by_its_doors(name):
