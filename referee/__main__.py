@@ -61,7 +61,9 @@ def ask(name: str, cases: list[dict], seconds: float) -> dict | None:
 def record(verdict: judge.Verdict) -> list:
     """A verdict as results.json holds it: case, measure, value, verdict, claim, definitions, note."""
     value = verdict.value if isinstance(verdict.value, str) else round(verdict.value, 6)
-    details = [verdict.verdict, verdict.claim, verdict.definitions, verdict.note]
+    # a message may name a temporary file
+    note = "" if verdict.definitions else verdict.note
+    details = [verdict.verdict, verdict.claim, verdict.definitions, note]
     return [verdict.case, verdict.measure, value, *details]
 
 
