@@ -448,11 +448,21 @@ def test_what_cannot_be_served_is_one_line(run, index, tmp_path, monkeypatch, ca
             assert (code, err.count("\n")) == (2, 1) and message in err, err
 
 
+def heed_interrupts():
+    """In the new process: they are ignored where the tests themselves run in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.long
 def test_ctrl_c_ends_the_program_with_one_line(index):
     words = ["-u", "-m", "retrieval", "serve", str(index.folder), "--port", "0", "--device", "cpu"]
     process = subprocess.Popen(
-        [sys.executable, *words], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, *words],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=heed_interrupts,
     )
     try:
         line = process.stdout.readline()
