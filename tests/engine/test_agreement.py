@@ -91,6 +91,7 @@ def compare_flags(rank, tmp):
     assert "differ: criteria/margin.py is " in message, message
 
 
+@pytest.mark.long
 def test_other_flags_files_packages_and_code_are_named(tmp_path):
     spawned(2, compare_flags, tmp_path)
 

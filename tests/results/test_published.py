@@ -139,6 +139,7 @@ def test_a_source_without_a_counterpart_is_told_and_the_other_one_shown(tmp_path
     assert not (out / "cub200_mlrc.csv").exists()
 
 
+@pytest.mark.long
 def test_published_configurations_are_read_without_the_packages_of_their_networks():
     """Some presets have networks of timm, whose import takes a quarter of a gigabyte."""
     program = """

@@ -455,6 +455,7 @@ def test_types_and_hashes(tmp_path):
     assert feature_store.hash_of(dict(reversed(state.items()))) == feature_store.hash_of(state)
 
 
+@pytest.mark.long
 def test_weights_that_cannot_be_had_are_one_line(shared, tmp_path, monkeypatch, capsys):
     def download(name, pretrained, cache):
         raise UserError(f"{name}: no network")

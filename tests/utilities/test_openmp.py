@@ -67,6 +67,7 @@ def test_the_users_environment_is_kept():
     assert spin_count_of("main.py", OMP_WAIT_POLICY="passive") == "None"
 
 
+@pytest.mark.long
 def test_nothing_is_set_after_torch_was_imported():
     environment = {name: value for name, value in os.environ.items() if name != openmp.SPIN_COUNT}
     program = "import os, torch, utilities.openmp; print(os.environ.get('GOMP_SPINCOUNT'))"
