@@ -37,8 +37,7 @@ def main(argv: list[str] | None = None):
             answers = ask(name, cases, flags.seconds)
             if answers is not None:
                 results[name] = answers
-        text = json.dumps(results, indent=0, sort_keys=True, ensure_ascii=False)
-        RESULTS.write_text(text + "\n", encoding="utf-8")
+        RESULTS.write_text(as_text(results), encoding="utf-8")
     PAGE.write_text(page.text(results, cases), encoding="utf-8")
     print(f"written: {PAGE}")
 
@@ -56,6 +55,15 @@ def ask(name: str, cases: list[dict], seconds: float) -> dict | None:
     counts = Counter(verdict.verdict for verdict in verdicts)
     print(f"{name} {worker.version}: {dict(counts)}")
     return {"version": worker.version, "verdicts": [record(verdict) for verdict in verdicts]}
+
+
+def as_text(results: dict) -> str:
+    """results.json: a line a verdict, so that a change shows what changed."""
+    programs = []
+    for name, answers in sorted(results.items()):
+        lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in answers["verdicts"])
+        programs.append(f'"{name}": {{"version": {json.dumps(answers["version"])}, "verdicts": [\n{lines}\n]}}')
+    return "{\n" + ",\n".join(programs) + "\n}\n"
 
 
 def record(verdict: judge.Verdict) -> list:
