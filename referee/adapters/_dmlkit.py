@@ -65,10 +65,10 @@ def claimed(case: dict, measure: str, by_lists: bool) -> str:
     return f"{measure}: {claim}"
 
 
-def names_of(case: dict, takes=lambda name: True) -> dict[str, str]:
-    """The measures of a case that a door takes -> their names in this program."""
+def names_of(case: dict) -> dict[str, str]:
+    """The measures of a case that this project has -> their names here."""
     names = {measure: metric_of(case, measure) for measure in case["measures"]}
-    return {measure: name for measure, name in names.items() if name is not None and takes(measure)}
+    return {measure: name for measure, name in names.items() if name is not None}
 
 
 def results(case: dict, names: dict[str, str], values: dict[str, float], by_lists: bool | None = None) -> dict:

@@ -18,12 +18,12 @@ OF_LISTS = {
     "empty gallery",
     "zero vector",
 }
-OF_LABELS_KINDS = ("labels", "lists of positives")
+OF_LABELS = ("labels", "lists of positives")
 
 
 def is_ranking(case: dict) -> bool:
     """Whether a program that takes scores and relevance alone answers a case."""
-    return case["axis"] in OF_LISTS and not case["kind"].startswith(OF_LABELS_KINDS)
+    return case["axis"] in OF_LISTS and not case["kind"].startswith(OF_LABELS)
 
 
 def depth_of(measure: str) -> int | None:

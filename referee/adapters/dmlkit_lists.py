@@ -13,7 +13,10 @@ def measure(case: dict) -> dict:
     """Not for measures of pairs, levels and clusterings, which need labels."""
     import metrics
 
-    names = _dmlkit.names_of(case, takes=lambda name: name.partition("@")[0] not in BY_LABELS)
+    names = _dmlkit.names_of(case)
+    for measure in case["measures"]:
+        if measure.partition("@")[0] in BY_LABELS:
+            names.pop(measure, None)
     if not names or case["axis"] in ("labels", "levels"):
         return {}
     settings = {"lists": metrics.Lists.of(*_dmlkit.lists_of(case))}

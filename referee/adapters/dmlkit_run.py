@@ -16,7 +16,7 @@ PROGRAM = "dmlkit: a run"
 PACKAGES = ()
 # embeddings are float32, and the images of a run are sorted by their class
 CLAIMS = {"numbers": "rounded to float32", "ties": "class order"}
-SETTINGS = {"distances that float32 merges": "none: a network's embeddings are float32"}
+SETTINGS = {}
 UNTRAINED = "0"  # epoch of the rows of metrics.csv
 PLUG_INS = Path(__file__).with_name("plug_ins")
 FLAGS = (
@@ -30,8 +30,8 @@ def measure(case: dict) -> dict:
     import main
     import parameters
 
-    names = _dmlkit.names_of(case, takes=lambda name: not _dmlkit.needs_given_clusters(case))
-    if not names:
+    names = _dmlkit.names_of(case)
+    if not names or _dmlkit.needs_given_clusters(case):
         return {}
     with tempfile.TemporaryDirectory() as folder:
         words = [*FLAGS.split(), *write(case, Path(folder)), "--plugins", str(PLUG_INS), "--save_path", folder]
