@@ -173,6 +173,7 @@ def test_resume_skips_the_finished_and_continues_the_interrupted(whole_run, data
     assert calls[5:] == [3, 3]
 
 
+@pytest.mark.long
 def test_evaluations_and_ensembles_after_a_run_are_kept_beside_its_own_results(short):
     result = meta(short)
     assert set(result) == {"separated"} and set(result["separated"]["values"]) == {"val"}
@@ -265,6 +266,7 @@ def test_a_reference_that_folds_do_not_share_leaves_the_ensemble_out(data, tmp_p
         resumed(cross.folder, "--evaluate_ensemble")
 
 
+@pytest.mark.long
 def test_half_has_one_run_whose_final_test_is_measured_once(data, tmp_path):
     half = "--split_scheme half --use_tv_split --tv_split_perc 0.5 --splits_to_eval val --final_test"
     words = "--savename Once --evaluation_metrics map_r e_recall@1 rho_spectrum@0"

@@ -235,6 +235,7 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(folder_data, tmp
 
 
 # ---------- changes
+@pytest.mark.long
 def test_a_run_goes_on_at_the_rates_of_now_also_with_another_optimiser(begun, capsys):
     """Those of a cosine over so many epochs, with the flags of now from the start."""
     for epoch, (change, message) in enumerate(

@@ -116,6 +116,7 @@ def modules_of(requirements: list[str]) -> set[str]:
     return {MODULE_OF.get(name, name) for name in names} - {"dmlkit"}
 
 
+@pytest.mark.long
 def test_every_package_that_is_imported_is_required_or_an_extra():
     optional = PROJECT["optional-dependencies"]
     assert not [line for line in sum(optional.values(), []) if "gpu" in line or "cuda" in line], "for a CPU too"

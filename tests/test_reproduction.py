@@ -167,6 +167,7 @@ def test_a_change_that_was_overtaken_leaves_no_trace(changed, tmp_path):
     assert changes(folder) == {}, "the flags are again those that it began with"
 
 
+@pytest.mark.long
 def test_a_run_without_changes_has_no_record_of_any(trained_run, tmp_path):
     run_main("--resume_from", trained_run, "--kernels 1")
     assert not (trained_run / "configs").exists()
@@ -210,6 +211,7 @@ def test_a_reproduction_takes_the_split_of_its_source(data, tmp_path, capsys):
     assert "training: 25 images of 5 classes" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_flags_that_no_fold_takes_leave_a_cross_validation_as_it_was(cross_validated):
     go_on(cross_validated, "--n_epochs 2 --gamma 0.7")
     before = {path: path.read_bytes() for path in cross_validated.rglob("*.yaml")}

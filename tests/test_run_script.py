@@ -75,6 +75,7 @@ def test_how_a_run_stands(folder_data, tmp_path):
 FOLDS = "--split_scheme class_disjoint --split_partitions 2 --split_sets 2 --final_test --n_epochs 1"
 
 
+@pytest.mark.long
 def test_how_a_cross_validation_stands(folder_data, tmp_path):
     def task(*words):
         return small(folder_data, tmp_path, FOLDS, *words)

@@ -377,6 +377,7 @@ def vectors_and_moments(folder):
     return content["criterion"]["proxies"], [value for state in states for value in state.values()]
 
 
+@pytest.mark.long
 def test_a_checkpoint_has_all_vectors_and_goes_on_with_another_number_of_processes(data, tmp_path):
     """Two processes, then one, then three: the run of one process, to rounding; where the numbers stay, to the bit."""
     single = run_main(*test_torchrun.words(data, tmp_path, MANY, "--savename One --n_epochs 2")).folder

@@ -96,6 +96,7 @@ def assert_same_folds(first, second):
         assert_near(content_of(second / file), content_of(first / file))
 
 
+@pytest.mark.long
 def test_a_run_is_that_of_one_process(data, tmp_path_factory):
     """With chunks, memory, averages; one set of folders and files, one image cache in which each image is once."""
     folders = run_both(data, tmp_path_factory, lambda data, folder: runs(data, folder, {"Chunks": AT_WORK}))

@@ -119,6 +119,7 @@ def compares(name):
     return True
 
 
+@pytest.mark.long
 def test_gradients_are_those_of_finite_differences_and_a_class_has_its_own(monkeypatch):
     monkeypatch.setattr(_pairs, "ENTRIES", 1)  # a few anchors at a time beside the memory
     monkeypatch.setattr(_pairs, "ANCHORS", 3)

@@ -79,6 +79,7 @@ def trained(monkeypatch):
     return without_training(monkeypatch)
 
 
+@pytest.mark.long
 def test_a_search_leaves_everything(folder_data, tmp_path, monkeypatch):
     pictures = []
     monkeypatch.setattr(report, "draw", lambda study, *place: pictures.append((len(study.trials), *place)))
@@ -171,6 +172,7 @@ def test_the_best_trial_is_that_of_the_direction(direction, value):
     assert tables.best_of(study).value == value
 
 
+@pytest.mark.long
 def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_path, monkeypatch, trained):
     somebody_elses = tmp_path / "runs" / "folder" / "Tiny_search" / "trial_3"
 

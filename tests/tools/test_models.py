@@ -307,6 +307,7 @@ def test_a_part_that_another_process_writes_meanwhile_is_passed_over(shared, tmp
     assert equal_states(stored(before), before)
 
 
+@pytest.mark.long
 def test_keys_change_with_what_decides_features_and_a_second_table_needs_no_network(shared, tmp_path, monkeypatch):
     network = architectures.select("conv4", parameters.read(["--arch", "conv4", "--not_pretrained"]))
     weights = tmp_path / "weights.pth"
