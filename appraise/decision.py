@@ -6,6 +6,7 @@ Rows are chosen by select classes alone. The test classes are measured once, for
 import contextlib
 import io
 import shlex
+import time
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from launch.lines import read_lines
 from launch.runner import FAILED, FINISHED, Runner
 from results.bootstrap import Outcomes
 from runs.folder import RunFolder
+from utilities.console import say
 from utilities.counts import count_of
 from utilities.errors import UserError
 from utilities.files import write_file, write_npz
@@ -64,8 +66,7 @@ def tune(appraisal: Appraisal) -> dict:
     tasks, refused = launch.make_tasks(read_lines(appraisal.folder / RUNS, {}))
     if refused:
         return _untrained(f"no training: {refused[0][1]}")
-    runner = Runner(tasks, 1, [])
-    runner.run()
+    runner = trained(tasks)
     failed = [*runner.outcomes[FAILED]]
     if len(runner.outcomes[FINISHED]) + len(failed) < len(tasks):
         raise UserError(
@@ -87,6 +88,24 @@ def tune(appraisal: Appraisal) -> dict:
         "folders": [row["folder"] for row in rows],
     }
     return {"summary": f"{row['name']}: R@1 {100 * row['recall'][0]:.1f} %", "rows": [row], "note": ""}
+
+
+def trained(tasks: list) -> Runner:
+    """The runner that has done the tasks. Runs that a killed appraisal has left at work are waited for.
+
+    Such a run may fail a task, or take its folder, before it can be seen: what is not finished is tried once more.
+    """
+    for _ in range(2):
+        workers = {task.at_work() for task in tasks} - {None}
+        if workers:
+            say(f"      waiting for a run that was started before: {', '.join(sorted(workers))}")
+        while any(task.at_work() for task in tasks):
+            time.sleep(1)
+        runner = Runner(tasks, 1, [])
+        runner.run()
+        if len(runner.outcomes[FINISHED]) == len(tasks):
+            break
+    return runner
 
 
 def _untrained(note: str) -> dict:

@@ -14,6 +14,7 @@ from tools import overlap
 from utilities.counts import count_of
 from utilities.errors import UserError
 from utilities.files import write_csv, write_json
+from utilities.labels import present
 
 IMAGES = "images.csv"
 PHOTOGRAPHS = "photographs.csv"
@@ -31,12 +32,13 @@ BOX = ("x_1", "y_1", "x_2", "y_2")
 
 # ----------------------------------------------------------------------------------------------------------------- data
 def find_faults(appraisal: Appraisal) -> dict:
-    """Broken files, equal files, stray files, classes of one image; writes the table of the images that can be read."""
+    """Broken files and names, equal files, stray files, classes of one image; writes the table of the other images."""
     opt, root, reading = appraisal.source
     reasons = _check.undecodable(reading.images, opt)
     images = []
     broken = []
     for image, reason in zip(reading.images, reasons, strict=True):
+        reason = reason or unwritable(image)
         if reason is not None:
             broken.append(reason)
         elif image.class_name is not None:
@@ -63,6 +65,17 @@ def find_faults(appraisal: Appraisal) -> dict:
         "strays": strays,
         "notes": reading.notes,
     }
+
+
+def unwritable(image: Image) -> str | None:
+    """Why a table does not give an image back: by its class or by its name. None if it does."""
+    if image.class_name is not None and not present(image.class_name):
+        return f"{image.path}: class {image.class_name!r} means no class in tables: rename it"
+    try:
+        f"{image.path}{image.class_name}".encode()
+    except UnicodeEncodeError:
+        return f"{image.path}: its name is not UTF-8: rename it"
+    return None
 
 
 def write_table(path: Path, images: list[Image], sequences: list[str] | None = None, training=()) -> None:

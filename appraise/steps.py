@@ -27,6 +27,7 @@ from utilities.files import write_json
 from utilities.reading import Unreadable, parsing, read_json
 
 TABLES = {False: "folder", True: "csv"}  # whether PHOTOS is a file -> the data set that reads it
+ADAPTER_BATCH = 128  # images of a batch of `evaluation.adapters.RECIPE`
 
 
 class Source(NamedTuple):
@@ -77,7 +78,11 @@ class Appraisal:
     @property
     def select_words(self) -> list[str]:
         """The flags of `python -m evaluation models` that measure the select classes."""
-        return [*self.table_words("select.csv"), *self.planned_words]
+        words = [*self.table_words("select.csv"), *self.planned_words]
+        n_training = self.results["split"]["parts"][0]["images"]
+        if n_training < ADAPTER_BATCH:
+            words += ["--bs", str(n_training)]
+        return words
 
     @property
     def split_words(self) -> list[str]:

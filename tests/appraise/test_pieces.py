@@ -49,6 +49,14 @@ def test_too_few_classes_are_refused():
     photographs.refuse_few(images_of({f"c{n}": 3 for n in range(16)}), PARTS)
 
 
+def test_names_that_a_table_does_not_give_back():
+    assert photographs.unwritable(Image("photos/é/1.jpg", "é")) is None
+    assert photographs.unwritable(Image("photos/distractor.jpg", None)) is None
+    assert "class 'None' means no class" in photographs.unwritable(Image("photos/None/1.jpg", "None"))
+    assert "not UTF-8" in photographs.unwritable(Image("photos/\udcff/1.jpg", "\udcff"))
+    assert "not UTF-8" in photographs.unwritable(Image("photos/a/\udcff.jpg", "a"))
+
+
 def test_fewer_images_of_each_class_do_not_depend_on_the_order():
     images = images_of({"a": 9, "b": 2})
     fewer = photographs.fewer_of_each_class(images, 4)
@@ -174,6 +182,43 @@ def test_classes_needed_are_the_least(difference):
     assert networks.least_difference(0.02, 40, count) <= difference
     assert count == 2 or networks.least_difference(0.02, 40, count - 1) > difference
     assert networks.classes_needed(50.0, 40, 1e-3) is None
+
+
+# ------------------------------------------------------------------------------------------------------------- training
+class FakeRunner:
+    """A runner whose first call fails, as beside the run that a killed appraisal has left at work."""
+
+    calls = 0
+
+    def __init__(self, tasks, jobs, gpus):
+        self.tasks = tasks
+        self.outcomes = {decision.FINISHED: [], decision.FAILED: []}
+
+    def run(self):
+        assert not any(task.workers for task in self.tasks)
+        FakeRunner.calls += 1
+        outcome = decision.FAILED if FakeRunner.calls == 1 else decision.FINISHED
+        self.outcomes[outcome] = [task.name for task in self.tasks]
+
+
+class FakeTask:
+    """A task on which another process works, as often as it is asked."""
+
+    name = "s0"
+
+    def __init__(self, workers):
+        self.workers = workers
+
+    def at_work(self):
+        return self.workers.pop() if self.workers else None
+
+
+def test_a_run_that_was_left_at_work_is_waited_for(monkeypatch, capsys):
+    monkeypatch.setattr(decision, "Runner", FakeRunner)
+    monkeypatch.setattr(decision.time, "sleep", lambda seconds: None)
+    runner = decision.trained([FakeTask(["process 7", "process 7"])])
+    assert FakeRunner.calls == 2 and runner.outcomes[decision.FINISHED] == ["s0"]
+    assert capsys.readouterr().out.count("waiting for a run that was started before: process 7") == 1
 
 
 # --------------------------------------------------------------------------------------------------------------- choice

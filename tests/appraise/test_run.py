@@ -87,6 +87,7 @@ def test_its_commands_print_its_numbers(appraisal):
     table = evaluating.main(models)
     rows = {row["name"]: row for row in result_of(appraisal, "frozen")["rows"]}
     recall = table.head.index("e_recall@1 in %")
+    assert set(rows) == {"conv4", "conv4, linear adapter"}
     assert {cells[0].text for cells in table.rows} == set(rows)
     for cells in table.rows:
         assert cells[recall].value == pytest.approx(100 * rows[cells[0].text]["recall"][0])
