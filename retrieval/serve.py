@@ -18,7 +18,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import numpy as np
 
@@ -140,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _reply(self) -> Reply:
         self._check_origin()
-        address = urlsplit(self.path)
+        address = _parts_of(self.path)
         row = ROW.fullmatch(address.path)
         methods = ("GET", "HEAD") if row else METHODS.get(address.path)
         if methods is None:
@@ -160,7 +160,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.is_loopback and name not in self.server.host_names:
             raise Refusal(403, f"Host {printable(host)[:80]!r}: expected localhost or 127.0.0.1")
         origin = self.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host:
+        if origin is not None and _parts_of(origin).netloc.lower() != host:
             raise Refusal(403, f"a page of {printable(origin)[:80]!r} may not send requests here")
 
     def _answer(self, query: str) -> Reply:
@@ -199,7 +199,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", reply.content_type)
         self.send_header("Content-Length", str(len(reply.body)))
         if reply.status == 405:
-            self.send_header("Allow", ", ".join(METHODS.get(urlsplit(self.path).path, ("GET", "HEAD"))))
+            self.send_header("Allow", ", ".join(METHODS.get(self.path.partition("?")[0], ("GET", "HEAD"))))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(reply.body)
@@ -217,6 +217,14 @@ class Handler(BaseHTTPRequestHandler):
                 self.connection.settimeout(remaining)
                 if not self.connection.recv(BLOCK):
                     return
+
+
+def _parts_of(address: str) -> SplitResult:
+    """The parts of an address. Raises Refusal for what is none."""
+    try:
+        return urlsplit(address)
+    except ValueError as error:
+        raise Refusal(400, f"{printable(address)[:80]!r} is no address ({error})") from None
 
 
 def _json(status: int, content: dict) -> Reply:

@@ -235,6 +235,7 @@ REFUSALS = [
     ("GET", "/", {"Host": "localhost.evil.example:80"}, None, 403, "localhost.evil.example"),
     ("POST", "/query", {"Origin": "http://evil.example"}, JPEG, 403, "evil.example"),
     ("POST", "/query", {"Origin": "null"}, JPEG, 403, "null"),
+    ("POST", "/query", {"Origin": "http://["}, JPEG, 400, "no address"),
     ("GET", "/" + "a" * 70_000, {}, None, 414, "error"),
 ]
 
@@ -261,6 +262,8 @@ def test_a_body_is_refused_by_its_headers_and_a_server_goes_on(server):
     assert continued.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200")
     assert raw(server, expecting % 10**8).startswith(b"HTTP/1.1 413")
     assert raw(server, b"\x16\x03\x01 no HTTP\r\n\r\n")
+    assert raw(server, b"GET http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert raw(server, b"BREW http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 405")
     assert len(posted(server, JPEG)) == 10
 
 
