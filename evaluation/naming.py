@@ -19,6 +19,8 @@ from utilities.errors import UserError
 from utilities.numbers import OutOfRange, whole
 
 BLOCK = 1024  # queries whose distances to all classes, or gallery images, are in memory at once
+NEAR = 16  # nearest images of each network, among which the best fused one nearly always is
+ROUNDING = 1e-13  # of a fused score
 TIE = 1e-9  # by which distances order fused probabilities that are equal, as those on a step of an isotonic curve
 
 
@@ -166,24 +168,78 @@ def fused(spaces: list[EmbeddingSpace], calibrations: list[Callable], rows: np.n
     the gallery.
     """
     space = spaces[0]
-    hidden_queries, columns = hidden(space)
-    starts = np.searchsorted(hidden_queries, np.arange(space.size + 1))
-    galleries = [of_file.references(slice(None)) for of_file in spaces]
-    best = np.empty(len(rows), dtype=np.int64)
-    has_answer = np.empty(len(rows), dtype=bool)
-    for start in range(0, len(rows), BLOCK):
-        part = slice(start, start + BLOCK)
-        scores = np.zeros((len(rows[part]), space.reference_size))
-        for of_file, gallery, calibration in zip(spaces, galleries, calibrations, strict=True):
-            distances = np.sqrt(_squares(of_file.queries(rows[part]), gallery))
-            scores += calibration(distances) / len(spaces) - TIE * distances / (1 + distances)
-        row, places = spans(starts[rows[part]], starts[rows[part] + 1] - starts[rows[part]])
-        scores[row, columns[places]] = -np.inf
-        best[part] = scores.argmax(1)
-        has_answer[part] = scores.max(1) > -np.inf
+    best = np.full(len(rows), -1)
+    if all(calibration.is_decreasing for calibration in calibrations):
+        best = _best_of_near(spaces, calibrations, rows)
+    is_open = best < 0
+    best[is_open] = _best_of_all(spaces, calibrations, rows[is_open])
+    has_answer = best >= 0
     parts = []
     for of_file, calibration in zip(spaces, calibrations, strict=True):
         parts.append(calibration(np.sqrt(of_file.squared_distances(rows, best))))
     distance = np.where(has_answer, 1 - thresholds.fused(parts), np.inf)
     right = has_answer & (space.reference_labels[best] == space.labels[rows])
     return Answers(distance, right, space.relevant[rows] > 0, space.labels[rows])
+
+
+def _fused_score(distances: np.ndarray, calibration: Callable, n_spaces: int) -> np.ndarray:
+    """What one of the spaces adds to the score of a gallery image at some distance."""
+    return calibration(distances) / n_spaces - TIE * distances / (1 + distances)
+
+
+def _near(spaces: list[EmbeddingSpace]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The `NEAR` nearest gallery images of each query in each of S spaces: their columns `(Q, W)`, ascending, -1 for
+    none; their distances in each space `(S, Q, W)`; and the distance of the last in each space `(S, Q)`, infinite where
+    nothing lies beyond.
+    """
+    nearest = [space.neighbours(NEAR) for space in spaces]
+    columns = np.sort(np.concatenate(nearest, axis=1), axis=1)
+    places = np.nonzero(columns >= 0)
+    distances = np.zeros((len(spaces), *columns.shape))
+    reached = np.full((len(spaces), len(columns)), np.inf)
+    for number, space in enumerate(spaces):
+        distances[number][places] = np.sqrt(space.squared_distances(places[0], columns[places]))
+        last = nearest[number][:, -1]
+        full = np.flatnonzero(last >= 0)
+        reached[number, full] = np.sqrt(space.squared_distances(full, last[full]))
+    return columns, distances, reached
+
+
+def _best_of_near(spaces: list[EmbeddingSpace], calibrations: list[Callable], rows: np.ndarray) -> np.ndarray:
+    """The best gallery image `(R,)` of each query where it is among the nearest of one of the spaces, else -1.
+
+    An image that is in no list is at least as far as the last of each, and so has at most the score of these distances.
+    """
+    columns, distances, reached = spaces[0].remember(f"near {list(map(id, spaces))}", lambda: _near(spaces))
+    scores = np.zeros((len(rows), columns.shape[1]))
+    bounds = np.zeros(len(rows))
+    for number, calibration in enumerate(calibrations):
+        scores += _fused_score(distances[number, rows], calibration, len(spaces))
+        last = np.where(np.isfinite(reached[number, rows]), reached[number, rows], 0)
+        bounds += _fused_score(last, calibration, len(spaces))
+    scores[columns[rows] < 0] = -np.inf
+    bounds[np.isinf(reached[0, rows])] = -np.inf  # such a query has all of its images in the list
+    places = scores.argmax(1)
+    is_best = scores.max(1) > bounds + ROUNDING
+    return np.where(is_best, columns[rows, places], -1)
+
+
+def _best_of_all(spaces: list[EmbeddingSpace], calibrations: list[Callable], rows: np.ndarray) -> np.ndarray:
+    """The best gallery image `(R,)` of each query, -1 for none, by the scores of all."""
+    space = spaces[0]
+    best = np.full(len(rows), -1)
+    if not len(rows):
+        return best
+    hidden_queries, columns = hidden(space)
+    starts = np.searchsorted(hidden_queries, np.arange(space.size + 1))
+    galleries = [of_file.references(slice(None)) for of_file in spaces]
+    for start in range(0, len(rows), BLOCK):
+        part = slice(start, start + BLOCK)
+        scores = np.zeros((len(rows[part]), space.reference_size))
+        for of_file, gallery, calibration in zip(spaces, galleries, calibrations, strict=True):
+            distances = np.sqrt(_squares(of_file.queries(rows[part]), gallery))
+            scores += _fused_score(distances, calibration, len(spaces))
+        row, places = spans(starts[rows[part]], starts[rows[part] + 1] - starts[rows[part]])
+        scores[row, columns[places]] = -np.inf
+        best[part] = np.where(scores.max(1) > -np.inf, scores.argmax(1), -1)
+    return best

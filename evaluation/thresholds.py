@@ -149,6 +149,11 @@ class Logistic:
     intercept: float
     odds: float
 
+    @property
+    def is_decreasing(self) -> bool:
+        """Whether no farther answer is more probable."""
+        return self.slope <= 0
+
     def __call__(self, distances: np.ndarray) -> np.ndarray:
         """Probabilities `(N,)` at distances `(N,)`."""
         from scipy.special import expit
@@ -163,6 +168,8 @@ class Isotonic:
     distances: np.ndarray
     probabilities: np.ndarray
     odds: float
+
+    is_decreasing = True
 
     def __call__(self, distances: np.ndarray) -> np.ndarray:
         """Probabilities `(N,)` at distances `(N,)`."""

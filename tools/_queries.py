@@ -125,6 +125,9 @@ def gather(flags) -> tuple[Queries, Gallery, list[str]]:
     gallery = _gallery(path, arrays, images, task)
     if images.n_joined:
         notes.append(f"{path}: {count_of(images.n_joined, 'class', 'classes')} counted with another, by a common group")
+    if len(spaces) > 1:
+        for space in spaces:
+            space.neighbours(naming.NEAR)  # one search for all that fusion reads
     queries = _answered(task, spaces, images, gallery, flags.answer)
     return queries, gallery, notes
 

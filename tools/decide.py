@@ -231,7 +231,7 @@ def calibrated(flags, aside: Queries) -> tuple[list, dict]:
         described.append({"file": path, **parameters})
         if flags.calibrate == "logistic":
             say(f"{path}: p = 1 / (1 + exp({-calibration.slope:.6g} d {-calibration.intercept:+.6g}))")
-        if flags.calibrate == "logistic" and calibration.slope > 0:
+        if not calibration.is_decreasing:
             say(f"note: {path}: farther answers are right more often: its distances do not fit a threshold")
     content = {"kind": flags.calibrate, "prior": flags.prior, "networks": described, "bins": flags.bins, "folds": None}
     try:

@@ -124,6 +124,43 @@ def test_fused_answers_agree_with_a_loop():
         assert answers.right[place] == (labels[best] == labels[i])
 
 
+def test_fused_answers_are_the_same_however_many_near_images_are_listed(monkeypatch):
+    for space, settings in _spaces(24):
+        other = np.random.default_rng(len(settings)).integers(-2, 3, (40, 3)).astype(np.float64)
+        settings = dict(settings)
+        labels = settings.pop("reference_labels", None)
+        if "reference" in settings:
+            settings["reference"] = other[:25]
+        second = metrics.EmbeddingSpace(other, space.labels, reference_labels=labels, **settings)
+        rows = np.arange(1, 40, 2)
+        step = thresholds.Isotonic(np.array([0.5, 1.0, 2.0]), np.array([0.9, 0.4, 0.0]), 1)
+        for calibrations in ([thresholds.Logistic(-4, 3, 1), step], [step, thresholds.Logistic(0.5, -1, 1)]):
+            best_of_all = naming._best_of_all([space, second], calibrations, rows)
+            for near in (1, 3, 100):
+                monkeypatch.setattr(naming, "NEAR", near)
+                spaces = [part.view(type(part)) for part in (space, second)]
+                answers = naming.fused(spaces, calibrations, rows)
+                parts = []
+                for part, calibration in zip(spaces, calibrations, strict=True):
+                    parts.append(calibration(np.sqrt(part.squared_distances(rows, best_of_all))))
+                expected = np.where(best_of_all >= 0, 1 - np.mean(parts, axis=0), np.inf)
+                np.testing.assert_allclose(answers.distance, expected, rtol=0, atol=1e-9)
+
+
+def test_most_fused_answers_need_no_score_of_the_whole_gallery(monkeypatch):
+    generator = np.random.default_rng(3)
+    labels = np.repeat(np.arange(60), 10)
+    centres = generator.normal(size=(60, 8))
+    spaces = []
+    for _ in range(2):
+        spaces.append(metrics.EmbeddingSpace(centres[labels] + 0.3 * generator.normal(size=(600, 8)), labels))
+    calibrations = [thresholds.Logistic(-4, 6, 1), thresholds.Logistic(-4, 6, 1)]
+    rows = np.arange(600)
+    best = naming._best_of_near(spaces, calibrations, rows)
+    assert (best >= 0).mean() > 0.95
+    np.testing.assert_array_equal(best[best >= 0], naming._best_of_all(spaces, calibrations, rows)[best >= 0])
+
+
 def test_impossible_answers():
     for how in ("vote", "vote@0", "vote@x", "median"):
         with refused("--answer", how):
