@@ -18,9 +18,9 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from datasets._groups import rows_by_path
+from datasets._groups import rows_by_path, rows_named
 from datasets._images import Image
-from datasets._layout import Reading, spellings
+from datasets._layout import Reading
 from utilities.counts import count_of
 from utilities.errors import UserError
 from utilities.files import expanded
@@ -179,7 +179,7 @@ def _located(
     counts = Counter()
     for number, fix in enumerate(read(path), start=2):
         place = f"{FLAG} {path}, row {number}"
-        rows = _rows_of(fix.path, rows_of, root)
+        rows = rows_named(fix.path, rows_of, root)
         if not rows and partial:
             counts["of images that are missing"] += 1
             continue
@@ -194,16 +194,6 @@ def _located(
         if numbers.setdefault(row, number) != number:
             counts["repeated"] += 1
     return fix_of, [f"rows without effect, {reason}: {count:,}" for reason, count in counts.items()]
-
-
-def _rows_of(name: str, rows_of: dict[str, list[int]], root: Path) -> list[int]:
-    """The rows of the images with this path, below `root` or from the working folder; empty without any."""
-    for spelling in spellings(name):
-        for candidate in (os.path.join(root, spelling), spelling):
-            rows = rows_of.get(os.path.abspath(candidate))
-            if rows:
-                return rows
-    return []
 
 
 def _check_image(name: str, rows: list[int], place: str) -> None:

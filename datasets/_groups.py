@@ -17,6 +17,7 @@ import numpy as np
 
 from datasets import _times
 from datasets._images import Image
+from datasets._layout import spellings
 from utilities.counts import count_of
 from utilities.errors import UserError
 from utilities.files import expanded
@@ -116,15 +117,11 @@ def linked_by_file(path: Path, images: Sequence[Image], root: Path | str) -> tup
         raise UserError(f"{flag}: {error.reason}") from error
     rows_of = rows_by_path(images)
 
-    @functools.cache
-    def rows_named(name: str) -> list[int]:
-        places = (os.path.join(os.path.abspath(root), name), os.path.abspath(name))
-        return next((rows_of[place] for place in map(os.path.normpath, places) if place in rows_of), [])
-
+    lookup = functools.cache(functools.partial(rows_named, rows_of=rows_of, root=root))
     if {"path", "group"} <= set(header):
-        links, unknown = _of_named_groups(records, rows_named, flag)
+        links, unknown = _of_named_groups(records, lookup, flag)
     else:
-        links, unknown = _of_pairs(header, records, rows_named, flag)
+        links, unknown = _of_pairs(header, records, lookup, flag)
     if not unknown:
         return links, None
     return links, f"{flag}: {count_of(len(unknown), 'path')} in it, such as {min(unknown)}, no image of the data"
@@ -134,11 +131,21 @@ def rows_by_path(images: Sequence[Image]) -> dict[str, list[int]]:
     """Absolute path -> its images: a file with several boxes is several."""
     rows_of = {}
     for row, image in enumerate(images):
-        rows_of.setdefault(os.path.normpath(os.path.abspath(image.path)), []).append(row)
+        rows_of.setdefault(os.path.abspath(image.path), []).append(row)
     return rows_of
 
 
-def _of_named_groups(records: list[dict], rows_named, flag: str) -> tuple[np.ndarray, set[str]]:
+def rows_named(name: str, rows_of: dict[str, list[int]], root: Path | str) -> list[int]:
+    """The rows of the images with this path, below `root` or from the current folder; empty without any."""
+    for spelling in spellings(name):
+        for path in (os.path.join(root, spelling), spelling):
+            rows = rows_of.get(os.path.abspath(path))
+            if rows:
+                return rows
+    return []
+
+
+def _of_named_groups(records: list[dict], lookup, flag: str) -> tuple[np.ndarray, set[str]]:
     """The links of a table of paths and groups, and the paths that name no image."""
     rows_of_group = {}
     unknown = set()
@@ -146,7 +153,7 @@ def _of_named_groups(records: list[dict], rows_named, flag: str) -> tuple[np.nda
         if not record["path"] or not record["group"]:
             lacking = "group" if record["path"] else "path"
             raise UserError(f"{flag}, row {number}: no {lacking}")
-        rows = rows_named(record["path"])
+        rows = lookup(record["path"])
         rows_of_group.setdefault(record["group"], []).extend(rows)
         if not rows:
             unknown.add(record["path"])
@@ -155,9 +162,9 @@ def _of_named_groups(records: list[dict], rows_named, flag: str) -> tuple[np.nda
     return _chained(rows_of_group.values()), unknown
 
 
-def _of_pairs(header: list[str], records: list[dict], rows_named, flag: str) -> tuple[np.ndarray, set[str]]:
+def _of_pairs(header: list[str], records: list[dict], lookup, flag: str) -> tuple[np.ndarray, set[str]]:
     """The links of a table of pairs, and the paths that name no image. The columns of paths are those with images."""
-    rows_in = {name: [rows_named(record[name]) for record in records] for name in header}
+    rows_in = {name: [lookup(record[name]) for record in records] for name in header}
     columns = [name for name in header if any(rows_in[name])]
     if not records:
         return NO_LINKS, set()

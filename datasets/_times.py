@@ -52,11 +52,6 @@ def end(text: str) -> float:
     return begin + DAY if is_date else math.nextafter(begin, math.inf)
 
 
-def day(time: float) -> int:
-    """The number of the day of a time."""
-    return math.floor(time / DAY)
-
-
 def text_of(time: float) -> str:
     """A time as text: its date, with the time of day unless that is midnight."""
     moment = EPOCH + timedelta(seconds=time)
