@@ -6,7 +6,9 @@ Flags are keywords, with the names and values of the command line (docs/flags.md
 import hashlib
 import os
 import shutil
+import textwrap
 from collections.abc import Iterable
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -76,7 +78,7 @@ def train(data: File | Frame | None = None, callbacks: Iterable[Callback] = (), 
     import main
 
     callbacks = _checked(callbacks)
-    opt = parameters.resolve(_words({**_flags_of(data, flags), **flags}))
+    opt = parameters.resolve(_words({**flags, **_flags_of(data, flags)}))
     for flag in NO_TRAINING:
         if getattr(opt, flag):
             raise UserError(f"dmlkit.train trains: leave {flag} out, or call Run(folder)")
@@ -151,6 +153,8 @@ class Run:
         from retrieval import answers
         from retrieval.index import Index
 
+        if not isinstance(k, Integral) or k < 1:
+            raise UserError(f"k={k!r}: a whole number from 1")
         if self._index is None:
             place = self.folder / "index"
             if not place.exists():
@@ -182,10 +186,11 @@ def _flags_of(data, flags: dict) -> dict:
     for flag in ("dataset", "dataset_folder_path", "dataset_csv"):
         if flags.get(flag) is not None:
             raise UserError(f"data and {flag}: both name the data, leave one out")
-    if hasattr(data, "columns"):
+    if hasattr(data, "columns") and hasattr(data, "assign"):
         data = _table_of(data, Path(flags.get("save_path") or "Training_Results"))
     if not isinstance(data, str | os.PathLike) or not str(data):
-        raise UserError(f"data {data!r}: a folder of classes, a .csv file or a pandas frame")
+        text = textwrap.shorten(repr(data), 80)
+        raise UserError(f"data {text}: a folder of classes, a .csv file or a pandas frame")
     path = Path(data).expanduser()
     if path.is_dir():
         return {"dataset": "folder", "dataset_folder_path": path}
@@ -203,8 +208,9 @@ def _table_of(frame, save_path: Path) -> Path:
     if missing:
         columns = ", ".join(map(str, frame.columns))
         raise UserError(f"data: the frame has no column {' or '.join(missing)}, but {columns or 'none'}")
-    if frame[PATH].isna().any():
-        raise UserError(f"data: {int(frame[PATH].isna().sum())} rows of the frame have no {PATH}")
+    n_without_path = sum(not isinstance(path, str | os.PathLike) for path in frame[PATH])
+    if n_without_path:
+        raise UserError(f"data: {n_without_path} rows of the frame have no {PATH}")
     table = frame.assign(**{PATH: [os.path.abspath(path) for path in frame[PATH]]})
     if SPLIT not in frame.columns:
         classes = sorted(frame[LABEL].dropna().unique(), key=str)

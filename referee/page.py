@@ -12,6 +12,7 @@ THEMES = {
         "precision@k",
         "k beyond the gallery",
         "map@k: divisor",
+        "map@k beyond the gallery",
         "average precision",
         "average precision by trapezoids",
         "map_r, r_precision",
@@ -108,6 +109,7 @@ In the tables, `·` means the one answer there is, `–` that the program does n
 *error* that it raises. Several names: the cases do not tell these definitions apart. Where the measures of a program
 differ, each is named.
 """
+UNSTABLE = "Where items tie, a sort that is not stable leaves an order that no definition names."
 STANDARD = "dmlkit_compute"
 
 
@@ -129,7 +131,8 @@ def text(results: dict, cases: list[dict]) -> str:
     for theme, kinds in THEMES.items():
         parts.append(f"## {theme}\n\n{table(kinds, list(tables.values()))}\n")
     parts.append(f"## Other definitions, and what to set\n\n{differences(tables, adapters, cases)}\n")
-    parts.append(f"## Values that no definition gives\n\n{unexplained(list(columns.values()), cases)}\n")
+    parts.append(f"## Values that no definition gives\n\n{UNSTABLE}\n")
+    parts.append(f"{unexplained(list(columns.values()), cases)}\n")
     names = "\n".join(f"- `{name}`: {sentence}" for name, sentence in judge.read(part="definitions").items())
     parts.append(f"## The definitions\n\n{names}\n")
     listed = "\n".join(f"{number}. `{case['name']}`: {case['text']}" for number, case in enumerate(cases, 1))

@@ -174,8 +174,11 @@ def test_plug_ins_of_a_folder(plugins, capsys):
     assert "--loss_of_mine_scale" in capsys.readouterr().err
 
 
-def test_plug_ins_from_python_and_of_retrieval(plugins, tmp_path):
-    dmlkit.use_plugins(plugins)
+def test_plug_ins_from_python_and_of_retrieval(plugins, tmp_path, monkeypatch):
+    monkeypatch.chdir(plugins.parent)
+    dmlkit.use_plugins(plugins.name)
+    monkeypatch.chdir(tmp_path / "..")
+    assert "criteria/of_mine.py" in plug_in_folders.files()
     assert "of_mine" in criteria.REGISTRY.names()
     with refused("--plugins /nowhere: no such folder"):
         retrieval_program.main(["query", str(tmp_path), "image.png", "--plugins", "/nowhere"])

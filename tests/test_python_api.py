@@ -1,6 +1,7 @@
 """`dmlkit.train` and `dmlkit.Run`: the program as a function of Python."""
 
 import shutil
+import types
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,8 @@ def test_a_run_indexes_and_finds(trained, images, tmp_path):
     run, _ = trained
     with refused(r"call index\(images\) before query"):
         dmlkit.Run(run.folder).query(images[0])
+    with refused("k=-1: a whole number from 1"):
+        run.query(images[0], k=-1)
     assert len(run.index(images)) == len(images)
     nearest, *neighbours = run.query(images[5], k=4)
     assert nearest.path == str(images[5]) and nearest.distance < 1e-5 and [n.rank for n in neighbours] == [2, 3, 4]
@@ -121,7 +124,7 @@ def test_a_table_and_a_frame_are_data(folder_data, images, tmp_path, monkeypatch
         }
     )
     settings = {**SHORT, "n_epochs": 1, "save_path": tmp_path / "runs", "loss": "contrastive", "batch_mining": "random"}
-    of_frame = dmlkit.train(frame, **settings, group="frame")
+    of_frame = dmlkit.train(frame, **settings, group="frame", dataset=None)
     table = tmp_path / "images.csv"
     classes = sorted(set(frame.label))
     split = ["train" if label in classes[: len(classes) // 2] else "validation" for label in frame.label]
@@ -150,6 +153,9 @@ def test_a_table_and_a_frame_are_data(folder_data, images, tmp_path, monkeypatch
         ({"data": "x", "dataset": "glyphs"}, "data and dataset: both name the data"),
         ({"data": 5}, "data 5: a folder of classes"),
         ({"data": pd.DataFrame({"path": ["a.png", None], "label": [1, 2]})}, "1 rows of the frame have no path"),
+        ({"data": pd.DataFrame({"path": [1, 2], "label": [1, 2]})}, "2 rows of the frame have no path"),
+        ({"data": pd.Series(["a.png", "b.png"])}, ": a folder of classes, a .csv file or a pandas frame"),
+        ({"data": types.SimpleNamespace(columns=["path", "label"])}, ": a folder of classes, a .csv file"),
     ],
 )
 def test_mistakes_are_one_line(flags, message, tmp_path):

@@ -39,8 +39,8 @@ def use(words: list[str]) -> None:
         if not any((folder / package).is_dir() for package in PACKAGES):
             raise UserError(f"{FLAG} {name}: holds none of the folders {', '.join(PACKAGES)}, where plug-ins lie")
         _refuse_names_of_the_program(folder)
-        if folder not in _folders:
-            _folders.append(folder)
+        if folder.resolve() not in _folders:
+            _folders.append(folder.resolve())
     for package in PACKAGES:
         extend(package)
 

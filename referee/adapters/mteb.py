@@ -15,7 +15,7 @@ NAMES = {
 }
 SETTINGS = {
     "recall@k": "`hit_rate`",
-    "the query itself, among copies": "leave the query out of the scores yourself, not by `skip_first_result`",
+    "the query itself, among copies": "`ignore_identical_ids`, of equal names of query and document, not `skip_first_result`",
 }
 
 
@@ -30,7 +30,7 @@ def measure(case: dict) -> dict:
         differences = case["query_features"][:, None] - case["gallery_features"][None]
         itself = np.eye(len(differences), dtype=bool)
         case = {**case, "scores": -(differences**2).sum(axis=2), "relevant": case["relevant"] | itself}
-        case["ignored"] = ~case["ignored"] & False
+        case["ignored"] = np.zeros_like(itself)
     qrels, run = qrels_and_run(case)
     values = {}
     for name in case["measures"]:

@@ -10,18 +10,17 @@ NAMES = {
     "map": "map",
     "mrr": "mrr",
     "r_precision": "r-precision",
-    "ndcg": "ndcg_burges",
+    "ndcg": "ndcg",
 }
 SETTINGS = {
     "recall@k": "`hit_rate@k`",
+    "ndcg: gain and ideal": "`ndcg_burges`",
     "a query without relevant items": "leave such queries out of the run",
 }
 
 
 def measure(case: dict) -> dict:
-    """`recall@k` is `hit_rate`; where the question is what recall is, `recall`. `ndcg` is `ndcg_burges`, of exponential
-    gain; its own `ndcg` has linear gain.
-    """
+    """`recall@k` is `hit_rate`; where the question is what recall is, `recall`."""
     import ranx
 
     if not is_ranking(case):

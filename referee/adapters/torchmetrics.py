@@ -15,6 +15,7 @@ CLASSES = {
     "ndcg": "RetrievalNormalizedDCG",
 }
 SETTINGS = {
+    "recall@k": "RetrievalHitRate",
     "a query without relevant items": "`empty_target_action='skip'`",
     "scores below zero": "add a constant so that all scores are above zero",
 }
