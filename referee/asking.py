@@ -17,6 +17,7 @@ from referee import judge
 FOLDER = Path(__file__).resolve().parent
 SECONDS = 60  # for one case
 FIRST = 3  # times as many for the first case of a process, with the imports of a program
+START_SECONDS = 180  # until a process says its version
 OURS = "dmlkit_"
 
 
@@ -55,12 +56,13 @@ class Worker:
         self._lines = queue.Queue()
         threading.Thread(target=self._read, args=(self._process.stdout, self._lines), daemon=True).start()
         self.limit = FIRST * self.seconds
-        first = self._line(self.limit)
+        first = self._line(START_SECONDS)
         if isinstance(first, dict):
             self.version = first["version"]
             self.failure = first["failure"]
         else:
             self.failure = first
+            self.close()
 
     @staticmethod
     def _read(stream, lines: queue.Queue):

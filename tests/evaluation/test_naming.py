@@ -126,12 +126,12 @@ def test_fused_answers_agree_with_a_loop():
 
 def test_fused_answers_are_the_same_however_many_near_images_are_listed(monkeypatch):
     for space, settings in _spaces(24):
-        other = np.random.default_rng(len(settings)).integers(-2, 3, (40, 3)).astype(np.float64)
+        embeddings = np.random.default_rng(len(settings)).integers(-2, 3, (40, 3)).astype(np.float64)
         settings = dict(settings)
         labels = settings.pop("reference_labels", None)
         if "reference" in settings:
-            settings["reference"] = other[:25]
-        second = metrics.EmbeddingSpace(other, space.labels, reference_labels=labels, **settings)
+            settings["reference"] = embeddings[:25]
+        second = metrics.EmbeddingSpace(embeddings, space.labels, reference_labels=labels, **settings)
         rows = np.arange(1, 40, 2)
         step = thresholds.Isotonic(np.array([0.5, 1.0, 2.0]), np.array([0.9, 0.4, 0.0]), 1)
         for calibrations in ([thresholds.Logistic(-4, 3, 1), step], [step, thresholds.Logistic(0.5, -1, 1)]):
