@@ -15,7 +15,7 @@ NAMES = {
 }
 SETTINGS = {
     "recall@k": "`hit_rate`",
-    "the query itself, among copies": "`ignore_identical_ids`, of equal names of query and document, not `skip_first_result`",
+    "the query itself, among copies": "`ignore_identical_ids` with equal names, not `skip_first_result`",
 }
 
 
