@@ -15,7 +15,6 @@ import architectures
 import datasets
 from appraise import decision, networks, page, photographs, plan
 from appraise.steps import Appraisal, Step, run
-from engine.ranks import Ranks
 from evaluation.promise import PROMISES
 from tools import models
 from tools._command import parser_of_page, refuse_torchrun, words_of
@@ -106,7 +105,7 @@ def refuse_foreign(appraisal: Appraisal) -> None:
 def main(argv: list[str] | None = None) -> Path:
     """Run the command. Returns the path of the page."""
     appraisal = read(words_of(argv))
-    refuse_torchrun(PROGRAM, Ranks())
+    refuse_torchrun(PROGRAM)
     refuse_foreign(appraisal)
     photographs.refuse_few(appraisal.source.reading.images, appraisal.flags.parts)
     make_folder(appraisal.folder, f"--out {appraisal.folder}")

@@ -17,6 +17,10 @@ from utilities.programs import as_typed
 SIDE = 150  # pixels of a picture
 MOST_LINES = 12  # of a list of files
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+DATES_ALONE = (
+    "The times are dates without a time of day: a burst is all photographs of a class and a date, and a class of one "
+    "date has nothing to find."
+)
 OWN_STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
 
@@ -145,8 +149,8 @@ def _near_duplicates(appraisal: Appraisal) -> str:
         _text(
             f"{count_of(groups['pairs'], 'pair')} of photographs have a similarity from {groups['similarity']:g} on "
             f"(cosine of the features of {label}, less their mean); {groups['pairs_across']:,} of them between two "
-            f"classes. {count_of(groups['bursts'], 'burst')} by EXIF times (at most a minute between neighbours; "
-            f"{groups['with_time']:,} of {groups['images']:,} photographs have a time). "
+            f"classes. {count_of(groups['bursts'], 'burst')} by the times of the photographs (at most a minute between "
+            f"neighbours; {groups['with_time']:,} of {groups['images']:,} have a time). "
             f"{groups['grouped_images']:,} photographs are in {count_of(groups['groups'], 'group')} that stay together "
             "in the split and never find each other in a measurement."
         )
@@ -158,6 +162,8 @@ def _near_duplicates(appraisal: Appraisal) -> str:
                 "near-duplicate of another class: this network finds too many photographs alike to judge them."
             )
         )
+    if groups["dates_alone"]:
+        parts.append(_text(DATES_ALONE))
     if groups["single_groups"]:
         count = count_of(groups["single_groups"], "class", "classes")
         parts.append(_text(f"{count} of a single photograph or group: it has nothing to find, and is not measured."))

@@ -199,6 +199,7 @@ def group(appraisal: Appraisal, table: str, dataset, similarity: float, pairs: o
         "class_pairs": sorted(class_pairs),
         "shown": [*across[:MOST_SHOWN], *listed[len(across) :][: max(MOST_SHOWN // 3, MOST_SHOWN - len(across))]],
         "with_time": sum(image.time is not None for image in images),
+        "dates_alone": _groups.are_dates(images),
         "images": len(images),
         "bursts": n_bursts,
         "single_groups": sum(count == 1 for count in counts.values()),

@@ -236,9 +236,15 @@ def _notes_on_bursts(images: list[Image], opt) -> list[str]:
     notes = []
     if len(times) < len(images):
         notes.append(f"--split_groups burst: {len(images) - len(times):,} images have no time, and are of no burst")
-    if all(time % _times.DAY == 0 for time in times):
+    if are_dates(images):
         notes.append("--split_groups burst: times are dates alone, so a burst is all images of a class and a date")
     return notes
+
+
+def are_dates(images: Sequence[Image]) -> bool:
+    """Whether images have times, and none has a time of day: a burst is then all images of a class and a date."""
+    times = [image.time for image in images if image.time is not None]
+    return bool(times) and all(time % _times.DAY == 0 for time in times)
 
 
 def _notes_on_groups(images: list[Image], words: list[str]) -> list[str]:

@@ -19,7 +19,7 @@ CLOSE = 1e-10  # relative change of a fit's parameters at which it ends
 
 def far(distances: np.ndarray, rate: float) -> float:
     """The largest T below which at most a share `rate` of distances `(U,)` lie."""
-    place = fnmr._rank(rate, len(distances))
+    place = fnmr.n_accepted(rate, len(distances))
     if place >= len(distances):
         return float("inf")
     return float(np.partition(distances, place)[place])
@@ -30,7 +30,7 @@ def limits(distances: np.ndarray, classes: np.ndarray, rate: float) -> np.ndarra
     numbers = np.unique(classes, return_inverse=True)[1]
     sizes = np.bincount(numbers)
     ordered = distances[np.lexsort((distances, numbers))]
-    places = np.array([fnmr._rank(rate, size) for size in sizes])
+    places = np.array([fnmr.n_accepted(rate, size) for size in sizes])
     starts = np.cumsum(sizes) - sizes
     return ordered[starts + np.minimum(places, sizes - 1)]
 

@@ -85,15 +85,15 @@ def thresholds(pairs, fmrs: tuple[float, ...]) -> list[float]:
 
     def compute():
         if pairs.exact:
-            return pairs.nth_others([_rank(fmr, pairs.other) for fmr in fmrs])
-        return [float(drawn_negatives(pairs)[_rank(fmr, SAMPLE)]) for fmr in fmrs]
+            return pairs.nth_others([n_accepted(fmr, pairs.other) for fmr in fmrs])
+        return [float(drawn_negatives(pairs)[n_accepted(fmr, SAMPLE)]) for fmr in fmrs]
 
     return pairs.space.remember(f"thresholds {fmrs}", compute)
 
 
-def _rank(fmr: float, count: int) -> int:
-    """How many of `count` pairs may match falsely: floor(fmr count), safe from rounding, so that .29 of 100 is 29."""
-    return int(fmr * count * (1 + 1e-12))
+def n_accepted(rate: float, count: int) -> int:
+    """How many of `count` pairs may match falsely: floor(rate count), safe from rounding, so that .29 of 100 is 29."""
+    return int(rate * count * (1 + 1e-12))
 
 
 def drawn_negatives(pairs) -> np.ndarray:
@@ -115,7 +115,11 @@ def sampled(pairs, fmr: float) -> Rate:
     else:
         parts = [tile.values.double().cpu().numpy() for tile in pairs.tiles(of_one_class=True)]
         squared_distances = np.sort(np.concatenate(parts))
-    ranks = [_rank(fmr, n), max(int(bdtrik(tail, n, fmr)), 0), min(int(np.ceil(bdtrik(1 - tail, n, fmr))) + 1, n - 1)]
+    ranks = [
+        n_accepted(fmr, n),
+        max(int(bdtrik(tail, n, fmr)), 0),
+        min(int(np.ceil(bdtrik(1 - tail, n, fmr))) + 1, n - 1),
+    ]
     # a far threshold misses less
     n_same = len(squared_distances)
     missed, most_missed, least_missed = n_same - np.searchsorted(squared_distances, distances[ranks] - pairs.tolerance)

@@ -53,7 +53,7 @@ def dir_at(answers: Answers, far: float) -> float:
     strangers = np.sort(answers.distance[~answers.known])
     if not len(strangers) or not answers.known.any():
         return NAN
-    rank = fnmr._rank(far, len(strangers))
+    rank = fnmr.n_accepted(far, len(strangers))
     threshold = strangers[rank] if rank < len(strangers) else np.inf
     accepted = answers.right & answers.known & (answers.distance < threshold)
     return float(accepted.sum() / answers.known.sum())

@@ -251,76 +251,93 @@ def content(images: PageImages, flags) -> dict:
     space = metrics.EmbeddingSpace(
         images.features, np.where(of_none, -1 - np.arange(len(of_none)), images.labels), progress=True
     )
-    features = space.features
-    size = space.size
     classes, labels = np.unique(images.labels, return_inverse=True)
     classes = classes.tolist()
-    classless = 0 if of_none.any() else None  # -1 comes first
-    neighbours = space.neighbours(min(flags.neighbours, max(size - 1, 1)))  # (N, k), -1 for none
-    rows, columns = np.nonzero(neighbours >= 0)
-    distances = np.full(neighbours.shape, np.nan, dtype=np.float32)
-    distances[rows, columns] = np.sqrt(space.squared_distances(rows, neighbours[rows, columns]))
+    neighbours = space.neighbours(min(flags.neighbours, max(space.size - 1, 1)))  # (N, k), -1 for none
     judged = None
     if images.listed is None:
         precision = metrics.per_query(["map_r"], space)["map_r"]
     else:
-        precision = images.listed.precision(size)
+        precision = images.listed.precision(space.size)
         judged = explore_page.packed(images.listed.judged(neighbours), np.uint8)
-    plane, how = maps.places(features.astype(np.float32), flags.map, flags.map_size, flags.seed)
-    low = plane.min(0)
-    extent = float(np.ptp(plane, axis=0).max()) or 1.0
-    sheets = None
-    missing = 0
-    if images.picture is not None and not flags.no_thumbnails:
-        sheets, missing = _thumbnails(images.picture, size)
-    if sheets is not None:
-        sheets = {"images": sheets.addresses(), "side": sheets.side, "across": sheets.across}
+    places, how = _places(space.features, flags)
+    sheets, notes_on_sheets = _sheets(images, space.size, flags)
     notes = [
         f"Map: {how}. Neighbouring points are usually neighbours in the embedding; gaps and sizes of clusters mean "
         "little."
     ]
-    notes += images.notes
-    if missing:
-        notes.append(
-            f"{missing:,} of {size:,} images cannot be shown: their files are not there, or cannot be decoded."
-        )
+    notes += [*images.notes, *notes_on_sheets]
     paths = images.paths
     if paths is not None:
         paths = list(map(str, paths))
-    supers = None
-    super_of = None
-    if images.supers:
-        names = [images.supers.get(label, "no class") for label in classes]
-        supers = sorted(set(names))
-        super_of = [supers.index(name) for name in names]
+    supers, super_of = _supers(images, classes)
     pair_space = space  # the histogram's pairs are of images that have a class
     if of_none.any():
-        pair_space = metrics.EmbeddingSpace(features[~of_none], images.labels[~of_none])
+        pair_space = metrics.EmbeddingSpace(space.features[~of_none], images.labels[~of_none])
     return {
         "title": images.title,
         "notes": notes,
-        "size": size,
+        "size": space.size,
         "dimensions": space.dimensions,
         "k": neighbours.shape[1],
         "classes": [str(images.class_names.get(label, "no class")) for label in classes],
         "supers": supers,
         "superOf": super_of,
         "paths": paths,
-        "classless": classless,
+        "classless": 0 if of_none.any() else None,  # -1 comes first
         "marks": marks.content(
             images.marking, paths, [images.class_names.get(label) for label in images.labels.tolist()]
         ),
         "labels": explore_page.packed(labels, np.uint32),
-        "places": explore_page.packed((plane - low) / extent * 65535, np.uint16),
+        "places": explore_page.packed(places, np.uint16),
         "neighbours": explore_page.packed(np.where(neighbours < 0, 2**32 - 1, neighbours), np.uint32),
         "judged": judged,
-        "distances": explore_page.packed(distances, np.float32),
+        "distances": explore_page.packed(_distances(space, neighbours), np.float32),
         "precision": explore_page.packed(precision, np.float32),
         "meanPrecision": None if np.isnan(precision).all() else float(np.nanmean(precision)),
         "sheets": sheets,
         "confusions": confusions(labels, np.where(of_none, -1, neighbours[:, 0])),
         "histogram": histogram(pair_space, flags.fmr, flags.seed),
     }
+
+
+def _distances(space: metrics.EmbeddingSpace, neighbours: np.ndarray) -> np.ndarray:
+    """Distances `(N, k)` of the neighbours, NaN for none."""
+    rows, columns = np.nonzero(neighbours >= 0)
+    distances = np.full(neighbours.shape, np.nan, dtype=np.float32)
+    distances[rows, columns] = np.sqrt(space.squared_distances(rows, neighbours[rows, columns]))
+    return distances
+
+
+def _places(features: np.ndarray, flags) -> tuple[np.ndarray, str]:
+    """The places `(N, 2)` of the images on the map, from 0 to 65,535, and how they were found."""
+    plane, how = maps.places(features.astype(np.float32), flags.map, flags.map_size, flags.seed)
+    extent = float(np.ptp(plane, axis=0).max()) or 1.0
+    return (plane - plane.min(0)) / extent * 65535, how
+
+
+def _supers(images: PageImages, classes: list[int]) -> tuple[list[str] | None, list[int] | None]:
+    """The names of the super-classes, and the place among them of each class; None without."""
+    if not images.supers:
+        return None, None
+    names = [images.supers.get(label, "no class") for label in classes]
+    supers = sorted(set(names))
+    return supers, [supers.index(name) for name in names]
+
+
+def _sheets(images: PageImages, size: int, flags) -> tuple[dict | None, list[str]]:
+    """The sheets of thumbnails, None without, and a note on those that are missing."""
+    if images.picture is None or flags.no_thumbnails:
+        return None, []
+    sheets, missing = _thumbnails(images.picture, size)
+    notes = []
+    if missing:
+        notes.append(
+            f"{missing:,} of {size:,} images cannot be shown: their files are not there, or cannot be decoded."
+        )
+    if sheets is None:
+        return None, notes
+    return {"images": sheets.addresses(), "side": sheets.side, "across": sheets.across}, notes
 
 
 def _thumbnails(picture, size: int) -> tuple[Sheets | None, int]:

@@ -4,12 +4,15 @@ and the flags of programs that embed a data set.
 
 import argparse
 import sys
+from pathlib import Path
 
 import datasets
 from engine.ranks import Ranks
 from options.flags import shared as shared_flags
 from utilities.errors import OneLineParser, UserError
 from utilities.numbers import whole
+
+PICTURES = (".png", ".svg")  # kinds of files that a chart is drawn to
 
 
 def words_of(argv: list[str] | None) -> list[str]:
@@ -41,7 +44,22 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(precision="float32", clip_grad_norm=None, fold=None)
 
 
-def refuse_torchrun(program: str, ranks: Ranks) -> None:
+def check_output(flag: str, path: str | None, *suffixes: str) -> None:
+    """Raise UserError if the file that a flag names could not be written, before anything is computed.
+
+    Args:
+        path: None: no file. suffixes: of the kinds of files that can be written; none: any.
+    """
+    if path is None:
+        return
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise UserError(f"{flag} {path}: there is no folder {folder}")
+    if suffixes and Path(path).suffix.lower() not in suffixes:
+        raise UserError(f"{flag} {path}: a {' or '.join(suffixes)} file is expected")
+
+
+def refuse_torchrun(program: str) -> None:
     """Raise UserError if torchrun started several processes of a program that runs in one."""
-    if ranks.size > 1:
+    if Ranks().size > 1:
         raise UserError(f"{program} runs in one process: leave out torchrun")

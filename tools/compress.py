@@ -24,7 +24,7 @@ import metrics
 from evaluation import file_arrays, from_files
 from evaluation.task import Task
 from pictures import space as charts
-from tools._command import new_parser, words_of
+from tools._command import new_parser, refuse_torchrun, words_of
 from utilities import codes
 from utilities.codes import Codes
 from utilities.console import propose, propose_view, say
@@ -331,6 +331,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     """Print the table, and write it and its plot. Returns its rows."""
     argv = words_of(argv)
     flags = parser().parse_args(argv)
+    refuse_torchrun(PROGRAM)
     flags.codes = list(dict.fromkeys(flags.codes or CODES))
     arrays = file_arrays.read_queries(flags.features, False, labels=flags.labels)
     skips = bool(file_arrays.written_flags(arrays).get("eval_skip_unmatched"))

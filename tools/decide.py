@@ -18,7 +18,7 @@ from evaluation.promise import Promise
 from options.flags import rules
 from pictures import space as charts
 from tools import _calibration, _decision, _queries
-from tools._command import new_parser, words_of
+from tools._command import PICTURES, check_output, new_parser, refuse_torchrun, words_of
 from tools._decision import Decision
 from tools._queries import Gallery, Queries, is_verification
 from utilities.console import propose, propose_view, say
@@ -94,7 +94,8 @@ def check(flags) -> None:
     actions = parser()._actions
     rules.refuse(actions, flags, typed=rules.changed(actions, flags))
     naming.check(flags.answer)
-    _check_outputs(flags)
+    check_output("--out", flags.out)
+    check_output("--reliability", flags.reliability, *PICTURES)
     if len(flags.files) > 1:
         if flags.calibrate is None:
             raise UserError("several files are fused by their probabilities: add --calibrate logistic or isotonic")
@@ -116,16 +117,6 @@ def check(flags) -> None:
             f"--set_aside {rule}: a share between 0 and 1, {enrolment.NEWEST}, or a .json, .txt or .npz file is "
             "expected"
         ) from None
-
-
-def _check_outputs(flags) -> None:
-    """Raise UserError for files that could not be written, before anything is computed."""
-    for name in ("out", "reliability"):
-        path = getattr(flags, name)
-        if path is not None and not Path(path).absolute().parent.is_dir():
-            raise UserError(f"--{name} {path}: there is no folder {Path(path).parent}")
-    if flags.reliability is not None and Path(flags.reliability).suffix not in (".png", ".svg"):
-        raise UserError(f"--reliability {flags.reliability}: a .png or .svg file is expected")
 
 
 def refuse_selected(flags, gallery: Gallery) -> None:
@@ -281,6 +272,7 @@ def main(argv: list[str] | None = None) -> dict:
     """Print the decision, and return what `--out` writes."""
     argv = words_of(argv)
     flags = parser().parse_args(argv)
+    refuse_torchrun(PROGRAM)
     check(flags)
     queries, gallery, notes = _queries.gather(flags)
     refuse_selected(flags, gallery)

@@ -565,7 +565,7 @@ def main(argv: list[str]) -> Table:
     commands, options = read(argv)
     opt = next(iter(options.values()))
     runtime = Runtime(opt).begin()
-    refuse_torchrun(PROGRAM, runtime.ranks)
+    refuse_torchrun(PROGRAM)
     datasets.locate(opt)
     folder = Path(opt.save_path)
     refuse_unwritable(folder)

@@ -24,7 +24,6 @@ import metrics
 from datasets._image_set import ImageSet, Origin
 from datasets._images import Image
 from engine.loading import evaluation_loader
-from engine.ranks import Ranks
 from engine.runtime import Runtime
 from evaluation import ensemble, from_files, from_splits, galleries, outputs
 from evaluation.task import Rows, Task
@@ -509,7 +508,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     """Run the command. Returns the content of each overlap.json."""
     words = words_of(argv)
     flags = parser().parse_args(words)
-    refuse_torchrun(PROGRAM, Ranks())
+    refuse_torchrun(PROGRAM)
     for name in flags.evaluation_metrics:
         metrics.check(name)
     has_weights = flags.weights or flags.not_pretrained

@@ -16,7 +16,7 @@ from evaluation import file_arrays, from_files, outputs
 from evaluation.file_kinds import TEXT, kind_of, refuse_others
 from pictures import space as charts
 from tools import pair_lists
-from tools._command import new_parser, words_of
+from tools._command import PICTURES, check_output, new_parser, refuse_torchrun, words_of
 from utilities.console import propose, propose_view, say
 from utilities.errors import UserError
 from utilities.files import write_json
@@ -168,6 +168,9 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     """Print and return `verification_accuracy`, its deviation over the folds, and `tar@far`, by name."""
     argv = words_of(argv)
     flags = parser().parse_args(argv)
+    refuse_torchrun(PROGRAM)
+    check_output("--out", flags.out)
+    check_output("--roc", flags.roc, *PICTURES)
     arrays = file_arrays.read(flags.features, ("paths",), needs_labels=False)
     space = from_files.plain_space(flags.features, {"features": arrays["features"]}).normalised()
     pairs = read(flags.pairs, space.size, arrays.get("paths"), flags.folds)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evaluation import file_arrays, from_files, whitening
 from evaluation.missing_labels import refuse_missing
-from tools._command import new_parser
+from tools._command import new_parser, refuse_torchrun
 from utilities.console import propose, say
 from utilities.errors import OneLineParser
 from utilities.files import write_npz
@@ -43,6 +43,7 @@ def _propose_next(fitted_on: Path, whitening_file: str) -> None:
 def main(argv: list[str] | None = None) -> Path:
     """Fit, write the file, and return its path. Raises UserError."""
     flags = parser().parse_args(argv)
+    refuse_torchrun(whitening.PROGRAM)
     arrays = file_arrays.read(flags.features, (), needs_labels=flags.learned)
     if flags.learned:
         refuse_missing(flags.features, arrays)

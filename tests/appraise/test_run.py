@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 
 import evaluation.__main__ as evaluating
 from appraise import __main__ as appraise
+from appraise import page as page_pieces
 from tests.appraise.conftest import SMALL
 from tests.kit.photographs import make_photographs
 from tests.kit.refusals import refused
@@ -51,9 +53,16 @@ def test_each_fault_is_on_the_page(appraisal):
     groups = result_of(appraisal, "groups")
     assert groups["bursts"] == 1 and groups["with_time"] == groups["images"] - 1
     assert groups["class_pairs"] == [["class_000", "class_001"]]
-    assert "1 burst by EXIF times" in page
+    assert "1 burst by the times of the photographs" in page and page_pieces.DATES_ALONE not in page
     # the copy and its original are the first pair that is shown
     assert page.index("data:image/jpeg") < page.index("1.000, two classes")
+
+
+def test_dates_without_a_time_of_day_are_on_the_page(appraisal):
+    results = {name: result_of(appraisal, name) for name in ("features", "groups")}
+    results["groups"] |= {"dates_alone": True, "shown": []}
+    section = page_pieces._near_duplicates(SimpleNamespace(results=results, folder=appraisal, command=["python"]))
+    assert page_pieces.DATES_ALONE in section
 
 
 def test_parts_share_no_class_and_no_group(appraisal):

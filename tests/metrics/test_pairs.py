@@ -104,7 +104,7 @@ def test_no_tile_no_bound_no_shift_and_no_reference_changes_a_value(monkeypatch)
     monkeypatch.setattr(_pairs, "COLLECTED", 2)
     assert metrics.compute(NAMES, features, labels) == pytest.approx(expected, abs=1e-9)
     # exact in binary fractions too
-    assert [fnmr._rank(*case) for case in ((0.29, 100), (0.1, 30), (0.01, 99))] == [29, 3, 0]
+    assert [fnmr.n_accepted(*case) for case in ((0.29, 100), (0.1, 30), (0.01, 99))] == [29, 3, 0]
 
 
 # the mean of which is exact but for the first: no distance has any rounding

@@ -13,6 +13,7 @@ from evaluation import __main__ as command
 from evaluation import outputs, promise, thresholds
 from evaluation.task import Embedded
 from tests.kit.refusals import refused
+from tools import _command
 from utilities.hyperbolic import Ball
 
 N_CLASSES = 130
@@ -354,6 +355,14 @@ def test_what_is_refused(tmp_path):
     np.save(tmp_path / "a.npy", arrays["features"])
     with refused("an .npz file is expected"):
         command.main(["decide", str(tmp_path / "a.npy")])
+
+
+@pytest.mark.parametrize("program", ["decide", "pairs", "compress", "whiten"])
+def test_several_processes_are_refused(program, monkeypatch):
+    monkeypatch.setattr(_command, "Ranks", lambda: SimpleNamespace(size=2))
+    words = {"pairs": ["p.npz"], "whiten": ["--out", "w.npz"]}.get(program, [])
+    with refused(f"python -m evaluation {program} runs in one process: leave out torchrun"):
+        command.main([program, "a.npz", *words])
 
 
 def test_open_set_divides_classes_and_keeps_sequences_whole(tmp_path, capsys):

@@ -79,6 +79,16 @@ def test_pairs_of_lfw(tmp_path, capsys):
     assert "tar@0.001: 0.001 of 6 pairs are 0.006 false accepts" in output
 
 
+def test_files_that_cannot_be_written_are_refused_first(tmp_path):
+    files = lfw(tmp_path)
+    for name in ("roc.txt", "roc"):
+        with refused(f"--roc .*{name}: a .png or .svg file is expected"):
+            verified(*files, "--roc", tmp_path / name)
+    for flag in ("--roc", "--out"):
+        with refused(f"{flag} .*: there is no folder"):
+            verified(*files, flag, tmp_path / "nowhere" / "file.png")
+
+
 def test_names_with_spaces(tmp_path):
     """With tabs, and without them where it is clear which images exist."""
     paths = [f"/lfw/{name}/{name}_{image:04d}.png" for name in ("Ann B Lee", "Bo", "Louis 14") for image in (1, 2)]
