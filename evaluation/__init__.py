@@ -91,6 +91,7 @@ def check(model, loaders: dict, opt, runtime) -> None:
     """
     if not loaders:
         return
+    metrics.read_pair_scorer(opt)
     chosen = _datasets(loaders)
     selectable.check(chosen, opt)
     _check_dimensions(_widths(model, next(iter(loaders.values())).dataset, opt, runtime), chosen, opt)
@@ -359,7 +360,7 @@ def _draws(task, embedded: dict, split: str, evaltype: str, opt):
 
 
 def unaffected_metrics(metric_names: list[str], opt) -> list[str]:
-    """One line that names the requested metrics that `--eval_space hyperbolic` and `--rerank` do not change; none if
+    """One line that names the requested metrics that `--eval_space hyperbolic` and re-ranking do not change; none if
     there are none.
     """
     unaffected = [name for name in metric_names if not metrics.searches(name)]
@@ -368,8 +369,7 @@ def unaffected_metrics(metric_names: list[str], opt) -> list[str]:
     if metrics.ball(opt) is not None:
         flags.append("--eval_space hyperbolic")
         values = "Euclidean, of the tangent vectors"
-    if opt.rerank:
-        flags.append(f"--rerank {opt.rerank}")
+    flags += metrics.reranked_by(opt)
     if not flags or not unaffected:
         return []
     return [f"{' '.join(flags)}: changes what queries find; {', '.join(unaffected)}: {values}"]

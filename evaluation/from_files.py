@@ -82,6 +82,7 @@ def rows_of(arrays: dict) -> Rows:
         groups=groups,
         domains=arrays.get(DOMAINS),
         certainty=arrays.get(CERTAINTY),
+        paths=arrays.get("paths"),
     )
 
 

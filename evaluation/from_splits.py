@@ -32,7 +32,7 @@ OF_EMBEDDINGS = {
     "eval_scales": [1],
     "eval_whiten": None,
 }
-OF_DISTANCES = {"eval_space": "euclidean", "rerank": None}
+OF_DISTANCES = {"eval_space": "euclidean", "rerank": None, "rerank_dba": None, "rerank_pairs": None}
 
 
 def changed_flags(flags: dict, plain: dict) -> list[str]:
@@ -115,8 +115,22 @@ def _all_rows(images: dict[str, Embedded], features: dict, roles: dict[str, Role
             groups=groups.get(split),
             parents=parents.get(split),
             domains=domains_of(of_split),
+            paths=_paths(of_split, opt),
         )
     return rows
+
+
+def _paths(images: Embedded, opt) -> np.ndarray | None:
+    """`(N,)` image files, where --rerank_pairs scores pairs of them. Raises UserError for a data set without files."""
+    if opt.rerank_pairs is None:
+        return None
+    paths = getattr(images.dataset, "paths", None)
+    if paths is None:
+        raise UserError(
+            f"--rerank_pairs {opt.rerank_pairs}: the images of --dataset {opt.dataset} have no files, whose paths "
+            "are scored: leave it out"
+        )
+    return np.array([str(path) for path in paths], dtype=object)
 
 
 def _reference(sources: list[str], rows: dict[str, Rows], roles: dict[str, Roles]) -> Rows:

@@ -15,7 +15,7 @@ import datasets
 import evaluation
 import metrics
 from engine.random_state import random_states, set_random_states
-from evaluation import from_splits, galleries, queries, trec
+from evaluation import from_splits, galleries, pair_scores, queries, trec
 from evaluation.task import Task, take_rows
 from pictures import can_draw, curves, space
 from pictures.neighbours import Rankings, recoveries
@@ -46,6 +46,8 @@ def on_test(run, splits: dict, runtime) -> dict:
     set_random_states(states)  # a run that later gets more epochs draws as one that had them from the start
     if run.writes and opt.dump_query_results:
         trec.dump_query_results(run.folder, embedded, opt, run.state["selected"]["epoch"])
+    if run.writes and opt.rerank_pairs is not None:
+        pair_scores.dump(run.folder, embedded, opt, run.state["selected"]["epoch"])
     return scores
 
 
@@ -183,12 +185,16 @@ def of_untrained(run, epoch: int, scores: dict, embedded: dict) -> dict:
 
 
 def dump_requested(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = None) -> list[Path]:
-    """Write what `--dump_embeddings` and `--dump_query_results` ask for; `instead` as in `dump`. Returns the paths."""
+    """Write what `--dump_embeddings` and `--dump_query_results` ask for, and the scores of `--rerank_pairs`; `instead`
+    as in `dump`. Returns the paths.
+    """
     paths = []
     if opt.dump_embeddings:
         paths += dump(folder, embedded, opt, instead)
     if opt.dump_query_results:
         paths += trec.dump_query_results(folder, embedded, opt, epoch, instead)
+    if opt.rerank_pairs is not None:
+        paths += pair_scores.dump(folder, embedded, opt, epoch, instead)
     return paths
 
 

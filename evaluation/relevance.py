@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from metrics import Lists
-from utilities.errors import UserError
+from utilities.errors import UserError, reason_of
 
 ENTRIES = 2**24  # of the function's result at once
 
@@ -37,7 +37,7 @@ def _lists(path: str, changed: int, *rows: bytes) -> Lists:
     try:
         function = runpy.run_path(path).get("relevance")
     except (Exception, SystemExit) as error:  # the file may raise anything; sys.exit() must not end the program
-        raise UserError(f"--eval_relevance {path}: {_reason(error)}") from error
+        raise UserError(f"--eval_relevance {path}: {reason_of(error)}") from error
     if not callable(function):
         raise UserError(f"--eval_relevance {path}: it defines no function relevance(query_rows, gallery_rows)")
     positives = []
@@ -47,7 +47,7 @@ def _lists(path: str, changed: int, *rows: bytes) -> Lists:
         try:
             values = np.asarray(function(rows_of_block, gallery), dtype=np.float64)
         except (Exception, SystemExit) as error:
-            raise UserError(f"--eval_relevance {path}: relevance() raised {_reason(error)}") from error
+            raise UserError(f"--eval_relevance {path}: relevance() raised {reason_of(error)}") from error
         if values.shape != (len(rows_of_block), len(gallery)) or not ((values >= 0) & (values <= 1)).all():
             extremes = f" from {values.min():g} to {values.max():g}" if values.size else ""
             raise UserError(
@@ -57,13 +57,3 @@ def _lists(path: str, changed: int, *rows: bytes) -> Lists:
         for is_relevant, place in zip(values > 0, exclude[start : start + block], strict=True):
             positives.append(np.setdiff1d(np.flatnonzero(is_relevant), place))
     return Lists.of(positives)
-
-
-def _reason(error: BaseException) -> str:
-    """An error of the user's file as text."""
-    if isinstance(error, SystemExit):
-        argument = ""
-        if error.code is not None:
-            argument = repr(error.code)
-        return f"SystemExit: sys.exit({argument}) would end the program: leave it out"
-    return f"{type(error).__name__}: {error}"

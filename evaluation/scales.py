@@ -2,6 +2,8 @@
 images of landmarks.
 """
 
+import math
+
 import torch
 
 from utilities.errors import UserError
@@ -9,11 +11,14 @@ from utilities.tensors import normalize
 
 
 def joined(outputs: list[torch.Tensor], power: float) -> torch.Tensor:
-    """`(B, D)` at unit length of the outputs `(B, D)` of each scale: of their unit vectors the mean, of power `power`.
+    """`(B, D)` at unit length of the outputs `(B, D)` of each scale: of their unit vectors the mean, of power `power`;
+    of infinite power it is the maximum of each dimension.
 
     Raises UserError for negative numbers where the power is not 1: they have no root.
     """
     units = torch.stack([normalize(output.float()) for output in outputs])
+    if power == math.inf:
+        return normalize(units.amax(0))
     if power == 1:
         return normalize(units.mean(0))
     if bool((units < 0).any()):
@@ -27,6 +32,8 @@ def power_of(model, opt, bare: bool) -> float:
     """
     if opt.eval_scales_join == "mean":
         return 1.0
+    if opt.eval_scales_join == "max":
+        return math.inf
     power = getattr(model, "gem_power", None)
     if power is None or not (bare or opt.embed_dim == 0):
         raise UserError(

@@ -53,6 +53,7 @@ class Rows:
     parents: `(N,)` super-classes, where a query searches only its own.
     domains: `(N,)` names, where each domain's queries are measured by themselves.
     certainty: `(N,)` numbers, for metrics of the certainty of queries.
+    paths: `(N,)` image files, for a re-ranking of pairs.
     ids: `(N,)` rows of the split or file that these are; None: all of them, in order.
     """
 
@@ -64,6 +65,7 @@ class Rows:
     parents: np.ndarray | None = None
     domains: np.ndarray | None = None
     certainty: np.ndarray | None = None
+    paths: np.ndarray | None = None
     ids: np.ndarray | None = None
 
     def __len__(self):
@@ -169,11 +171,13 @@ class Task:
             "groups": self.queries.groups,
             "lists": self.lists,
             "certainty": self.queries.certainty,
+            "paths": self.queries.paths,
         }
         if self.gallery is not None:
             arguments["reference"] = self.gallery.features
             arguments["reference_labels"] = _labels(self.gallery, has_levels)
             arguments["reference_sequences"] = self.gallery.sequences
+            arguments["reference_paths"] = self.gallery.paths
         return arguments
 
     def with_features(self, function) -> "Task":

@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from metrics._flags import add_arguments, ball, derived, measured_by, reranking
+from metrics._flags import (
+    add_arguments,
+    ball,
+    check_augmentation,
+    check_reranking,
+    derived,
+    measured_by,
+    read_pair_scorer,
+    reranked_by,
+    reranking,
+)
 from metrics._hidden import as_numpy
 from metrics._hyperbolic import space_of
 from metrics._inputs import SpaceSettings, as_array
@@ -45,27 +55,37 @@ from metrics._names import (
 )
 from metrics._space import EmbeddingSpace
 from metrics._truth import Lists
+from metrics.neighbours.dba import DatabaseAugmentation
+from metrics.neighbours.pair_scores import PairReranking
 from metrics.neighbours.rerank import AlphaExpansion, KReciprocal
 from metrics.neighbours.search import Need, Neighbours
+from metrics.neighbours.superglobal import SuperGlobal
 from utilities.annotations import Values
 from utilities.errors import UserError
 from utilities.hyperbolic import Ball
 
+Reranking = KReciprocal | AlphaExpansion | SuperGlobal | DatabaseAugmentation | PairReranking
+
 __all__ = [
     "REGISTRY",
     "AlphaExpansion",
+    "DatabaseAugmentation",
     "EmbeddingSpace",
     "KReciprocal",
     "Lists",
     "Need",
     "Neighbours",
+    "PairReranking",
     "SpaceSettings",
     "Stacked",
+    "SuperGlobal",
     "add_arguments",
     "at_prefixes",
     "ball",
     "check",
+    "check_augmentation",
     "check_levels",
+    "check_reranking",
     "check_width",
     "column_of",
     "compute",
@@ -86,8 +106,10 @@ __all__ = [
     "per_query",
     "prefix",
     "query_results",
+    "read_pair_scorer",
     "refuse_class_wise",
     "refuse_reranked",
+    "reranked_by",
     "reranking",
     "searches",
     "space_of",
@@ -119,7 +141,7 @@ def compute(
     *,
     uncounted: float = math.nan,
     ball: Ball | None = None,
-    rerank: KReciprocal | AlphaExpansion | None = None,
+    rerank: Reranking | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Metrics of an embedding space. Work that several of them share is done once.
@@ -139,10 +161,12 @@ def compute(
         uncounted: value of a retrieval metric if no query counts, since none has anything to find.
         ball: a `utilities.hyperbolic.Ball`: neighbours are found by its distances between the points that the features
             represent. Metrics that do not search, and the `c_` ones, stay Euclidean.
-        rerank: a `KReciprocal` or an `AlphaExpansion`: retrieval metrics, the `c_` ones too, are computed on its
-            re-ranked lists. Metrics that go by distances (open_set.py, certainty.py) are refused.
+        rerank: a `KReciprocal`, `AlphaExpansion`, `SuperGlobal`, `DatabaseAugmentation` or `PairReranking`: retrieval
+            metrics, the `c_` ones too, are computed on its re-ranked lists. Metrics that go by distances (open_set.py,
+            certainty.py) are refused.
         settings: those of `metrics.SpaceSettings`: `seed`, `device`, `exclude`, `groups`, `progress`,
-            `query_sequences`, `reference_sequences`, `ranks`, `skip_unmatched`, `lists`, `certainty`.
+            `query_sequences`, `reference_sequences`, `ranks`, `skip_unmatched`, `lists`, `certainty`, `paths`,
+            `reference_paths`.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`. NaN where a metric is not defined: one

@@ -2,7 +2,13 @@
 and whether their lists are re-ranked.
 """
 
+from metrics._names import refuse_reranked
+from metrics.neighbours.dba import DatabaseAugmentation
+from metrics.neighbours.pair_scores import PairReranking, scorer_of
 from metrics.neighbours.rerank import AlphaExpansion, KReciprocal
+from metrics.neighbours.superglobal import SuperGlobal
+from options.flags import reranking as reranking_flags
+from utilities.errors import UserError
 from utilities.hyperbolic import Ball
 from utilities.numbers import number, whole
 
@@ -53,48 +59,7 @@ def add_arguments(group) -> None:
         "as 0 for e_recall and mAP, and the others leave them out (unset: 1 for data sets of re-identification, ilias, "
         "and those with lists of positives, which leave them out in any case; else 0)",
     )
-    _rerank(group)
-
-
-def _rerank(group) -> None:
-    """Declare the flags of re-ranking."""
-    group.add_argument(
-        "--rerank",
-        default=None,
-        choices=["k_reciprocal", "alpha_qe"],
-        help="re-rank what queries find before ranking metrics are computed: by k-reciprocal encodings, or by queries "
-        "expanded with what they find (unset: not)",
-    )
-    group.add_argument(
-        "--rerank_k1",
-        type=whole(1, 10**4),
-        default=20,
-        help="nearest samples among which k_reciprocal looks for reciprocal ones",
-    ).only_with = {"rerank": ["k_reciprocal"]}
-    group.add_argument(
-        "--rerank_k2",
-        type=whole(1, 10**4),
-        default=6,
-        help="nearest samples, itself counted in, whose encodings k_reciprocal averages",
-    ).only_with = {"rerank": ["k_reciprocal"]}
-    group.add_argument(
-        "--rerank_lambda",
-        type=number(0, 1),
-        default=0.3,
-        help="weight of the original distance in k_reciprocal",
-    ).only_with = {"rerank": ["k_reciprocal"]}
-    group.add_argument(
-        "--rerank_n",
-        type=whole(1, 10**4),
-        default=50,
-        help="nearest samples with which alpha_qe expands a query",
-    ).only_with = {"rerank": ["alpha_qe"]}
-    group.add_argument(
-        "--rerank_alpha",
-        type=number(0, 100),
-        default=3.0,
-        help="power of the cosine that is a sample's weight in alpha_qe",
-    ).only_with = {"rerank": ["alpha_qe"]}
+    reranking_flags.add_arguments(group)
 
 
 def ball(opt) -> Ball | None:
@@ -117,13 +82,60 @@ def derived(opt) -> dict:
     return {"eval_space_c": getattr(opt, f"loss_{loss}_c"), "eval_space_clip_r": getattr(opt, f"loss_{loss}_clip_r")}
 
 
-def reranking(opt) -> KReciprocal | AlphaExpansion | None:
-    """The re-ranker that `--rerank` asks for; None without."""
-    if getattr(opt, "rerank", None) is None:
-        return None
-    if opt.rerank == "alpha_qe":
+def reranking(opt):
+    """The re-ranking that the flags ask for, an object with `search(space, progress)`; None without."""
+    flags = vars(opt)  # a run from before a flag has none of its kind
+    reranker = _of_lists(opt) if flags.get("rerank") is not None else None
+    if flags.get("rerank_dba") is not None and flags.get("rerank") != reranking_flags.K_RECIPROCAL:
+        k, alpha = opt.rerank_dba
+        reranker = DatabaseAugmentation(int(k), alpha, reranker)
+    if flags.get("rerank_pairs") is not None:
+        reranker = PairReranking(opt.rerank_pairs, opt.rerank_pairs_top, reranker)
+    return reranker
+
+
+def _of_lists(opt) -> KReciprocal | AlphaExpansion | SuperGlobal:
+    """What `--rerank` names."""
+    if opt.rerank == reranking_flags.ALPHA_QE:
         return AlphaExpansion(opt.rerank_n, opt.rerank_alpha)
+    if opt.rerank == reranking_flags.SUPERGLOBAL:
+        return SuperGlobal(opt.rerank_m, opt.rerank_k, opt.rerank_beta)
     return KReciprocal(opt.rerank_k1, opt.rerank_k2, opt.rerank_lambda)
+
+
+def reranked_by(opt) -> list[str]:
+    """The flags that re-rank, with their values, as on a command line."""
+    words = []
+    if opt.rerank is not None:
+        words.append(f"--rerank {opt.rerank}")
+    if opt.rerank_dba is not None:
+        words.append("--rerank_dba {:g} {:g}".format(*opt.rerank_dba))
+    if opt.rerank_pairs is not None:
+        words.append(f"--rerank_pairs {opt.rerank_pairs}")
+    return words
+
+
+def check_reranking(opt, metric_names) -> None:
+    """Raise UserError for a re-ranking that metrics, distances or its own numbers do not allow."""
+    flags = reranked_by(opt)
+    if flags:
+        refuse_reranked(metric_names, flags[0])
+    check_augmentation(opt)
+    by_cosine = [flag for flag in flags if flag.startswith(("--rerank superglobal", "--rerank_dba"))]
+    if by_cosine and ball(opt) is not None:
+        raise UserError(f"{by_cosine[0]} goes by cosines: leave it out, or --eval_space hyperbolic")
+
+
+def read_pair_scorer(opt) -> None:
+    """Execute the file of `--rerank_pairs`: its mistakes are seen before anything is measured. Raises UserError."""
+    if opt.rerank_pairs is not None:
+        scorer_of(opt.rerank_pairs)
+
+
+def check_augmentation(opt) -> None:
+    """Raise UserError for a K of `--rerank_dba` that is no number of neighbours."""
+    if opt.rerank_dba is not None and (opt.rerank_dba[0] < 1 or opt.rerank_dba[0] % 1):
+        raise UserError("--rerank_dba {:g} {:g}: K, the first, is a whole number of at least 1".format(*opt.rerank_dba))
 
 
 def measured_by(opt) -> dict:

@@ -35,6 +35,8 @@ class SpaceSettings:
         lists: the positives and the junk of each query, in place of classes and sequences. Junk is ignored, and
             queries without positives are left out as under `skip_unmatched`.
         certainty: `(N,)` of each query's answer, any real numbers; by default the negative distance.
+        paths: `(N,)` image files of the queries, for a re-ranking of pairs. With a reference, `reference_paths` `(M,)`
+            beside it.
     """
 
     exclude: np.ndarray | None = None
@@ -48,6 +50,18 @@ class SpaceSettings:
     skip_unmatched: bool = False
     lists: Lists | None = None
     certainty: np.ndarray | None = None
+    paths: np.ndarray | None = None
+    reference_paths: np.ndarray | None = None
+
+
+def as_paths(paths, size: int, name: str) -> np.ndarray | None:
+    """`(N,)` of paths; None without any. Raises UserError for another number of them."""
+    if paths is None:
+        return None
+    paths = np.asarray(paths)
+    if paths.shape != (size,):
+        raise UserError(f"{name} have shape {paths.shape}: ({size},) is expected, one for each image.")
+    return paths
 
 
 def as_array(values, name: str) -> np.ndarray:

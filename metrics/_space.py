@@ -51,6 +51,10 @@ class EmbeddingSpace:
         if settings.lists is None:
             self.classless = _inputs.classless(_finest(labels), _finest(reference_labels))
         self.certainty = _inputs.as_certainty(settings.certainty, self.size)
+        self.paths = _inputs.as_paths(settings.paths, self.size, "paths")
+        self.reference_paths = self.paths
+        if not self.own_reference:
+            self.reference_paths = _inputs.as_paths(settings.reference_paths, self.reference_size, "reference_paths")
         self.exclude = self._exclude(settings.exclude)
         sequences = self._sequences(settings)
         levels, reference_levels = _inputs.numbered_levels(labels, reference_labels)
@@ -160,6 +164,9 @@ class EmbeddingSpace:
         norms = self.reference_norms
         if norms is not None:
             norms = norms[rows]
+        paths = self.reference_paths
+        if paths is not None:
+            paths = paths[rows]
         labels = self.reference_labels[rows]
         exclude = places[self.exclude]
         return self.view(
@@ -167,6 +174,7 @@ class EmbeddingSpace:
             reference=reference,
             reference_labels=labels,
             reference_norms=norms,
+            reference_paths=paths,
             reference_size=len(rows),
             own_reference=False,
             exclude=exclude,

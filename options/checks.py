@@ -41,8 +41,7 @@ def _wrong(opt):
         yield from _classes_of_batches(opt, inner)
     for name in opt.evaluation_metrics + opt.storage_metrics:
         metrics.check(name)
-    if opt.rerank is not None:
-        metrics.refuse_reranked(opt.evaluation_metrics, f"--rerank {opt.rerank}")
+    metrics.check_reranking(opt, opt.evaluation_metrics)
     yield from _triplets(opt, inner, sampler)
     yield from _subset(opt, inner, loss, sampler)
     yield from _evaluation(opt)

@@ -19,7 +19,14 @@ CHOICES = ("loss", "batch_mining", "mine_pairs")  # flags that choose loss and m
 # draws the same distribution of crops.
 ALSO_FREE = {"weights", "precision", "decode_once"}
 # flag -> value of an evaluation by plain distances; with it, flags that begin with its name have no effect
-PLAIN_EVALUATION = {"rerank": None, "eval_space": "euclidean", "eval_scales": [1], "eval_whiten": None}
+PLAIN_EVALUATION = {
+    "rerank": None,
+    "rerank_pairs": None,
+    "eval_space": "euclidean",
+    "eval_scales": [1],
+    "eval_whiten": None,
+}
+RERANKING_ALONE = {"rerank_dba", "rerank_pairs"}  # they act without --rerank
 OUTPUTS = {"evaltypes"}  # which outputs are evaluated: their values have names of their own
 # Printed with every table, title -> settings, in this order. All others are in the table of settings, and are marked
 # where a group differs.
@@ -107,7 +114,8 @@ class FlagRoles:
         usual = defaults | datasets.REGISTRY.derived(flags.get("dataset"), Namespace(**flags))
 
         def changes_values(name, role):
-            has_effect = name not in OUTPUTS and not name.startswith(unused)
+            is_unused = name.startswith(unused) and name not in RERANKING_ALONE
+            has_effect = name not in OUTPUTS and not is_unused
             return role.name == EVALUATION.name and has_effect and flags[name] != usual.get(name)
 
         return self._filtered(self.compared(flags), changes_values)

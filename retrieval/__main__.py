@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from options.flags import reranking
 from utilities import codes, plug_in_folders
 from utilities.console import propose, propose_view, warn
 from utilities.errors import OneLineParser, UserError, one_line_errors
@@ -31,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
         return added
 
     _index_flags(command("index", index, "embed images with a run and write an index that is searched").add_argument)
-    _query_flags(command("query", query, "the nearest images of an index").add_argument)
+    _query_flags(command("query", query, "the nearest images of an index"))
     _serve_flags(command("serve", serve, "an index that answers photographs over HTTP, with a page").add_argument)
     _export_flags(
         command("export", export, "write a run's network for other programs, checked against the run").add_argument
@@ -81,7 +82,8 @@ def _code_flags(add, explanation: str) -> None:
     add("--calibration", nargs="+", default=None, metavar="IMAGES", help=help_calibration)
 
 
-def _query_flags(add) -> None:
+def _query_flags(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
     add("index_folder", metavar="INDEX", help="the folder of an index")
     add("images", nargs="+", metavar="IMAGE", help="what to search for: image files, folders, CSV files")
     add("-k", type=whole(1, 10**6), default=10, help="how many images (default: 10)")
@@ -94,6 +96,7 @@ def _query_flags(add) -> None:
         help="also write them to this file: page.html with pictures, .json or .csv",
     )
     add("--batch_size", type=whole(1, 10**5), default=None, help="images per batch (default: 16 on a CPU, else 128)")
+    reranking.add_arguments(command)
 
 
 def _search_flags(add) -> None:
@@ -253,11 +256,12 @@ def _copies_note(content: dict, adds: bool) -> str:
 
 def query(flags) -> list:
     """Search, and print rank, distance and path. Returns the `retrieval.answers.Neighbour`s of all queries."""
-    from retrieval import answers, sources, threshold
+    from retrieval import answers, reranked, sources, threshold
     from retrieval.index import Index
 
     if flags.out is not None:
         answers.check(flags.out)
+    reranked_by = reranked.check(flags)
     limit = None
     if flags.threshold is not None:
         limit = threshold.read(flags.threshold)
@@ -266,9 +270,11 @@ def query(flags) -> list:
     embedder = searched_index.embedder(flags.run_folder, device=flags.device, batch_size=flags.batch_size)
     if limit is not None:
         notes = [*limit.check(searched_index, embedder), *notes]
-    neighbours = answers.answers(
-        searched_index, images, embedder(images, progress=True), flags.k, flags.exclude_self, flags.rescore_multiplier
-    )
+    vectors = embedder(images, progress=True)
+    if reranked_by:
+        searched_index = reranked.RerankedIndex(searched_index, images, flags)
+        notes.append(f"note: the order is that of {' '.join(reranked_by)}; distances are those of the embeddings")
+    neighbours = answers.answers(searched_index, images, vectors, flags.k, flags.exclude_self, flags.rescore_multiplier)
     if limit is not None:
         neighbours = answers.below(neighbours, images, limit.value)
     print(answers.text(neighbours).encode("utf-8", "replace").decode())

@@ -44,7 +44,7 @@ from pathlib import Path
 import evaluation
 import metrics
 from engine.ranks import Ranks, starter
-from evaluation import from_files, judgements, outputs, queries, trec, whitening
+from evaluation import from_files, judgements, outputs, pair_scores, queries, trec, whitening
 from evaluation.averages import divided
 from evaluation.file_arrays import NAMES, read, read_gallery, read_queries, written_flags
 from evaluation.judgements import has_lists
@@ -60,7 +60,18 @@ from utilities.files import write_json
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation"
-OF_SEARCH = ("gallery", "labels", "gallery_labels", "ground_truth", "eval_relevance", "eval_whiten")  # not of outliers
+# flags that --outliers does not read
+OF_SEARCH = (
+    "gallery",
+    "labels",
+    "gallery_labels",
+    "ground_truth",
+    "eval_relevance",
+    "eval_whiten",
+    "rerank",
+    "rerank_dba",
+    "rerank_pairs",
+)
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "precision@1", "r_precision", "map_r", "nmi"]
 
 
@@ -204,8 +215,8 @@ def check(flags) -> None:
         raise UserError(f"--gallery_keep {flags.gallery_keep}: there is no --gallery: name it or leave this out")
     for name in flags.evaluation_metrics:
         metrics.check(name)
-    if flags.rerank is not None:
-        metrics.refuse_reranked(flags.evaluation_metrics, f"--rerank {flags.rerank}")
+    metrics.check_reranking(flags, flags.evaluation_metrics)
+    metrics.read_pair_scorer(flags)
     actions = parser()._actions
     rules.refuse(actions, flags, typed=rules.changed(actions, flags))
 
@@ -216,7 +227,7 @@ def task_of(flags) -> tuple[dict, Task, str]:
     Flags that are unset take the values with which the embeddings were written.
     """
     truths = [name for name in ("ground_truth", "eval_relevance") if getattr(flags, name) is not None]
-    with_names = flags.dump_query_results is not None or flags.ground_truth is not None
+    with_names = any(value is not None for value in (flags.dump_query_results, flags.ground_truth, flags.rerank_pairs))
     arrays = read_queries(
         flags.file, flags.gallery is not None, with_names, labels=flags.labels, needs_labels=not truths
     )
@@ -234,6 +245,8 @@ def task_of(flags) -> tuple[dict, Task, str]:
         )
         _refuse_gallery(flags, arrays)
         arrays["gallery_paths"] = gallery.get("paths")
+    if flags.rerank_pairs is not None:
+        _refuse_pathless(flags, {flags.file: arrays, gallery_path: gallery})
     take_written(flags, arrays)
     if gallery is not None and "labels" not in gallery:  # labels of one side say nothing
         arrays = from_files.without_classes(arrays)
@@ -265,6 +278,16 @@ def _refuse_two_truths(flags, truths: list[str], arrays: dict) -> None:
             f"{flags.file}: it has role_draws, but {sources[0]} defines what is relevant in a single gallery: leave "
             "one out"
         )
+
+
+def _refuse_pathless(flags, files: dict) -> None:
+    """Raise UserError for a file, path -> its arrays or None, without the paths by which pairs are scored."""
+    for path, arrays in files.items():
+        if arrays is not None and ("paths" not in arrays or "reference_features" in arrays):
+            raise UserError(
+                f"--rerank_pairs {flags.rerank_pairs}: pairs are scored by their files, and {path} has no paths (N,) "
+                "of queries and gallery"
+            )
 
 
 def _refuse_gallery(flags, arrays: dict) -> None:
@@ -321,8 +344,9 @@ def dump_query_results(flags, arrays: dict, task: Task, ranks: Ranks) -> None:
         ranks.first(lambda: trec.dump_file(flags, arrays, task))
         return
     space = metrics.space_of(metrics.ball(flags), **task.arguments(), ranks=ranks)
-    if flags.rerank is not None:
-        space.search = metrics.reranking(flags).search(space, False)
+    rerank = metrics.reranking(flags)
+    if rerank is not None:
+        space.search = rerank.search(space, False)
     results = metrics.query_results(space)
     facts = {name: take_rows(arrays[name], task.queries.ids) for name in NAMES if name in arrays}
     if "flags" in arrays:
@@ -382,6 +406,9 @@ def main(argv: list[str] | None = None) -> dict | list:
         say(note)
     if flags.dump_query_results is not None:
         dump_query_results(flags, arrays, task, ranks)
+    if flags.rerank_pairs is not None and ranks.writes:
+        source = Path(flags.file)
+        say(f"written  {pair_scores.write(source.with_name(f'pairs_{source.stem}.npz'), task, flags)}")
     if flags.out is not None and ranks.writes:
         write_json(flags.out, outputs.jsonable(scores)[Path(flags.file).stem])
     propose_next(flags, arrays, argv)

@@ -45,7 +45,8 @@ MOST_PAIRS = 1_000_000  # pairs; with more, the threshold is too low to be of us
 # of a block of similarities
 ROWS = 1024
 COLUMNS = 65536
-UNHEEDED = from_splits.OF_SEARCH | from_splits.OF_EMBEDDINGS  # flags of a run's evaluation that have no effect here
+# flags of a run's evaluation that have no effect here; what a run names as code is not executed
+UNHEEDED = from_splits.OF_SEARCH | from_splits.OF_EMBEDDINGS | {"rerank_pairs": None}
 
 
 class Duplicates(NamedTuple):
@@ -187,7 +188,7 @@ class Run(Source):
         self.backbone = self.network if flags.arch is None else self._network_of_flags(flags.arch)
         self.features_of = flags.arch or self.opt.arch
         self.splits = self._splits_for(self.backbone)
-        self.measured_by = metrics.measured_by(self.opt)
+        self.measured_by = metrics.measured_by(Namespace(**{**vars(self.opt), "rerank_pairs": None}))
         self.unheeded = from_splits.changed_flags(vars(self.opt), UNHEEDED)
 
     def _splits_for(self, network) -> dict:

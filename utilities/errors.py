@@ -268,3 +268,13 @@ def _line_of(error: Exception) -> str | None:
     # A loader's worker process wraps its error in a traceback of its own; the last line is the message.
     line = re.sub(r"^[\w.]*utilities\.errors\.\w+: ", "", str(error).strip().splitlines()[-1])
     return mask_urls(line)
+
+
+def reason_of(error: BaseException) -> str:
+    """An error of a user's file of code as text."""
+    if isinstance(error, SystemExit):
+        argument = ""
+        if error.code is not None:
+            argument = repr(error.code)
+        return f"SystemExit: sys.exit({argument}) would end the program: leave it out"
+    return f"{type(error).__name__}: {error}"

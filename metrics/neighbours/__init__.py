@@ -10,6 +10,9 @@ keys.py       a score and an index in one whole number, which sorts as neighbour
 ties.py       the exact order of near ties
 triangle.py   a set searched in itself: the score of (i, j) is that of (j, i)
 rerank.py     searches whose lists are re-ranked: k-reciprocal encodings, query expansion
+dba.py        the search in a gallery whose images are joined with their neighbours
+reordered.py  a search whose first neighbours are put into another order, by their scores:
+              of refined features (superglobal.py), of a user's function of pairs (pair_scores.py)
 
 The slow reference, a sort of all float64 distances of one query after the other, is `orders` of
 tests/kit/plain_metrics.py, with which tests/metrics/test_search.py compares every limit and sequence.

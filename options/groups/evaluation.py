@@ -126,10 +126,10 @@ def embeddings(group) -> None:
     group.add_argument(
         "--eval_scales_join",
         default="mean",
-        choices=["mean", "gem"],
+        choices=["mean", "gem", "max"],
         help=(
-            "how --eval_scales joins: the mean, or the mean of the power of --pool gem or gem_learned, for "
-            "--embed_dim 0"
+            "how --eval_scales joins: the mean, the mean of the power of --pool gem or gem_learned, for --embed_dim 0, "
+            "or max, the largest of each dimension, as SuperGlobal does"
         ),
     ).needs = "eval_scales"
 

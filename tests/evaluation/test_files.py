@@ -148,6 +148,8 @@ def forms(folder):
     for words, settings in (
         ("--rerank k_reciprocal --rerank_k1 6", {"rerank": metrics.KReciprocal(6)}),
         ("--rerank alpha_qe --rerank_n 3", {"rerank": metrics.AlphaExpansion(3)}),
+        ("--rerank superglobal --rerank_m 9 --rerank_k 2", {"rerank": metrics.SuperGlobal(9, 2)}),
+        ("--rerank_dba 3 2", {"rerank": metrics.DatabaseAugmentation(3, 2.0)}),
         ("--eval_space hyperbolic", {"ball": Ball(0.1, 2.3)}),
     ):
         yield words, words.split(), GOOD, of_arrays(["map_r", "nmi"], X, Y, **settings)

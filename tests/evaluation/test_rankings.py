@@ -15,6 +15,7 @@ from evaluation import __main__ as command
 from evaluation import ensemble, from_splits, outputs, queries
 from evaluation.averages import divided
 from pictures import neighbours, space
+from tests.kit.refusals import refused
 from tests.kit.runs import run_words
 from tests.kit.splits import Network, evaluated, made_splits, options, runtime
 from tests.utilities.test_hyperbolic import moebius_distance
@@ -175,3 +176,30 @@ def test_a_dump_is_of_the_ball_and_measures_the_same(tmp_path):
     (_, plain), opt = scored()
     with np.load(outputs.dump(tmp_path, plain, opt)[0]) as file:
         assert "points" not in file.files
+
+
+@pytest.mark.long
+def test_pairs_of_a_run_and_of_its_file_are_ordered_by_the_users_scores_and_these_stay(folder_data, tmp_path):
+    file = tmp_path / "pairs.py"
+    file.write_text("def score(queries, images):\n    return [float(sum(map(ord, image)) % 7) for image in images]\n")
+    pairs = ["--rerank_pairs", str(file), "--rerank_pairs_top", "3"]
+    words = ["--n_epochs", "1", "--dump_embeddings", "--splits_to_eval", "test"]
+    words += ["--arch", "conv4", "--evaluation_metrics", "e_recall@1", "map_r"]
+    run = main.main(parameters.read([*run_words(folder_data, tmp_path, *words), *pairs]))
+    arrays = np.load(run.folder / "embeddings_test.npz")
+    features = arrays["features"]
+    labels = arrays["labels"]
+    plain = metrics.EmbeddingSpace(features, labels).neighbours(3)
+    scores = [[sum(map(ord, str(arrays["paths"][image]))) % 7 for image in row] for row in plain]
+    first = np.take_along_axis(plain, np.argsort(-np.array(scores), 1, kind="stable"), 1)[:, 0]
+    expected = np.mean(labels[first] == labels)
+    assert run.state["last"]["test"]["e_recall@1"] == pytest.approx(expected)
+    values = command.main([str(run.folder / "embeddings_test.npz"), "--evaluation_metrics", "e_recall@1", *pairs])
+    assert values["e_recall@1"] == pytest.approx(expected)
+    for name in ("pairs_test.npz", "pairs_embeddings_test.npz"):
+        written = np.load(run.folder / name)
+        assert written["neighbours"].tolist() == plain.tolist() and written["scores"].tolist() == scores
+        assert written["query_paths"].tolist() == arrays["paths"].tolist() == written["gallery_paths"].tolist()
+    np.savez(tmp_path / "pathless.npz", features=features, labels=labels)
+    with refused(None, "pathless.npz has no paths"):
+        command.main([str(tmp_path / "pathless.npz"), *pairs])

@@ -23,6 +23,7 @@ PLAIN = {
     "splits_to_eval": ["val", "test"],
     "eval_reference_set": "compared_to_self",
     "eval_relevance": None,
+    "rerank_pairs": None,
     "tester": "global",
     "label_hierarchy_level": 0,
     "split_scheme": "half",

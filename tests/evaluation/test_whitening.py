@@ -1,5 +1,6 @@
 """Whitening and several scales: the published values, plain loops, files, what is refused."""
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -89,6 +90,9 @@ def test_scales_are_joined_as_published():
         np.testing.assert_allclose(scales.joined(outputs, power)[0], expected, atol=1e-6)
     with refused("negative features"):
         scales.joined([-outputs[0]], 3)
+    assert scales.power_of(None, SimpleNamespace(eval_scales_join="max"), False) == math.inf
+    largest = scales.joined([outputs[0], outputs[1], -outputs[2]], math.inf)
+    np.testing.assert_allclose(largest[0], (0.707107, 0.707107), atol=1e-6)
 
 
 class Sums(torch.nn.Module):

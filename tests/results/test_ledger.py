@@ -222,6 +222,7 @@ DIFFERING = (  # changes of the flags, and what is reported
     ({"n_epochs": 40}, "epochs 150 (ours: 40)"),
     ({"iterations_per_epoch": 100, "patience": 200}, "epochs 150 (ours: 150 of 100 batches, patience 200)"),
     ({"rerank": "kreciprocal", "rerank_k1": 9}, "evaluation plain (ours: rerank kreciprocal, rerank_k1 9)"),
+    ({"rerank_dba": [2.0, 3.0]}, "evaluation plain (ours: rerank_dba 2 3)"),
     ({"eval_pca": 16}, "evaluation plain (ours: eval_pca 16)"),
     ({"eval_use_trunk_output": True}, "evaluation plain (ours: eval_use_trunk_output True)"),
     ({"environment": {**RECORDED, "weights": "random"}}, "pretraining IMAGENET1K_V1 (ours: random)"),
@@ -282,6 +283,8 @@ def test_which_flags_are_conditions(configurations, flags_of, trained, defaults)
         """Whether a flag of evaluation belongs to one that is off."""
         if name in roles.without_effect(plain):
             return True
+        if name in roles.RERANKING_ALONE:
+            return False
         owners = [owner for owner in plain if name.startswith(f"{owner}_") and plain[owner] == defaults[owner]]
         return any(declared[owner].name == declared[name].name == "evaluation" for owner in owners)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import metrics
 from retrieval import __main__ as retrieval
 from retrieval import answers, data, folders, index, sources
 from retrieval.index import Index
@@ -301,6 +302,38 @@ def test_files_that_are_not_read_are_counted_and_dark_images_told(images, tmp_pa
         sources.listed([str(tmp_path / "raw")])
 
 
+def reranked_as_measured(out, paths, vectors, capsys):
+    """Rows are those of `metrics` on the index's vectors; a note says what orders them."""
+    in_index = {"reference": vectors, "reference_labels": np.zeros(len(vectors), int), "exclude": np.array([2])}
+    for words, rerank in (
+        ("--rerank superglobal --rerank_m 5 --rerank_k 2", metrics.SuperGlobal(5, 2)),
+        ("--rerank_dba 2 1 --rerank alpha_qe", metrics.DatabaseAugmentation(2, 1.0, metrics.AlphaExpansion())),
+    ):
+        space = metrics.EmbeddingSpace(vectors[[2]], [0], **in_index)
+        space.search = rerank.search(space)
+        neighbours = retrieval.main(["query", out, paths[2], "-k", "4", "--exclude_self", *words.split()])
+        assert [neighbour.path for neighbour in neighbours] == [paths[row] for row in space.neighbours(4)[0]]
+        rows = [paths.index(neighbour.path) for neighbour in neighbours]
+        expected = np.linalg.norm(vectors[rows].astype(float) - vectors[2], axis=1)
+        np.testing.assert_allclose([neighbour.distance for neighbour in neighbours], expected, atol=1e-5)
+        assert "distances are those of the embeddings" in capsys.readouterr().err
+    file = Path(out).with_name("pairs.py")
+    file.write_text("def score(queries, images):\n    return [image.count('1') for image in images]\n")
+    words = ["--rerank_pairs", str(file), "--rerank_pairs_top", "3", "--exclude_self", "-k", "3"]
+    plain = retrieval.main(["query", out, paths[2], "--exclude_self", "-k", "3"])
+    neighbours = retrieval.main(["query", out, paths[2], *words])
+    expected = sorted((neighbour.path for neighbour in plain), key=lambda path: -path.count("1"))
+    assert [neighbour.path for neighbour in neighbours] == expected
+    for wrong, message in (
+        ("--rerank superglobal --threshold .4", "--threshold .4 goes by distances, which --rerank superglobal does"),
+        ("--rerank_m 5", "--rerank_m 5 has no effect without --rerank superglobal"),
+        ("--rerank_pairs none.py", "--rerank_pairs none.py: no such file"),
+    ):
+        with refused(None, message):
+            retrieval.main(["query", out, paths[2], *wrong.split()])
+    capsys.readouterr()
+
+
 def test_the_commands_from_images_to_answers(run, images, tmp_path, capsys):
     out = str(tmp_path / "index")
     bad = str(images / "bad.jpg")
@@ -341,6 +374,7 @@ def test_the_commands_from_images_to_answers(run, images, tmp_path, capsys):
     proposed[place] = str(page)
     assert retrieval.main(proposed) == neighbours and page.exists()
     assert capsys.readouterr().err == f"next: python -m webbrowser {page.as_uri()}\n"
+    reranked_as_measured(out, paths, vectors, capsys)
     odd = [neighbours[0]._replace(path=os.fsdecode(b"odd \xff.jpg"))]
     for ending in (".html", ".json", ".csv"):
         answers.write(odd, str(tmp_path / f"odd{ending}"), Embedder(run).preparation)
