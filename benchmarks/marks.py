@@ -1,129 +1,284 @@
 """Which groups of a table are worse than its best: error, coverage and power of several procedures on simulated tables.
 
-    python benchmarks/marks.py            # the tables in docs/statistics.md, some minutes
+    python benchmarks/marks.py --write docs/statistics.md     # about ten minutes
 
 The best is chosen by the same seeds, so that a test against it is no test against a fixed group. Each table has `k`
-groups of `n` seeds.
+groups of `n` seeds. Their true means are equal, spread over .3 or 3 deviations, or the lower half of the groups is 2 or
+8 deviations worse.
 
-error: share of tables without any true difference in which some group is marked as worse than the best.
-coverage: share of tables in which all intervals of the differences to the best hold the true ones. It is measured for
-tables without differences and for tables whose true means are spread over three deviations; the lower of the two.
-power: share of the marked groups among those two deviations below the best, the lower half of the groups.
+error: share of tables in which some group is marked as worse than the best although its true mean is not lower; the
+highest of the true means above.
+coverage: share of tables in which all intervals of the differences to the best hold the true ones; the lowest of them.
+power: share of the marked groups among the lower half, which is two deviations below the best.
 """
 
 import argparse
+import bisect
+import functools
 import sys
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from results import inference
-from utilities.errors import OneLineParser
-from utilities.intervals import modulus_quantile, t_quantile
+from results.squeezing import prior, squeezed
+from utilities.errors import OneLineParser, UserError, one_line_errors
+from utilities.intervals import interpolated, modulus_quantile, t_quantile
 from utilities.numbers import whole
+from utilities.reading import parsing
 
 GROUPS = (2, 5, 9, 14, 25)
-SEEDS = (3, 5, 10)
-KINDS = ("normal", "unequal", "t3")
+SEEDS = (3, 4, 5, 10)
+KINDS = ("normal", "unequal", "t3", "lognormal", "outlier", "skewed", "rounded", "seeds")
 SHOWN = 9
 LEVEL = inference.ALPHA
+MOST_SEEDS = 100
+# the lines around the tables on their page
+MARKS = ("<!-- tables: written by benchmarks/marks.py -->", "<!-- end of the tables -->")
+ROUNDING = 1e-12  # of the sums, where all values of two groups are equal
 TITLES = ("Highest error", "Lowest coverage", f"Power with {SHOWN} groups")
 
 
 def simulated(kind: str, tables: int, k: int, n: int, generator) -> np.ndarray:
-    """Values `(tables, k, n)` around 0.
+    """Values `(tables, k, n)` around 0; NaN if a group has fewer seeds.
 
-    Groups of `unequal` have deviations from 1 to 4; values of `t3` have t with 3 degrees of freedom.
+    t3: t with 3 degrees of freedom. skewed: exponential, long tail below. rounded: to whole deviations. seeds: every
+    second group has twice as many. Deviations of unequal: 1 to 4; lognormal: those of a lognormal distribution;
+    outlier: ten times as large in one of five groups, the first and every fifth after it.
     """
     if kind == "t3":
         return generator.standard_t(3, (tables, k, n)) / 3**0.5
-    values = generator.standard_normal((tables, k, n))
+    if kind == "skewed":
+        return 1 - generator.exponential(1, (tables, k, n))
+    largest = n
+    if kind == "seeds":
+        largest = 2 * n
+    values = generator.standard_normal((tables, k, largest))
     if kind == "unequal":
         values *= generator.uniform(1, 4, (tables, k, 1))
+    elif kind == "lognormal":
+        values *= np.exp(0.7 * generator.standard_normal((tables, k, 1)))
+    elif kind == "outlier":
+        values[:, ::5] *= 10
+    elif kind == "rounded":
+        values = values.round()
+    elif kind == "seeds":
+        values[:, ::2, n:] = np.nan
     return values
 
 
-def by_interpolation(quantile, freedom: np.ndarray) -> np.ndarray:
-    """`quantile(freedom)`, which takes long, from 24 points in 1 / freedom."""
-    inverse = 1 / np.clip(freedom, 1.0, 400.0)
-    points = np.linspace(inverse.min(), inverse.max(), 24)
-    return np.interp(inverse, points, [quantile(1 / point) for point in points])
+def true_means(k: int) -> dict[str, np.ndarray]:
+    """True means `(k,)` of the groups, by what they are."""
+    half = np.where(np.arange(k) < (k + 1) // 2, 0.0, -1.0)
+    spread = np.linspace(0, -1, k)
+    return {"equal": 0 * half, "close": 0.3 * spread, "spread": 3 * spread, "lower": 2 * half, "far": 8 * half}
 
 
-def present(k: int, n: int, freedom: np.ndarray) -> np.ndarray:
-    """The tables' procedure."""
-    return by_interpolation(lambda f: inference.critical(k, n, f), freedom)
+def limma(variances: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Squeezed variances as limma has them: lowered, too, and with all degrees of freedom for each group."""
+    is_squeezed = (variances > 0).sum(-1) > 1
+    freedom = np.broadcast_to(freedom, variances.shape)
+    scale, gain = (part[..., None] for part in prior(np.where(is_squeezed[..., None], variances, 1.0), freedom))
+    weight = 1 / (1 + freedom / gain)
+    lowered = (1 - weight) * variances + weight * scale
+    total = np.minimum(freedom + gain, freedom.sum(-1, keepdims=True))
+    changes = is_squeezed[..., None]
+    return np.where(changes, lowered, variances), np.where(changes, total, freedom), is_squeezed
 
 
-def dunnett_t3(k: int, n: int, freedom: np.ndarray) -> np.ndarray:
+def tables_value(k: int, n: int, freedom: float, is_squeezed: bool) -> float:
+    """Dunnett's T3; Bonferroni with few seeds whose variances are not squeezed."""
+    return inference.critical(k, n, freedom, is_squeezed)
+
+
+def dunnett_t3(k: int, n: int, freedom: float, is_squeezed: bool) -> float:
     """All pairs by the studentised maximum modulus, with Welch's degrees of freedom."""
-    return by_interpolation(lambda f: modulus_quantile(k * (k - 1) // 2, f), freedom)
+    return modulus_quantile(k * (k - 1) // 2, freedom)
 
 
-def games_howell(k: int, n: int, freedom: np.ndarray) -> np.ndarray:
-    """All pairs by the studentised range, with Welch's degrees of freedom."""
+@functools.cache
+def _studentized_range(k: int, freedom: float) -> float:
     from scipy.stats import studentized_range
 
-    return by_interpolation(lambda f: studentized_range.ppf(1 - LEVEL, k, f), freedom) / 2**0.5
+    return studentized_range.ppf(1 - LEVEL, k, freedom)
 
 
-def bonferroni(k: int, n: int, freedom: np.ndarray) -> np.ndarray:
+def games_howell(k: int, n: int, freedom: float, is_squeezed: bool) -> float:
+    """All pairs by the studentised range, with Welch's degrees of freedom."""
+    return _studentized_range(k, freedom) / 2**0.5
+
+
+def bonferroni(k: int, n: int, freedom: float, is_squeezed: bool) -> float:
     """All pairs by Welch's test, corrected for their number."""
-    return by_interpolation(lambda f: t_quantile(f, 1 - LEVEL / (k * (k - 1) / 2)), freedom)
+    return t_quantile(freedom, 1 - LEVEL / (k * (k - 1) / 2))
 
 
-def against_best(k: int, n: int, freedom: np.ndarray) -> np.ndarray:
+def against_best(k: int, n: int, freedom: float, is_squeezed: bool) -> float:
     """Welch's test of each group against the best, corrected for k - 1 of them, as if the best were not chosen."""
-    return by_interpolation(lambda f: t_quantile(f, 1 - LEVEL / (k - 1)), freedom)
+    return t_quantile(freedom, 1 - LEVEL / (k - 1))
 
 
+class Procedure(NamedTuple):
+    """How groups are compared with the best.
+
+    `critical`: standard errors that a group may lie off, of (groups, seeds, freedom, whether squeezed).
+    `squeeze`: of variances and freedom, or None. `has_steps`: whether marks are made step by step.
+    """
+
+    critical: Callable
+    squeeze: Callable | None = None
+    has_steps: bool = False
+
+
+present = Procedure(tables_value, squeezed, has_steps=True)
+before = Procedure(tables_value)
 PROCEDURES = {
-    "T3 or Bonferroni": present,
-    "Dunnett T3": dunnett_t3,
-    "Games-Howell": games_howell,
-    "Bonferroni": bonferroni,
-    "k - 1 tests": against_best,
+    "tables": present,
+    "one step": present._replace(has_steps=False),
+    "not squeezed": present._replace(squeeze=None),
+    "T3 or Bonferroni": before,
+    "Dunnett T3": Procedure(dunnett_t3),
+    "limma, T3": Procedure(dunnett_t3, limma),
+    "Games-Howell": Procedure(games_howell),
+    "Bonferroni": Procedure(bonferroni),
+    "k - 1 tests": Procedure(against_best),
 }
 
 
-def measured(procedure, values: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which groups are marked as worse `(T, k)`, and whether all intervals hold `(T,)`.
+class Gaps(NamedTuple):
+    """Groups against the best of their table, `(T, k)`: see `inference.Gap`. `critical`: a procedure's."""
+
+    critical: Callable
+    difference: np.ndarray
+    error: np.ndarray
+    freedom: np.ndarray
+    seeds: np.ndarray
+    is_squeezed: np.ndarray
+
+    def reach(self, groups: int) -> np.ndarray:
+        """Half of the intervals `(T, k)` in tables of so many groups."""
+        reach = np.zeros_like(self.error)
+        for n, is_squeezed in product(np.unique(self.seeds), (False, True)):
+            of_kind = (self.seeds == n) & (self.is_squeezed == is_squeezed) & (self.error > 0)
+            if of_kind.any():
+                value = functools.partial(self.critical, groups, int(n), is_squeezed=is_squeezed)
+                reach[of_kind] = interpolated(value, self.freedom[of_kind]) * self.error[of_kind]
+        return reach
+
+    def rows(self, chosen: np.ndarray) -> "Gaps":
+        """The gaps of some tables."""
+        return self._replace(**{name: getattr(self, name)[chosen] for name in self._fields[1:]})
+
+
+def _with_best(variances: np.ndarray, freedom: np.ndarray, counts: np.ndarray, best: np.ndarray):
+    """Standard error of the difference to the best, and Welch's degrees of freedom, `(T, k)` both."""
+    rows = np.arange(len(variances))
+    squares = variances / counts
+    best_squares = squares[rows, best, None]
+    total = squares + best_squares
+    doubt = squares**2 / freedom + best_squares**2 / freedom[rows, best, None]
+    return np.sqrt(total), total**2 / np.where(doubt > 0, doubt, np.inf)
+
+
+def gaps_of(procedure: Procedure, values: np.ndarray) -> Gaps:
+    """The gaps of tables `(T, k, n)`."""
+    counts = np.isfinite(values[0]).sum(-1)
+    means = np.nanmean(values, -1)
+    variances = np.nanvar(values, -1, ddof=1)
+    best = means.argmax(1)
+    seeds = np.minimum(counts, counts[best][:, None])
+    freedom = np.broadcast_to(counts - 1.0, means.shape)
+    error, welch = _with_best(variances, freedom, counts, best)
+    is_squeezed = np.zeros(means.shape, bool)
+    members = counts >= inference.SEEDS_TO_SQUEEZE
+    if procedure.squeeze and members.any():
+        raised = variances.copy()
+        gained = freedom.copy()
+        raised[:, members], gained[:, members], are = procedure.squeeze(variances[:, members], counts[members] - 1)
+        is_squeezed = are[:, None] & (seeds >= inference.SEEDS_TO_SQUEEZE)
+        squeezed_error, squeezed_welch = _with_best(raised, gained, counts, best)
+        error = np.where(is_squeezed, squeezed_error, error)
+        welch = np.where(is_squeezed, squeezed_welch, welch)
+    difference = means[np.arange(len(means)), best, None] - means
+    return Gaps(procedure.critical, difference, error, welch, seeds, is_squeezed)
+
+
+def stepwise(gaps: Gaps, reach: np.ndarray) -> np.ndarray:
+    """Which groups are marked as worse `(T, k)`, by steps from four seeds on."""
+    tables, k = reach.shape
+    by_steps = (gaps.seeds >= inference.SEEDS_TO_SQUEEZE) & (gaps.difference > 0)
+    marked = ~by_steps & (gaps.difference > reach)
+    distance = np.where(by_steps, gaps.difference / np.where(reach > 0, reach, 1e-300), -1)
+    order = np.argsort(-distance, 1)
+    rows = np.arange(tables)
+    for step in range(k - 1):
+        group = order[rows, step]
+        within = gaps.rows(rows).reach(k - step)[np.arange(len(rows)), group]
+        goes_on = by_steps[rows, group] & (gaps.difference[rows, group] > within)
+        rows = rows[goes_on]
+        if not len(rows):
+            break
+        marked[rows, order[rows, step]] = True
+    return marked
+
+
+def measured(procedure: Procedure, values: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which groups are marked as worse `(T, k)`, which of these wrongly, and whether all intervals hold `(T,)`.
 
     Args:
-        values: tables `(T, k, n)` around 0.
+        values: tables `(T, k, n)` around 0, NaN where a group has fewer seeds.
         true: means `(k,)`, added to them.
     """
-    tables, k, n = values.shape
     values = values + true[:, None]
-    means = values.mean(2)
-    squares = values.var(2, ddof=1) / n
-    best = means.argmax(1)
-    rows = np.arange(tables)
-    error = np.sqrt(squares + squares[rows, best, None])
-    freedom = error**4 / (squares**2 + squares[rows, best, None] ** 2) * (n - 1)
-    differences = means[rows, best, None] - means
-    reach = procedure(k, n, freedom) * error
-    return differences > reach, (np.abs(differences - (true[best, None] - true)) <= reach).all(1)
+    gaps = gaps_of(procedure, values)
+    reach = gaps.reach(len(true))
+    marked = gaps.difference > reach
+    if procedure.has_steps:
+        marked = stepwise(gaps, reach)
+    best = np.nanmean(values, -1).argmax(1)
+    true_gaps = true[best, None] - true
+    holds = np.abs(gaps.difference - true_gaps) <= reach + ROUNDING
+    return marked, marked & (true_gaps <= 0), holds.all(1)
 
 
-def line(procedure, kind: str, k: int, n: int, tables: int, seed: int = 0) -> tuple[float, float, float]:
+def line(procedure: Procedure, kind: str, k: int, n: int, tables: int, seed: int = 0) -> tuple[float, float, float]:
     """Error, coverage and power of a procedure."""
     generator = np.random.default_rng([seed, k, n])
-    equal = np.zeros(k)
-    spread = np.linspace(0, -3, k)
-    lower = np.where(np.arange(k) < (k + 1) // 2, 0.0, -2.0)
-    marked, holds = measured(procedure, simulated(kind, tables, k, n, generator), equal)
-    _, spread_holds = measured(procedure, simulated(kind, tables, k, n, generator), spread)
-    worse, _ = measured(procedure, simulated(kind, tables, k, n, generator), lower)
-    return marked.any(1).mean(), min(holds.mean(), spread_holds.mean()), worse[:, lower < 0].mean()
+    errors = []
+    coverages = []
+    power = 0.0
+    for name, true in true_means(k).items():
+        marked, wrong, holds = measured(procedure, simulated(kind, tables, k, n, generator), true)
+        errors.append(wrong.any(1).mean())
+        coverages.append(holds.mean())
+        if name == "lower":
+            power = marked[:, true < 0].mean()
+    return max(errors), min(coverages), power
 
 
-def main(tables: int) -> None:
-    """Print a table each of the highest error and the lowest coverage over the `GROUPS`, and of the power.
+def seeds_needed(procedure: Procedure, lower: int, tables: int) -> int:
+    """Seeds per group that mark groups one deviation below the best with the power of the tables' plans.
 
-    The power is that of `SHOWN` groups. A table has a row for each kind of values and number of seeds.
+    In tables of `SHOWN` groups with normal values, `lower` of which are worse.
+    """
+    true = np.where(np.arange(SHOWN) < SHOWN - lower, 0.0, -1.0)
+
+    def is_enough(n: int) -> bool:
+        values = simulated("normal", tables, SHOWN, n, np.random.default_rng(n))
+        return measured(procedure, values, true)[0][:, true < 0].mean() >= inference.POWER
+
+    return bisect.bisect_left(range(MOST_SEEDS), True, lo=5, key=is_enough)
+
+
+def simulated_tables(tables: int) -> str:
+    """A table each of the highest error and the lowest coverage over the `GROUPS`, and of the power.
+
+    The power is that of `SHOWN` groups. A table has a row for each kind of values and number of seeds. The last table
+    has the seeds that one deviation needs.
     """
     rows = {title: [] for title in TITLES}
     for kind, n in product(KINDS, SEEDS):
@@ -132,16 +287,49 @@ def main(tables: int) -> None:
             errors, coverages, powers = zip(*(line(procedure, kind, k, n, tables) for k in GROUPS), strict=True)
             figures.append((max(errors), min(coverages), powers[GROUPS.index(SHOWN)]))
         for title, values in zip(TITLES, zip(*figures, strict=True), strict=True):
-            cells = [f"{value:.3f}".lstrip("0") for value in values]
+            cells = [f"{value:.3f}".removeprefix("0") for value in values]
             rows[title].append(f"| {kind}, {n} | {' | '.join(cells)} |")
         print(f"{kind} values, {n} seeds: done", file=sys.stderr)
-    heads = ["values, seeds", *PROCEDURES]
+    head = " | ".join(["values, seeds", *PROCEDURES])
+    parts = []
     for title in TITLES:
-        print(f"\n{title}, {tables:,} tables each:\n\n| {' | '.join(heads)} |\n|{'-|' * len(heads)}")
-        print("\n".join(rows[title]), flush=True)
+        lines = [f"{title}, {tables:,} tables each:", "", f"| {head} |", f"|{'-|' * (len(PROCEDURES) + 1)}"]
+        parts.append("\n".join([*lines, *rows[title]]))
+    lines = [
+        f"Seeds per group that mark one deviation with a power of {inference.POWER:.0%}, {SHOWN} groups:",
+        "",
+        "| procedure | half are best | one is best |",
+        "|-|-|-|",
+    ]
+    for name in ("tables", "T3 or Bonferroni"):
+        needed = [str(seeds_needed(PROCEDURES[name], lower, tables)) for lower in (SHOWN // 2, SHOWN - 1)]
+        lines.append(f"| {name} | {' | '.join(needed)} |")
+    return "\n\n".join([*parts, "\n".join(lines)])
+
+
+def around_tables(page: Path) -> tuple[str, str]:
+    """The text of a page before and after its tables. Raises UserError if it lacks the lines around them."""
+    with parsing(page):
+        before, start, text = page.read_text(encoding="utf-8").partition(MARKS[0])
+    _, end, after = text.partition(MARKS[1])
+    if not end:
+        raise UserError(f"--write {page}: the page has no lines {MARKS[0]} and {MARKS[1]}")
+    return before + start, end + after
+
+
+def main(tables: int, page: Path | None) -> None:
+    """Print the tables, or write them on their page."""
+    if page is None:
+        print(simulated_tables(tables))
+        return
+    above, below = around_tables(page)
+    page.write_text(f"{above}\n\n{simulated_tables(tables)}\n\n{below}", encoding="utf-8")
 
 
 if __name__ == "__main__":
     parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=whole(1), default=10_000, help="of each kind, number of groups and of seeds")
-    main(parser.parse_args().tables)
+    parser.add_argument("--write", type=Path, default=None, help="page whose tables are replaced (default: print them)")
+    options = parser.parse_args()
+    with one_line_errors(Path(__file__).name):
+        main(options.tables, options.write)

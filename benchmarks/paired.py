@@ -32,6 +32,10 @@ KINDS = {
     "3 seeds": {"seeds": 3},
     "2 seeds": {"seeds": 2},
     "10 seeds": {"seeds": 10},
+    "3 seeds against 10": {"seeds": (3, 10)},
+    "the same, seeds far apart": {"seeds": (3, 10), "of_seed": 0.3},
+    "2 seeds against 10": {"seeds": (2, 10)},
+    "5 seeds against 10": {"seeds": (5, 10)},
 }
 EFFECTS = {"of_seed": 0.1, "of_class": 1.0, "between": 0.3, "both": 0.3}
 # logits: of the first method, and the gain of the second
@@ -39,8 +43,10 @@ MEAN = 0.5
 BETTER = 0.1
 
 
-def simulated(generator, classes: int = 100, seeds: int = 5, **effects) -> list[bootstrap.Outcomes]:
-    """The outcomes of two methods."""
+def simulated(generator, classes: int = 100, seeds: int | tuple[int, int] = 5, **effects) -> list[bootstrap.Outcomes]:
+    """The outcomes of two methods with as many seeds each, or with two numbers of seeds."""
+    if isinstance(seeds, int):
+        seeds = (seeds, seeds)
     deviations = EFFECTS | effects
     sizes = np.clip(np.round(np.exp(generator.normal(2.5, 0.8, classes))), 2, 200).astype(int)
     labels = np.repeat(np.arange(classes), sizes)
@@ -49,7 +55,7 @@ def simulated(generator, classes: int = 100, seeds: int = 5, **effects) -> list[
     for method in range(2):
         class_effects = deviations["between"] * generator.normal(size=classes)[labels]
         values = []
-        for _ in range(seeds):
+        for _ in range(seeds[method]):
             seed_effects = deviations["of_seed"] * generator.normal()
             seed_effects = seed_effects + deviations["both"] * generator.normal(size=classes)[labels]
             logits = MEAN + BETTER * method + shared + class_effects + seed_effects

@@ -108,7 +108,7 @@ def difference(
     draws = by_class + by_first_seeds - by_second_seeds
     # degrees of freedom (Satterthwaite); a method with one seed has no part in them
     with_freedom = [part for part in parts if part.freedom]
-    doubt = sum(part.variance**2 / part.freedom for part in with_freedom) + class_variance**2 / class_freedom
+    doubt = _doubt(with_freedom) + class_variance**2 / class_freedom
     freedom = (class_variance + added) ** 2 / doubt if doubt else math.inf
     # Subtracting the interaction could leave fewer degrees of freedom than the smallest component has, which no sum of
     # variances has.
@@ -135,6 +135,19 @@ class Seeds(NamedTuple):
     variance: float
     interaction: float
     freedom: int
+
+
+def _doubt(parts: list[Seeds]) -> float:
+    """The squared standard error of the seeds' variance, halved; 0 for no parts.
+
+    Of different numbers of seeds at least what it is if the seeds of both methods vary alike. Otherwise the interval is
+    too short whenever the method of few seeds seems to vary little by chance.
+    """
+    observed = sum(part.variance**2 / part.freedom for part in parts)
+    total = sum(part.variance for part in parts)
+    weights = [1 / (part.freedom + 1) for part in parts]
+    shares = sum((weight / sum(weights)) ** 2 / part.freedom for weight, part in zip(weights, parts, strict=True))
+    return max(observed, total**2 * shares)
 
 
 def _seeds(outcomes: Outcomes) -> Seeds:

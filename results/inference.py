@@ -2,8 +2,8 @@
 
 An `Estimate` is a mean over seeds with its deviation and the number of seeds. Differences of two are tested by
 Welch's t (`welch`, `difference`, `power`), all groups of a column against the best of them by simultaneous
-intervals (`ranked`), p values of several tests are corrected by Holm. docs/statistics.md explains the choices and
-measures their levels.
+intervals and a step-down test (`ranked`), p values of several tests are corrected by Holm. docs/statistics.md explains
+the choices and measures their levels.
 """
 
 import bisect
@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from utilities.intervals import modulus_quantile, t_power, t_quantile, t_shift, two_sided
+from results.squeezing import FEWEST_GROUPS, simulated_pairs, squeezed
+from utilities.intervals import NEGLIGIBLE, interpolated, modulus_quantile, t_power, t_quantile, t_shift, two_sided
 
 ALPHA = 0.05
 SEEDS_TO_COMPARE = 3  # the fewest seeds of a group that is compared with the best
+SEEDS_TO_SQUEEZE = 4  # the fewest seeds for squeezed variances and step-down marks
 SEEDS_FOR_T3 = 5  # with fewer, Dunnett's T3 exceeds its level in large tables (benchmarks/marks.py)
 GROUPS_TO_CORRELATE = 5  # with fewer, chance alone gives coefficients near 1
 POWER = 0.8  # power from which a difference counts as one that the seeds can show
@@ -42,16 +44,17 @@ def estimate(values, ddof: int = 1) -> Estimate:
     return Estimate(float(values.mean()), deviation, len(values))
 
 
-def _welch(first: Estimate, second: Estimate) -> tuple[float, float]:
+def _welch(first: Estimate, second: Estimate, freedoms: tuple[float, float] | None = None) -> tuple[float, float]:
     """Standard error of the difference of two means, and its degrees of freedom (Welch-Satterthwaite).
 
-    From estimates with ddof 1.
+    From estimates with ddof 1. `freedoms`: of the two variances, if not the numbers of seeds less 1.
     """
     a = first.deviation**2 / first.count
     b = second.deviation**2 / second.count
     if a + b == 0:
         return 0.0, math.inf
-    return math.sqrt(a + b), (a + b) ** 2 / (a**2 / (first.count - 1) + b**2 / (second.count - 1))
+    first_freedom, second_freedom = freedoms or (first.count - 1, second.count - 1)
+    return math.sqrt(a + b), (a + b) ** 2 / (a**2 / first_freedom + b**2 / second_freedom)
 
 
 def welch(first: Estimate, second: Estimate) -> float:
@@ -161,16 +164,17 @@ def sign_test(differences) -> tuple[int, int, float]:
     return above, below, p
 
 
-def critical(groups: int, seeds: int, freedom: float) -> float:
+def critical(groups: int, seeds: int, freedom: float, is_squeezed: bool = False) -> float:
     """How many standard errors a group of a table may lie off its best.
 
     With a chance of 5 % some pair of equal groups lies farther off.
 
     All pairs, as any group may be the one that is chosen as best. Dunnett's T3 (JASA 75, 1980), and with fewer than
-    `SEEDS_FOR_T3` seeds Student's t, Bonferroni-corrected. `freedom`: Welch's, of the two.
+    `SEEDS_FOR_T3` seeds, unless the variances are squeezed, Student's t, Bonferroni-corrected. `freedom`: Welch's, of
+    the two.
     """
     pairs = groups * (groups - 1) // 2
-    if seeds < SEEDS_FOR_T3:
+    if seeds < SEEDS_FOR_T3 and not is_squeezed:
         return t_quantile(freedom, 1 - ALPHA / pairs)
     return modulus_quantile(pairs, freedom)
 
@@ -178,19 +182,90 @@ def critical(groups: int, seeds: int, freedom: float) -> float:
 class Place(NamedTuple):
     """A group in a ranking.
 
-    `mark`: `best`, `close` (underlined: not shown to be worse) or empty. `interval`: of its difference to the best, or
-    None; those of a table hold together with 95 %.
+    `mark`: `best`, `close` (underlined: not significantly worse) or empty. `interval`: of its difference to the best,
+    or None; those of a table hold together with 95 %.
     """
 
     mark: str = ""
     interval: tuple[float, float] | None = None
 
 
+class Gap(NamedTuple):
+    """A group less the best one: standard error, its degrees of freedom, the fewer seeds of the two.
+
+    `is_squeezed`: whether both variances are squeezed.
+    """
+
+    difference: float
+    error: float
+    freedom: float
+    seeds: int
+    is_squeezed: bool
+
+    def half(self, groups: int) -> float:
+        """Half of the interval, in a table of so many groups."""
+        return self.error and critical(groups, self.seeds, self.freedom, self.is_squeezed) * self.error
+
+
+def _squeezed_groups(estimates: list[Estimate]) -> dict[int, tuple[Estimate, float]]:
+    """Groups with squeezed variances and their degrees of freedom, by number; empty if the column is not squeezed."""
+    members = [i for i, e in enumerate(estimates) if e.count >= SEEDS_TO_SQUEEZE]
+    variances = [estimates[i].deviation ** 2 for i in members]
+    raised, freedoms, is_squeezed = squeezed(variances, [estimates[i].count - 1 for i in members])
+    groups = {}
+    if is_squeezed:
+        for i, variance, freedom in zip(members, raised, freedoms, strict=True):
+            groups[i] = (estimates[i]._replace(deviation=math.sqrt(variance)), float(freedom))
+    return groups
+
+
+def _gaps(estimates: list[Estimate], first: int) -> dict[int, Gap]:
+    """Gaps to the best group, `first`, by number of a group; both have `SEEDS_TO_COMPARE` seeds."""
+    best = estimates[first]
+    squeezed_groups = _squeezed_groups(estimates)
+    gaps = {}
+    for i, e in enumerate(estimates):
+        seeds = min(e.count, best.count)
+        if i == first or seeds < SEEDS_TO_COMPARE:
+            continue
+        is_squeezed = i in squeezed_groups and first in squeezed_groups
+        error, freedom = _welch(e, best)
+        if is_squeezed:
+            pair = (squeezed_groups[i], squeezed_groups[first])
+            error, freedom = _welch(pair[0][0], pair[1][0], (pair[0][1], pair[1][1]))
+        gaps[i] = Gap(e.mean - best.mean, error, freedom, seeds, is_squeezed)
+    return gaps
+
+
+def _worse(gaps: dict[int, Gap], groups: int) -> set[int]:
+    """Numbers of the groups that are significantly worse than the best.
+
+    With fewer than `SEEDS_TO_SQUEEZE` seeds: the interval excludes 0. Else step-down, as in Hansen's model confidence
+    set (Econometrica 79, 2011): the group with the largest gap, in units of its interval, is tested first. If it is
+    worse, the next one is tested as in a table with one group fewer.
+    """
+    worse = set()
+    distances = {}
+    for i, gap in gaps.items():
+        half = gap.half(groups)
+        if gap.seeds < SEEDS_TO_SQUEEZE:
+            if abs(gap.difference) > half:
+                worse.add(i)
+        elif gap.difference:
+            distances[i] = abs(gap.difference) / half if half else math.inf
+    farthest_first = sorted(distances, key=distances.get, reverse=True)
+    for remaining, i in zip(range(groups, 1, -1), farthest_first, strict=False):
+        if abs(gaps[i].difference) <= gaps[i].half(remaining):
+            break
+        worse.add(i)
+    return worse
+
+
 def ranked(estimates: list[Estimate], higher: bool | None) -> list[Place]:
     """The place of each group; estimates have ddof 1.
 
     The best is the best mean of two seeds or more. Another one has an interval if both have `SEEDS_TO_COMPARE`
-    seeds, and is `close` if that holds 0.
+    seeds, and is `close` if it is not significantly worse (`_worse`).
     """
     means = [e.mean if e.count > 1 else math.nan for e in estimates]
     groups = int(np.isfinite(means).sum())
@@ -198,21 +273,18 @@ def ranked(estimates: list[Estimate], higher: bool | None) -> list[Place]:
         return [Place()] * len(means)
     argbest = np.nanargmax if higher else np.nanargmin
     first = int(argbest(means))
-    best = estimates[first]
+    gaps = _gaps(estimates, first)
+    worse = _worse(gaps, groups)
     places = []
-    for i, e in enumerate(estimates):
-        mark = "best" if means[i] == best.mean else ""
-        seeds = min(e.count, best.count)
-        if i == first or seeds < SEEDS_TO_COMPARE:
+    for i in range(len(estimates)):
+        mark = "best" if means[i] == means[first] else ""
+        if i not in gaps:
             places.append(Place(mark))
             continue
-        error, freedom = _welch(e, best)
-        half = error and critical(groups, seeds, freedom) * error
-        low = e.mean - best.mean - half
-        high = e.mean - best.mean + half
-        if not mark and low <= 0 <= high:
+        half = gaps[i].half(groups)
+        if not mark and i not in worse:
             mark = "close"
-        places.append(Place(mark, (low, high)))
+        places.append(Place(mark, (gaps[i].difference - half, gaps[i].difference + half)))
     return places
 
 
@@ -222,7 +294,7 @@ def least_marked(estimates: list[Estimate]) -> float:
     NaN if no deviation is known.
 
     For the fewest seeds there, and the upper end of the 95 % interval of the pooled deviation,
-    which few seeds know badly.
+    which few seeds know badly. Other groups may be marked before, which makes the chance higher.
     """
     comparable = [e for e in estimates if e.count >= SEEDS_TO_COMPARE]
     common = pooled(comparable)
@@ -230,8 +302,26 @@ def least_marked(estimates: list[Estimate]) -> float:
         return math.nan
     seeds = min(e.count for e in comparable)
     group = Estimate(0.0, common.deviation * spread_of_deviation(common.count)[1], seeds)
+    groups = sum(e.count > 1 for e in estimates)
+    if seeds >= SEEDS_TO_SQUEEZE and len(comparable) >= FEWEST_GROUPS:
+        return group.deviation * _least_squeezed(groups, len(comparable), seeds)
     error, freedom = _welch(group, group)
-    return error * t_shift(POWER, freedom, critical(sum(e.count > 1 for e in estimates), seeds, freedom))
+    return error * t_shift(POWER, freedom, critical(groups, seeds, freedom))
+
+
+def _least_squeezed(groups: int, members: int, seeds: int) -> float:
+    """`least_marked` with squeezed variances, in multiples of the deviation."""
+    from scipy.optimize import brentq
+    from scipy.special import ndtr
+
+    errors, freedoms = simulated_pairs(members, seeds)
+    halves = interpolated(lambda freedom: critical(groups, seeds, freedom, is_squeezed=True), freedoms) * errors
+    error = math.sqrt(2 / seeds)
+
+    def missing(true: float) -> float:
+        return ndtr((true - halves) / error).mean() - POWER
+
+    return brentq(missing, 0.0, halves.max() + NEGLIGIBLE * error)
 
 
 def spread_of_deviation(count: int) -> tuple[float, float]:

@@ -7,6 +7,7 @@ import numpy as np
 
 CONFIDENCE = 0.95
 NODES = 400  # of the integral of the studentised maximum modulus
+INVERSE_FREEDOM = np.linspace(1 / 400, 1, 60)  # where quantiles are computed that many degrees of freedom need
 # shift in standard errors beyond which a rejection with the wrong sign has a chance below 1e-9 (scipy: NaN from 7.6 on)
 NEGLIGIBLE = 6.0
 
@@ -73,6 +74,12 @@ def modulus_quantile(number: int, freedom: float) -> float:
     return optimize.brentq(
         missing, t_quantile(freedom, CONFIDENCE) - 0.01, t_quantile(freedom, 1 - (1 - CONFIDENCE) / number) + 0.01
     )
+
+
+def interpolated(quantile, freedom: np.ndarray) -> np.ndarray:
+    """`quantile(freedom)`, which takes long, between points in 1 / freedom."""
+    values = [quantile(float(1 / inverse)) for inverse in INVERSE_FREEDOM]
+    return np.interp(1 / np.maximum(freedom, 1.0), INVERSE_FREEDOM, values)
 
 
 def t_interval(values) -> dict:

@@ -65,9 +65,9 @@ def ranking(table: Table, ranked_within: str) -> list[str]:
     sentences = [f"{MARKS_NOTE}best mean of the {ranked_within}, never of a single seed."]
     if any(cell.interval for cell in cells):
         sentences += [
-            "In brackets: simultaneous 95 % intervals of the difference to it (Dunnett's T3; Bonferroni below "
-            f"{inference.SEEDS_FOR_T3} seeds).",
-            "Underlined: not shown to be worse, since the interval contains 0.",
+            "In brackets: simultaneous 95 % intervals of the difference to it (Dunnett's T3 with squeezed variances; "
+            f"Bonferroni below {inference.SEEDS_TO_SQUEEZE} seeds).",
+            f"Underlined: not significantly worse (step-down test from {inference.SEEDS_TO_SQUEEZE} seeds on).",
         ]
     else:
         sentences.append(f"No intervals: they need {inference.SEEDS_TO_COMPARE} seeds.")

