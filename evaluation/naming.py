@@ -88,15 +88,13 @@ def _nearest_means(space: EmbeddingSpace) -> tuple[np.ndarray, np.ndarray]:
     from scipy import sparse
 
     has_unit_length = space.normalised() is space
-    n_classes = int(space.reference_labels.max()) + 1
-    sizes = np.bincount(space.reference_labels, minlength=n_classes)
-    sums = np.zeros((n_classes, space.dimensions))
+    classes, numbers, sizes = np.unique(space.reference_labels, return_inverse=True, return_counts=True)
+    sums = np.zeros((len(classes), space.dimensions))
     for start, block in space.reference_blocks():
-        labels = space.reference_labels[start : start + len(block)]
-        members = sparse.csr_array((np.ones(len(block)), (labels, np.arange(len(block)))), (n_classes, len(block)))
-        sums += members @ block
+        places = numbers[start : start + len(block)], np.arange(len(block))
+        sums += sparse.csr_array((np.ones(len(block)), places), (len(classes), len(block))) @ block
     means = _as_means(sums, sizes, has_unit_length)
-    row, label, own_means = _means_without_hidden(space, sums, sizes, has_unit_length)
+    row, number, own_means = _means_without_hidden(space, numbers, sums, sizes, has_unit_length)
     starts = np.searchsorted(row, np.arange(space.size + 1))
     distance = np.empty(space.size)
     named = np.empty(space.size, dtype=np.int64)
@@ -104,18 +102,18 @@ def _nearest_means(space: EmbeddingSpace) -> tuple[np.ndarray, np.ndarray]:
         rows = np.arange(start, min(start + BLOCK, space.size))
         queries = space.queries(rows)
         squares = _squares(queries, means)
-        squares[:, sizes == 0] = np.inf
         part = slice(starts[rows[0]], starts[rows[-1] + 1])
-        squares[row[part] - start, label[part]] = np.square(queries[row[part] - start] - own_means[part]).sum(1)
-        named[rows] = squares.argmin(1)
-        distance[rows] = np.sqrt(squares[np.arange(len(rows)), named[rows]])
+        squares[row[part] - start, number[part]] = np.square(queries[row[part] - start] - own_means[part]).sum(1)
+        nearest = squares.argmin(1)
+        named[rows] = classes[nearest]
+        distance[rows] = np.sqrt(squares[np.arange(len(rows)), nearest])
     return distance, named
 
 
 def _squares(queries: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Squared distances `(B, M)` by products, at least 0."""
     sums = torch.from_numpy(np.square(queries).sum(1)[:, None] + np.square(points).sum(1))
-    return torch.addmm(sums, torch.from_numpy(queries), torch.from_numpy(points).T, alpha=-2).clamp_min_(0).numpy()
+    return sums.addmm_(torch.from_numpy(queries), torch.from_numpy(points).T, alpha=-2).clamp_min_(0).numpy()
 
 
 def _as_means(sums: np.ndarray, sizes: np.ndarray, has_unit_length: bool) -> np.ndarray:
@@ -142,24 +140,29 @@ def hidden(space: EmbeddingSpace) -> tuple[np.ndarray, np.ndarray]:
     return np.divmod(np.unique(keys), space.reference_size)
 
 
-def _means_without_hidden(space: EmbeddingSpace, sums: np.ndarray, sizes: np.ndarray, has_unit_length: bool):
+def _means_without_hidden(
+    space: EmbeddingSpace, numbers: np.ndarray, sums: np.ndarray, sizes: np.ndarray, has_unit_length: bool
+):
     """Queries, classes `(P,)` and means `(P, D)` of classes some of whose images a query must not find; the mean of a
     class without further images is infinite.
+
+    Args:
+        numbers: `(M,)` the class of each gallery image, of `sums` `(C, D)` and `sizes` `(C,)`.
     """
     from scipy import sparse
 
     queries, columns = hidden(space)
     n_classes = len(sizes)
-    keys, places = np.unique(queries * n_classes + space.reference_labels[columns], return_inverse=True)
-    row, label = np.divmod(keys, n_classes)
-    n_visible = sizes[label] - np.bincount(places, minlength=len(keys))
-    visible_sums = sums[label]
+    keys, places = np.unique(queries * n_classes + numbers[columns], return_inverse=True)
+    row, number = np.divmod(keys, n_classes)
+    n_visible = sizes[number] - np.bincount(places, minlength=len(keys))
+    visible_sums = sums[number]
     members = sparse.csr_array((np.ones(len(places)), (places, np.arange(len(places)))), (len(keys), len(places)))
     if len(keys):
         visible_sums = visible_sums - members @ space.references(columns)
     means = _as_means(visible_sums, n_visible, has_unit_length)
     means[n_visible == 0] = np.inf
-    return row, label, means
+    return row, number, means
 
 
 def fused(spaces: list[EmbeddingSpace], calibrations: list[Callable], rows: np.ndarray) -> Answers:

@@ -88,5 +88,6 @@ def average_precision(distance: np.ndarray, positive: np.ndarray) -> float:
 
 def precision_at_right(distance: np.ndarray, right: np.ndarray) -> float:
     """Sum of the precision at the right ones of `(P,)` answers, by ascending distance; wrong ones first in ties."""
-    ranked = right[np.lexsort((right, distance))]
-    return float((np.cumsum(ranked) / np.arange(1, len(ranked) + 1))[ranked].sum())
+    n_wrong = np.searchsorted(np.sort(distance[~right]), np.sort(distance[right]), "right")
+    n_right = np.arange(1, len(n_wrong) + 1)
+    return float((n_right / (n_right + n_wrong)).sum())

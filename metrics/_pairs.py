@@ -101,6 +101,8 @@ class Pairs:
         """Squared distances at the `ranks`, from 0, among all pairs of two classes in ascending order;
         exact up to `tolerance`.
         """
+        if self.other <= COLLECTED:
+            return self._nth_of_few_others(ranks)
         bounds = [self._bounds(rank) for rank in ranks]
         below = [0] * len(ranks)
         filled = [0] * len(ranks)
@@ -119,6 +121,17 @@ class Pairs:
             ordered = np.sort(between[place][: filled[place]]) if filled[place] else [bounds[place][0]]
             distances.append(float(ordered[min(max(rank - below[place], 0), len(ordered) - 1)]))
         return distances
+
+    def _nth_of_few_others(self, ranks: list[int]) -> list[float]:
+        """The same where all pairs of two classes fit in memory."""
+        distances = np.empty(self.other)
+        start = 0
+        for tile in self.tiles(of_one_class=False):
+            values = tile.values.cpu().numpy()
+            distances[start : start + len(values)] = values
+            start += len(values)
+        places = np.minimum(ranks, self.other - 1)
+        return np.partition(distances, places)[places].tolist()
 
     def _bounds(self, rank: int) -> tuple[float, float, int]:
         """Bounds of the squared distance at `rank`, and the most pairs that can lie between;

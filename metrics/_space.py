@@ -19,7 +19,7 @@ from metrics.neighbours.search import Need, Search
 from utilities.errors import UserError
 from utilities.processes import SingleProcess
 
-PAIRS = 2048  # pairs whose distances are computed at once, to fit the cache
+PAIRS = 512  # pairs whose distances are computed at once, to fit the cache
 
 
 class EmbeddingSpace:
@@ -193,14 +193,14 @@ class EmbeddingSpace:
         """Query features `(R, D)` in float64."""
         block = self.features[rows].astype(np.float64)
         if self.norms is not None:
-            block = block / self.norms[rows]
+            block /= self.norms[rows]
         return block
 
     def references(self, rows) -> np.ndarray:
         """Reference features `(R, D)` in float64."""
         block = self.reference[rows].astype(np.float64)
         if self.reference_norms is not None:
-            block = block / self.reference_norms[rows]
+            block /= self.reference_norms[rows]
         return block
 
     def reference_blocks(self):
@@ -215,7 +215,9 @@ class EmbeddingSpace:
         distances = np.empty(len(rows))
         for start in range(0, len(rows), PAIRS):
             part = slice(start, start + PAIRS)
-            distances[part] = np.square(self.queries(rows[part]) - self.references(columns[part])).sum(1)
+            differences = self.queries(rows[part])
+            differences -= self.references(columns[part])
+            distances[part] = np.square(differences, out=differences).sum(1)
         return distances
 
     def remember(self, key: str, compute):

@@ -119,11 +119,20 @@ def difference(
     return Difference(value, low, high, math.sqrt(class_variance + added), freedom)
 
 
+def intervals(parts: list[Outcomes], seed: int = 0) -> list[Difference]:
+    """The mean of each of several outcomes on the same classes with its interval: its difference from a method whose
+    values are all 0.
+    """
+    differences = []
+    for outcomes, means in zip(parts, drawn_means(parts, seed=seed), strict=True):
+        zeros = Outcomes(np.zeros_like(outcomes.sums[:1]), outcomes.sizes)
+        differences.append(difference(outcomes, zeros, (means, np.zeros((len(means), 1))), seed))
+    return differences
+
+
 def interval(outcomes: Outcomes, seed: int = 0) -> Difference:
-    """One method's mean with its interval: its difference from a method whose values are all 0."""
-    zeros = Outcomes(np.zeros_like(outcomes.sums[:1]), outcomes.sizes)
-    means = drawn_means([outcomes], seed=seed)[0]
-    return difference(outcomes, zeros, (means, np.zeros((len(means), 1))), seed)
+    """One method's mean with its interval."""
+    return intervals([outcomes], seed)[0]
 
 
 class Seeds(NamedTuple):

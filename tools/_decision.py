@@ -13,6 +13,7 @@ from evaluation import file_arrays, promise, thresholds
 from evaluation.promise import Promise
 from metrics import open_set
 from results import bootstrap
+from results.bootstrap import Outcomes
 from tools._queries import Gallery, Queries, is_verification
 from utilities.console import aligned
 from utilities.counts import count_of
@@ -78,44 +79,50 @@ def rates(queries: Queries, threshold: float, flags, verify: bool) -> dict[str, 
     answers = queries.answers
     accepted = answers.distance < threshold
     is_known = answers.known
-    named = (accepted & answers.right)[is_known], answers.label[is_known]
-    accepted_new = accepted[~is_known], answers.label[~is_known]
+    hits, of_known = thresholds.by_class((accepted & answers.right)[is_known], answers.label[is_known])
+    false_accepts, of_new = thresholds.by_class(accepted[~is_known], answers.label[~is_known])
     if verify:
-        return {"matched": _over_images(*named), "false_matched": _over_images(*accepted_new)}
+        (matched,) = _rates(_over_images(hits, of_known))
+        (false_matched,) = _rates(_over_images(false_accepts, of_new))
+        return {"matched": matched, "false_matched": false_matched}
+    named, baks = _rates(_over_images(hits, of_known), _over_classes(hits, of_known))
+    fpir, baus = _rates(_over_images(false_accepts, of_new), _over_classes(of_new - false_accepts, of_new))
     decisions = thresholds.decisions(answers, threshold)
     return {
-        "named": _over_images(*named),
-        "baks": _over_classes(*named),
-        "fpir": _over_images(*accepted_new),
-        "baus": _over_classes(~accepted_new[0], accepted_new[1]),
+        "named": named,
+        "baks": baks,
+        "fpir": fpir,
+        "baus": baus,
         "root": Rate(decisions.root),
         "normalized_accuracy": Rate(decisions.normalized_accuracy(flags.known_weight)),
         f"dir@{flags.rate:g}": Rate(open_set.dir_at(answers, flags.rate)),
     }
 
 
-def _over_images(values: np.ndarray, classes: np.ndarray) -> Rate:
-    """The mean of values `(N,)`, whatever the sizes of their classes."""
-    return _rate(*thresholds.by_class(values, classes))
+def _over_images(sums: np.ndarray, sizes: np.ndarray) -> Outcomes:
+    """Of values whose sums are known for each class `(C,)`: their mean over all images."""
+    return Outcomes(sums[None], sizes)
 
 
-def _over_classes(values: np.ndarray, classes: np.ndarray) -> Rate:
-    """The mean of the classes' means of values `(N,)`."""
-    sums, sizes = thresholds.by_class(values, classes)
-    return _rate(sums / sizes, np.ones(len(sizes)))
+def _over_classes(sums: np.ndarray, sizes: np.ndarray) -> Outcomes:
+    """The same: the mean of the classes' means."""
+    return Outcomes((sums / sizes)[None], np.ones(len(sizes)))
 
 
-def _rate(sums: np.ndarray, sizes: np.ndarray) -> Rate:
-    if not len(sizes):
-        return Rate(float("nan"))
-    value = float(sums.sum() / sizes.sum())
-    if len(sizes) < 2:
-        return Rate(value)
-    if not sums.any() or (sums == sizes).all():  # drawn classes would all agree: an interval of width 0
-        low, high = share_interval(value, len(sizes))
-        return Rate(value, (max(low, 0.0), min(high, 1.0)))
-    interval = bootstrap.interval(bootstrap.Outcomes(sums[None], sizes))
-    return Rate(interval.value, (max(interval.low, 0.0), min(interval.high, 1.0)))
+def _rates(*parts: Outcomes) -> list[Rate]:
+    """The means of several outcomes on the same classes, with intervals from the same draws of classes."""
+    n_classes = len(parts[0].sizes)
+    if not n_classes:
+        return [Rate(float("nan")) for _ in parts]
+    if n_classes < 2:
+        return [Rate(float(part.means[0])) for part in parts]
+    rates = []
+    for interval in bootstrap.intervals(list(parts)):
+        bounds = interval.low, interval.high
+        if interval.value in (0, 1):  # drawn classes all agree: an interval of width 0
+            bounds = share_interval(interval.value, n_classes)
+        rates.append(Rate(interval.value, (max(bounds[0], 0.0), min(bounds[1], 1.0))))
+    return rates
 
 
 def named_text(rate: Rate) -> str:

@@ -100,6 +100,8 @@ def test_no_tile_no_bound_no_shift_and_no_reference_changes_a_value(monkeypatch)
         monkeypatch.setattr(_pairs, "ROWS", rows)
         monkeypatch.setattr(_pairs, "COLUMNS", columns)
         assert metrics.compute(NAMES, features, labels) == pytest.approx(expected, abs=1e-12), (rows, columns)
+    monkeypatch.setattr(_pairs, "COLLECTED", 500)  # not all pairs at once, but those of a bin
+    assert metrics.compute(NAMES, features, labels) == pytest.approx(expected, abs=1e-12)
     monkeypatch.setattr(_pairs, "BINS", 3)  # narrower and narrower bounds
     monkeypatch.setattr(_pairs, "COLLECTED", 2)
     assert metrics.compute(NAMES, features, labels) == pytest.approx(expected, abs=1e-9)
