@@ -44,6 +44,8 @@ class ImageSet(torch.utils.data.Dataset):
         sequences: int64 `(N,)`, the number of an image's sequence, -1 for none. sequence_names: number -> name. Both
             None if no image has a sequence.
         groups, times: `(N,)` of `Image.group`, "" for none, and `Image.time`, NaN for none; None if no image has one.
+        cameras, frames: `(N,)` of `Image.camera`, "" for none, and `Image.frame`, -1 for none; None if no image has a
+            frame.
         features: None, or `(N, F)`: items then hold an image's row of these in place of the image.
 
     Attributes of the classes:
@@ -110,6 +112,11 @@ class ImageSet(torch.utils.data.Dataset):
             self.groups = np.array([image.group or "" for image in images])
         if any(image.time is not None for image in images):
             self.times = np.array([image.time for image in images], dtype=np.float64)
+        self.cameras = None
+        self.frames = None
+        if any(image.frame is not None for image in images):
+            self.cameras = np.array([image.camera or "" for image in images])
+            self.frames = np.array([-1 if image.frame is None else image.frame for image in images], dtype=np.int64)
         self.boxes = _boxes(images)
 
     def _set_classes(self, images: list[Image], given_labels: dict[str, int] | None) -> None:

@@ -62,17 +62,16 @@ class Image(NamedTuple):
 
     Attributes:
         path: its file, or its address in a tar file (`_content.py`).
-        class_name: None: a test image without a class. It is a distractor of the gallery or, if lists say which images
-            are relevant to a query (`_layout.Reading.lists`), any image.
+        class_name: None: a test image without a class: a distractor of the gallery or, with lists of relevant images
+            (`_layout.Reading.lists`), any image.
         super_name: its super-class. higher_names: its classes of the levels above, the finest first; the same number
             for every image.
         is_query, is_gallery: its roles in evaluation.
         sequence: images of one sequence never retrieve each other; None: no sequence.
         box: x_1, y_1, x_2, y_2 in pixels of the file, to which the image is cropped; None: the whole image.
-        further_names: classes that a query shows beside `class_name`: if results are computed for each domain, their
-            images are relevant too.
-        time: when it was taken, in seconds (`_times.py`); None: not known. camera: by what.
-        group: images of one group stay on one side of a split (`_groups.py`); None: it is in none.
+        further_names: classes that a query also shows; in results of single domains their images are relevant too.
+        time: when it was taken, in seconds (`_times.py`); None: not known. camera: by what. frame: its number in the
+            film of this camera. group: images of one group stay on one side of a split (`_groups.py`).
     """
 
     path: str
@@ -87,6 +86,7 @@ class Image(NamedTuple):
     time: float | None = None
     camera: str | None = None
     group: str | None = None
+    frame: int | None = None
 
 
 @functools.cache

@@ -10,8 +10,10 @@ A row is an image, or one box of it. Columns; those from is_query on are optiona
     category_2, category_3, …    classes of further levels, each coarser than the one before
     time, camera, group          for --split_scheme time_… and --split_groups: a date, a date and time (ISO 8601) or a
                                  year; the camera; images of one group stay on one side of the split
+    camera, frame                for python -m evaluation tracks: a film, and the number of the frame in it
 
-The schemes time_proportion, time_cutoff and open_set divide the rows themselves: the column split may be missing then.
+Tables of wildlife-datasets, with the column identity in place of label, are read too (`_wildlife.py`). The schemes
+time_proportion, time_cutoff and open_set divide the rows themselves: the column split may be missing then.
 
 Validation rows whose label is not in training are the test set; those whose label is in training are for validation.
 
@@ -27,7 +29,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from datasets import _groups, _layout, _lists, _times
+from datasets import _groups, _layout, _lists, _times, _wildlife
 from datasets._images import Image, uncollected
 from datasets._labels import means_nobody
 from datasets._layout import Reading
@@ -37,13 +39,14 @@ from options.flags.shared import OF_KNOWN_CLASSES
 from utilities.errors import UserError
 from utilities.files import expanded
 from utilities.labels import present
+from utilities.numbers import is_whole
 from utilities.reading import Unreadable, parsing, read_csv
 
 NEEDED = ("label", "path", "split")
 ROLES = ("is_query", "is_gallery")
 BOX = ("x_1", "y_1", "x_2", "y_2")
 OF_SPLIT = ("time", "camera", "group")
-KNOWN = {*NEEDED, *ROLES, *BOX, *OF_SPLIT, "category", "sequence"}
+KNOWN = {*NEEDED, *ROLES, *BOX, *OF_SPLIT, "category", "sequence", "frame"}
 OWN_LABELS = True
 TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
@@ -126,7 +129,8 @@ def read(opt, root: Path) -> Reading:
         image = images[row]
         is_distractor = splits[row] != "train" and (has_lists or (image.is_gallery and not image.is_query))
         if not labels[row] and not is_distractor:
-            unlabelled.append(row)
+            if row not in table.unknown:
+                unlabelled.append(row)
         elif names[row] not in existing:
             reading.missing.append(image.path)
         else:
@@ -135,6 +139,7 @@ def read(opt, root: Path) -> Reading:
     labelled = zip(splits, labels, strict=True)
     reading.notes += _notes([split for split, label in labelled if label and not means_nobody(label, opt)])
     reading.notes += [*_repeated_columns(table), *_left_out(path, unlabelled, opt)]
+    reading.notes += _wildlife.note(table.unknown, reading.images)
     if has_lists:
         if any(image.sequence for image in images):
             raise UserError(
@@ -176,6 +181,7 @@ def _images(path: Path, table: "Table", paths: list[str], needs_times: bool) -> 
         _times_of(path, table, needs_times),
         _optional(table, "camera"),
         _optional(table, "group"),
+        [int(text) if text and is_whole(text) else None for text in _optional(table, "frame")],
     )
     return [Image(*row) for row in zip(*columns, strict=True)]
 
@@ -242,9 +248,12 @@ def _notes(splits: list[str]) -> list[str]:
 
 
 class Table(dict):
-    """Column -> its values; `repeated`: columns that stand in the file several times."""
+    """Column -> its values; `repeated`: columns that stand in the file several times; `unknown`: places of rows of
+    unknown identity in a table of wildlife-datasets.
+    """
 
     repeated: tuple[str, ...] = ()
+    unknown: set[int] = frozenset()
 
 
 def _table(path: Path, opt) -> Table:
@@ -257,12 +266,12 @@ def _table(path: Path, opt) -> Table:
     with parsing(f"--dataset_csv {path}"):
         status = path.stat()
         needs_split = opt.split_scheme not in OF_KNOWN_CLASSES
-        return _parsed(str(path), status.st_size, status.st_mtime_ns, needs_split)
+        return _parsed(str(path), status.st_size, status.st_mtime_ns, needs_split, needs_split and not opt.evaluate_all)
 
 
 @functools.lru_cache(maxsize=2)  # the flags are checked before the data are loaded
 @uncollected()
-def _parsed(path: str, size: int, changed: int, needs_split: bool) -> Table:
+def _parsed(path: str, size: int, changed: int, needs_split: bool, needs_both: bool) -> Table:
     try:
         with parsing(path):
             header, *rows = read_csv(path)
@@ -272,6 +281,7 @@ def _parsed(path: str, size: int, changed: int, needs_split: bool) -> Table:
     if "split" not in header and not needs_split:
         header.append("split")
         rows = [[*row, "train"] for row in rows]
+    header, rows, unknown = _wildlife.converted(path, header, rows)
     lacking = [name for name in NEEDED if name not in header]
     if not lacking and set(BOX) & set(header):
         lacking = [name for name in BOX if name not in header]
@@ -283,7 +293,8 @@ def _parsed(path: str, size: int, changed: int, needs_split: bool) -> Table:
                 f"--dataset_csv {path}, row {number}: {len(row)} fields, its first row has {len(header)}: it is damaged"
             )
     table = _columns(header, rows)
-    _check_splits(path, table, needs_split)
+    table.unknown = unknown
+    _check_splits(path, table, needs_both)
     table["path"] = [os.path.normpath(path) for path in table["path"]]
     return table
 
@@ -299,7 +310,8 @@ def _check_splits(path: str, table: Table, needs_both: bool) -> None:
     splits = set(table["split"])
     if needs_both and len(splits) < 2:
         raise UserError(
-            f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(splits)}: it needs both"
+            f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(splits)}: it needs both, "
+            "unless --evaluate_all measures them alone"
         )
 
 

@@ -1,6 +1,4 @@
-"""The files of an evaluation: pictures and embeddings of the best epoch,
-and a finished run measured again (`--evaluate`).
-"""
+"""The files of an evaluation: pictures and embeddings of the best epoch, and a run measured again (`--evaluate`)."""
 
 import functools
 import json
@@ -31,6 +29,8 @@ from utilities.hyperbolic import Ball
 
 NEIGHBOURS = 7  # images beside a query in a picture
 TITLE_WIDTH = 180  # points that a group's name may take in a title
+# array of a file of embeddings -> attribute of a data set
+OF_IMAGES = {"group": "groups", "time": "times", "sequence_names": "cameras", "frame": "frames"}
 
 
 def on_test(run, splits: dict, runtime) -> dict:
@@ -205,8 +205,9 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     `python -m evaluation` reads such a file. It holds `features` `(N, D)` float32 as they were measured, after
     --eval_pca, `labels` `(N,)`, `flags`, the JSON of the evaluation's flags with `split` and `selected_on`, the split
     that selected the epoch, and where the data set has them `paths`, `class_names`, `super_names`, `domains`,
-    `is_query`, `is_gallery`, `sequence`, `group`, `time` `(N,)`, `higher_names` `(N, L - 2)` of the levels above the
-    super-classes and `role_draws` `(D, N)` (not with --eval_pca or --eval_whiten, which may differ from draw to draw).
+    `is_query`, `is_gallery`, `sequence`, `group`, `time`, of films `sequence_names`, `track`, `frame` `(N,)`,
+    `higher_names` `(N, L - 2)` of the levels above the super-classes and `role_draws` `(D, N)` (not with --eval_pca or
+    --eval_whiten, which may differ from draw to draw).
     Under `--eval_space hyperbolic` features are the tangent vectors, and `points` `(N, D)` float32 are their points of
     the Poincare ball, which the flags name. `instead`: the folder for a file whose name is taken in `folder`.
     """
@@ -247,10 +248,12 @@ def _arrays(embedded: evaluation.Embedded, opt) -> dict[str, np.ndarray]:
         arrays["labels"] = embedded.labels
     arrays |= queries.described(embedded)
     arrays |= galleries.dumped(galleries.roles_of(embedded.dataset, len(embedded.labels)))
-    for name, attribute in (("group", "groups"), ("time", "times")):
+    for name, attribute in OF_IMAGES.items():
         values = getattr(embedded.dataset, attribute, None)
         if values is not None:
             arrays[name] = values
+    if "frame" in arrays:
+        arrays["track"] = arrays["class_names"]
     draws = getattr(embedded.dataset, "role_draws", None)
     if draws is not None and opt.eval_pca is None and opt.eval_whiten is None:
         arrays["role_draws"] = draws

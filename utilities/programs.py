@@ -20,7 +20,7 @@ COMMANDS = {  # as in a clone, in a message -> as a package
     r"python -m (appraise|launch|search|retrieval)\b": r"dmlkit-\1",
     r"(torchrun [^\n`]*)-m (evaluation|launch|search)\b": r"\1-m dmlkit.\2",
     r"python -m tools\.": "python -m dmlkit.tools.",
-    r"python -m evaluation\.": "python -m dmlkit.evaluation.",
+    r"python -m (datasets|evaluation)\.": r"python -m dmlkit.\1.",
     r"(?<![\w/.-])main\.py\b": "dmlkit",
     r"(?<![\w/.-])Result_Evaluations\.py\b": "dmlkit-results",
 }

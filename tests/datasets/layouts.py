@@ -157,6 +157,69 @@ def make_veri776(path):
     return root
 
 
+CUHK03 = "1_001_1_01 1_001_2_06 1_002_1_01 1_002_2_07 2_001_1_01 2_001_1_02 2_001_2_06 2_001_2_07 3_001_1_01 3_001_2_06"
+
+
+def make_cuhk03(path):
+    """Two persons that train, two of test with two queries each; the lists of detected boxes alone."""
+    from scipy.io import savemat
+
+    root = path / "cuhk03"
+    files = [f"{name}.png" for name in CUHK03.split()]
+    write_images(root / "images_detected", files)
+    content = {
+        "filelist": np.array([[file] for file in files], dtype=object),
+        "labels": np.array([1, 1, 2, 2, 844, 844, 844, 844, 1284, 1284])[:, None],
+        "train_idx": np.array([1, 2, 3, 4])[:, None],
+        "query_idx": np.array([5, 7, 9])[:, None],
+        "gallery_idx": np.array([6, 8, 10])[:, None],
+    }
+    savemat(root / "cuhk03_new_protocol_config_detected.mat", content)
+    return root
+
+
+FRAME = (64, 48)  # width and height of the frames of films
+
+
+def make_film(folder, rows, n_frames=8, digits=6, settings=""):
+    """A sequence of the MOT Challenge with these rows of gt.txt, each a text or a tuple."""
+    for number in range(1, n_frames + 1):
+        write_image(folder / "img1" / f"{number:0{digits}d}.jpg", (len(folder.name), number), FRAME)
+    write_lines(folder / "gt" / "gt.txt", [row if isinstance(row, str) else ",".join(map(str, row)) for row in rows])
+    write_lines(folder / "seqinfo.ini", ["[Sequence]", f"name={folder.name}", f"seqLength={n_frames}", settings])
+    return folder
+
+
+def film_rows(n_frames=8, ids=(1, 2), columns=(1, 1, 1), first=1):
+    """A row for each id and frame: 20 x 20 pixels that move to the right."""
+    frames = range(first, n_frames + 1)
+    return [(frame, number, frame + 20 * place, 5, 20, 20, *columns) for place, number in enumerate(ids) for frame in frames]
+
+
+def make_mot(path, layout="dancetrack"):
+    """Films in small as the benchmarks have them."""
+    root = path / layout
+    if layout == "mot17":
+        others = [(1, 7, 40, 20, 20, 20, 0, 1, 1), (2, 8, 40, 20, 20, 20, 1, 7, 1), (3, 9, 40, 20, 20, 20, 1, 1, 0.1)]
+        for name in ("MOT17-02", "MOT17-04"):
+            for detector in ("DPM", "FRCNN", "SDP"):
+                make_film(root / "train" / f"{name}-{detector}", [*film_rows(), *others])
+        write_image(root / "test" / "MOT17-01-DPM" / "img1" / "000001.jpg", 1, FRAME)
+    elif layout == "dancetrack":
+        for part, name in (("train", "dancetrack0001"), ("train", "dancetrack0002"), ("val", "dancetrack0004")):
+            make_film(root / part / name, film_rows(), digits=8)
+    elif layout == "sportsmot":
+        for part, name in (("train", "v_1LwtoLPw2TU_c006"), ("val", "v_00HRwkvvjtQ_c001")):
+            make_film(root / "dataset" / part / name, film_rows(ids=(0, 1)))
+        write_lines(root / "splits_txt" / "train.txt", ["v_1LwtoLPw2TU_c006"])
+    elif layout == "soccernet":
+        for part, name in (("train", "SNMOT-060"), ("test", "SNMOT-116")):
+            folder = make_film(root / part / name, film_rows(columns=(1, -1, -1, -1), ids=(1, 2, 3)))
+            lines = ["[Sequence]", "trackletID_1= player team left;10", "trackletID_3= ball;1"]
+            write_lines(folder / "gameinfo.ini", lines)
+    return root
+
+
 REVISITED = [  # of three queries: box, easy, hard, junk, as indices into the images of the gallery
     ([5.0, 6.0, 50.0, 55.0], np.array([0, 1]), np.array([2]), np.array([3])),
     ([0.0, 0.0, 40.0, 30.0], [], [4, 5], [6]),

@@ -17,6 +17,10 @@ SETS = {  # name -> its maker and its counts in small
     "inaturalist2018": (layouts.make_inaturalist2018, Published((5, 3), (15, 9))),
     "vehicleid": (layouts.make_vehicleid, {800: Published((4, 3), (9, 10))}),
     "market1501": (layouts.make_market1501, Published(NONE, (4, None), (3, None), NONE, (6,))),
+    "cuhk03": (
+        layouts.make_cuhk03,
+        {"detected": Published((2, 2), (4, 6), (3, 2), (3, 2))},
+    ),
     "msmt17": (layouts.make_msmt17, Published(NONE, (10, None), (2, None), (4, None))),
     "gldv2": (layouts.make_gldv2, Published((2, 0), (3, None), (2, 0), (5, 0))),
     "veri776": (layouts.make_veri776, Published(NONE, (4, None), (3, None), (5, None))),

@@ -166,6 +166,10 @@ def test_published_counts_are_those_of_the_papers():
         "52,712 images of 7,982 classes (training 25,882 of 3,997, test 26,830 of 3,985, query 14,218 of 3,985, "
         "gallery 12,612 of 3,985)"
     )
+    assert str(published["cuhk03"]["labeled"]) == (
+        "images of classes (training 7,368 of 767, test unknown of 700, query 1,400 of 700, gallery 5,328 of 700)"
+    )
+    assert published["cuhk03"]["detected"].gallery == (5332, 700) and published["cuhk03"]["detected"].images[0] == 7365
     n_images = {number: counts.images for number, counts in published["vehicleid"].items()}
     assert n_images == {800: (113346, 6493), 1600: (113346, 13377), 2400: (113346, 19777)}
     counts = Published((2, 3), (20, 31), (10, 3), (21, 3))  # a count may be unknown

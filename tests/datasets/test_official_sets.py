@@ -224,3 +224,16 @@ def test_glyphs_across_fonts(few_glyphs):
     assert opt.evaluation_metrics[-2:] == ["ap", "inp"] and opt.eval_skip_unmatched == 1
     relevant, ranked = findable(splits["testing"], opt)
     assert set(relevant.tolist()) == {9} and set(ranked.tolist()) == {len(splits["testing"]) * 3 // 4 - 3}
+
+
+def test_cuhk03(tmp_path):
+    root = layouts.make_cuhk03(tmp_path)
+    splits = partial("cuhk03", tmp_path)
+    testing = splits["testing"]
+    assert names(splits) == {"training": ["1", "2"], "testing": ["test_844", "test_1284"]}
+    queries = {path.rpartition("/")[2] for path, role in zip(testing.paths, testing.is_query, strict=True) if role}
+    assert queries == {"2_001_1_01.png", "2_001_2_06.png", "3_001_1_01.png"}
+    assert testing.roles == {"query_images": 3, "gallery_images": 3}
+    assert camera(testing, 0) == "test_844 camera 1" and "images_detected" in testing.paths[0]
+    with refused("cuhk03_new_protocol_config_labeled.mat .*--cuhk03_boxes labeled needs it"):
+        partial("cuhk03", root, cuhk03_boxes="labeled")
