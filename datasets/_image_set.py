@@ -114,9 +114,9 @@ class ImageSet(torch.utils.data.Dataset):
             self.times = np.array([image.time for image in images], dtype=np.float64)
         self.cameras = None
         self.frames = None
-        if any(image.frame is not None for image in images):
+        if any(image.frame >= 0 for image in images):
             self.cameras = np.array([image.camera or "" for image in images])
-            self.frames = np.array([-1 if image.frame is None else image.frame for image in images], dtype=np.int64)
+            self.frames = np.array([image.frame for image in images])
         self.boxes = _boxes(images)
 
     def _set_classes(self, images: list[Image], given_labels: dict[str, int] | None) -> None:

@@ -8,7 +8,7 @@ import configparser
 import functools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +28,7 @@ PARTS |= {f"dataset/{part}": part for part in ("train", "val", "test")}
 # MOT17 has each sequence three times, with one ground truth and three detectors; the first of these is read
 DETECTORS = ("FRCNN", "SDP", "DPM")
 OF_DETECTOR = re.compile(rf"(.+)-({'|'.join(DETECTORS)})")
+NONE = -1  # class or visibility of a box without
 COLUMNS = ("frame", "id", "left", "top", "width", "height", "flag")
 LEAST_OVERLAP = 0.5  # intersection over union of a detection and the box of ground truth that names it
 
@@ -120,34 +121,45 @@ def sequences(root: Path) -> tuple[list[Sequence], list[str]]:
 
     Raises UserError if there are none, or two of one name.
     """
-    copies = {}
+    versions_by_name = {}
     without_truth = []
-    for folder, part in PARTS.items():
-        entries = _layout.visible(root / folder) if (root / folder).is_dir() else []
-        for path in (Path(entry.path) for entry in entries):
-            if (path / GROUND_TRUTH).is_file():
-                copies.setdefault(without_detector(path.name), []).append(Sequence(path, part))
-            elif (path / IMAGES).is_dir():
-                without_truth.append(path.relative_to(root).as_posix())
-    if not copies:
+    for path, part in _folders(root):
+        if (path / GROUND_TRUTH).is_file():
+            versions_by_name.setdefault(without_detector(path.name), []).append(Sequence(path, part))
+        elif (path / IMAGES).is_dir():
+            without_truth.append(path.relative_to(root).as_posix())
+    if not versions_by_name:
         raise UserError(
             f"--dataset_mot {root}: no sequence there, nor in its train/, val/ or test/: a sequence is a folder with "
             f"{GROUND_TRUTH} and {IMAGES}/"
         )
-    for versions in copies.values():
-        versions.sort(key=_order_of_detector)
-        first = versions[0]
-        for version in versions[1:]:
-            if version.name == first.name or version.part != first.part:
-                raise UserError(f"--dataset_mot {root}: {first.folder} and {version.folder} are one sequence: keep one")
+    chosen = [_first(versions_by_name[name]) for name in sorted(versions_by_name)]
     notes = []
-    n_versions = sum(map(len, copies.values()))
-    if n_versions > len(copies):
-        example = max(copies.values(), key=len)[0].name
-        notes.append(f"{n_versions} folders are {len(copies)} sequences, one detector of each is read, as {example}")
+    n_folders = sum(map(len, versions_by_name.values()))
+    if n_folders > len(chosen):
+        notes.append(
+            f"{n_folders} folders are {len(chosen)} sequences: one detector of each is read, as {chosen[0].name}"
+        )
     if without_truth:
-        notes.append(f"{len(without_truth)} sequences have no {GROUND_TRUTH}: not read, as {without_truth[0]}")
-    return [copies[name][0] for name in sorted(copies)], notes
+        notes.append(f"sequences without {GROUND_TRUTH} are not read: {len(without_truth)}, as {without_truth[0]}")
+    return chosen, notes
+
+
+def _folders(root: Path) -> Iterator[tuple[Path, str]]:
+    """The folders that may be sequences, each with its part."""
+    for folder, part in PARTS.items():
+        if (root / folder).is_dir():
+            for entry in _layout.visible(root / folder):
+                yield Path(entry.path), part
+
+
+def _first(versions: list[Sequence]) -> Sequence:
+    """The version of a sequence that is read. Raises UserError for two folders of one name, or in two parts."""
+    first, *copies = sorted(versions, key=_order_of_detector)
+    for version in copies:
+        if version.name == first.name or version.part != first.part:
+            raise UserError(f"{first.folder} and {version.folder} are one sequence: keep one of them")
+    return first
 
 
 def _order_of_detector(sequence: Sequence) -> int:
@@ -172,12 +184,14 @@ def _row(path: Path, number: int, line: str) -> Row:
         values = [math.nan]
     if not all(map(math.isfinite, values)) or values[0] % 1 or values[1] % 1:
         raise UserError(f"{place}: {line.strip()!r} is not of numbers, frame and id whole ones")
-    frame, track, left, top, width, height, flag, *optional = values
+    frame, track, x, y, width, height, flag, *optional = values
     if width <= 0 or height <= 0:
         raise UserError(f"{place}: a box of {width:g} x {height:g} pixels")
-    category, visibility = (*optional, -1, -1)[:2]
-    box = (left - 1, top - 1, left - 1 + width, top - 1 + height)
-    return Row(number, int(frame), int(track), box, flag, int(category), visibility if visibility >= 0 else None)
+    category, visibility = (*optional, NONE, NONE)[:2]
+    if visibility < 0:
+        visibility = None
+    box = (x - 1, y - 1, x - 1 + width, y - 1 + height)
+    return Row(number, int(frame), int(track), box, flag, int(category), visibility)
 
 
 def ground_truth(sequence: Sequence) -> list[Row]:

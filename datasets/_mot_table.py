@@ -62,7 +62,10 @@ def main(argv: list[str] | None = None) -> Path:
         say(f"note  {len(reading.missing):,} rows of frames that are not there, the first {reading.missing[0]}")
     columns = (*COLUMNS, *BOX) if flags.write is None else COLUMNS
     places = _places(reading, out.parent, flags.write)
-    rows = [_row(image, split, path, flags) for image, split, path in zip(reading.images, reading.split_of, places, strict=True)]
+    rows = [
+        _row(image, split, path, flags)
+        for image, split, path in zip(reading.images, reading.split_of, places, strict=True)
+    ]
     if flags.write is not None:
         _write_crops(expanded(flags.write), reading.images)
     write_csv(out, columns, rows)

@@ -41,7 +41,8 @@ def converted(path: str, header: list[str], rows: list[list[str]]) -> tuple[list
         added["category"] = [row[header.index("species")] for row in rows]
     if "bbox" in header and not set(BOX) & set(header):
         boxes = [_box(path, number, row[header.index("bbox")].strip()) for number, row in enumerate(rows, start=2)]
-        added |= dict(zip(BOX, zip(*boxes, strict=True), strict=True)) if boxes else {}
+        for column, name in enumerate(BOX):
+            added[name] = [box[column] for box in boxes]
     if "split" in header:
         added |= _splits(path, header, rows, unknown)
     # those of `added` last: of several columns with one name --dataset csv would read them, and note the others
@@ -57,8 +58,8 @@ def _box(path: str, number: int, text: str) -> tuple[str, str, str, str]:
         return "", "", "", ""
     match = NUMBERS.fullmatch(text)
     try:
-        x, y, width, height = map(float, match.groups() if match else ())
-    except ValueError as error:
+        x, y, width, height = map(float, match.groups())
+    except (AttributeError, ValueError) as error:
         raise UserError(f"--dataset_csv {path}, row {number}: bbox {text!r}, expected [x, y, width, height]") from error
     return str(x), str(y), str(x + width), str(y + height)
 
@@ -73,8 +74,9 @@ def _splits(path: str, header: list[str], rows: list[list[str]], unknown: set[in
         name, *roles = SPLITS[split]
         added["split"].append(name)
         for column, role in zip(("is_query", "is_gallery"), roles, strict=True):
-            default = row[header.index(column)] if column in header else "True"
-            added[column].append(default if role is None else role)
+            if role is None:
+                role = row[header.index(column)] if column in header else "True"
+            added[column].append(role)
     for place in unknown:
         added["is_query"][place] = "False"
     return added

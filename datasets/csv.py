@@ -181,7 +181,7 @@ def _images(path: Path, table: "Table", paths: list[str], needs_times: bool) -> 
         _times_of(path, table, needs_times),
         _optional(table, "camera"),
         _optional(table, "group"),
-        [int(text) if text and is_whole(text) else None for text in _optional(table, "frame")],
+        [int(text) if text and is_whole(text) else -1 for text in _optional(table, "frame")],
     )
     return [Image(*row) for row in zip(*columns, strict=True)]
 

@@ -22,7 +22,9 @@ LISTS = "cuhk03_new_protocol_config_{}.mat"
 BOXES = ("detected", "labeled")
 INDICES = {"training": "train_idx", "queries": "query_idx", "gallery": "gallery_idx"}
 NAME = re.compile(r"\d+_\d+_(\d+)_\d+\.\w+")
-EXPECTED = f"{LISTS.format('detected')} and images_detected/, or those of labeled boxes, with images like 1_001_1_01.png"
+EXPECTED = (
+    f"{LISTS.format('detected')} and images_detected/, or those of labeled boxes, with images like 1_001_1_01.png"
+)
 PUBLISHED = {
     "detected": Published(classes=(767, 700), images=(7365, None), query=(1400, 700), gallery=(5332, 700)),
     "labeled": Published(classes=(767, 700), images=(7368, None), query=(1400, 700), gallery=(5328, 700)),
@@ -30,8 +32,8 @@ PUBLISHED = {
 DOWNLOAD = _download.Source(
     folder="cuhk03",
     archives=(),
-    alternatives="cuhk03_release on request, from https://www.ee.cuhk.edu.hk/~xgwang/CUHK_identification.html, its images "
-    "written as torchreid does, and the lists from https://github.com/zhunzhong07/person-re-ranking",
+    alternatives="cuhk03_release on request, https://www.ee.cuhk.edu.hk/~xgwang/CUHK_identification.html, the images "
+    "written as by torchreid, the lists from https://github.com/zhunzhong07/person-re-ranking",
 )
 EVALUATION_METRICS = _reid.EVALUATION_METRICS
 derived = _reid.unset

@@ -41,7 +41,9 @@ FLAGS = {
         "by half or more, one to one",
         choices=["gt", "det"],
     ),
-    "--mot_classes": Flag(whole(), [1], "classes of boxes that are read; boxes of class -1, none, always are", nargs="+"),
+    "--mot_classes": Flag(
+        whole(), [1], "classes of boxes that are read; boxes of class -1, none, always are", nargs="+"
+    ),
     "--mot_visibility": Flag(number(0, 1), 0.0, "least visible share of a box, for files that have it"),
     "--mot_min_side": Flag(whole(1), 16, "least side of a crop in pixels, within the frame"),
     "--mot_stride": Flag(whole(1), 5, "every n-th box of a track is read: neighbours are near-duplicates"),

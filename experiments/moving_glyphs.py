@@ -19,7 +19,8 @@ from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.files import expanded, write_file
 from utilities.numbers import whole
 
-WIDTH, HEIGHT = 320, 240
+WIDTH = 320  # pixels of a frame
+HEIGHT = 240
 RATE = 30  # frames per second
 POSE = 15  # frames that a character keeps its face
 MISSED = 0.1  # share of boxes that the detector misses
@@ -85,7 +86,9 @@ def write_sequence(folder: Path, characters: list[np.ndarray], length: int, seed
     write_file(folder / "det" / "det.txt", _lines(detections))
     settings = {"name": folder.name, "imDir": "img1", "frameRate": RATE, "seqLength": length}
     settings |= {"imWidth": WIDTH, "imHeight": HEIGHT, "imExt": ".jpg"}
-    write_file(folder / "seqinfo.ini", "\n".join(["[Sequence]", *(f"{key}={value}" for key, value in settings.items())]))
+    write_file(
+        folder / "seqinfo.ini", "\n".join(["[Sequence]", *(f"{key}={value}" for key, value in settings.items())])
+    )
 
 
 def _lines(rows: list[tuple]) -> str:
@@ -118,8 +121,8 @@ def main(argv: list[str] | None = None) -> Path:
     n_sequences = flags.train + flags.val
     if n_sequences * flags.tracks > len(characters):
         raise UserError(
-            f"{n_sequences} sequences of {flags.tracks} tracks need {n_sequences * flags.tracks:,} characters, and there "
-            f"are {len(characters)}: lower --train, --val or --tracks"
+            f"{n_sequences} sequences of {flags.tracks} tracks need {n_sequences * flags.tracks:,} characters, of "
+            f"{len(characters)}: lower --train, --val or --tracks"
         )
     order = np.random.default_rng(flags.seed).permutation(len(characters))
     for number in range(n_sequences):

@@ -137,12 +137,13 @@ def words(value) -> list[str]:
 def dataset_of(flags: dict) -> str | None:
     """The name of a run's data set; None if none is given.
 
-    That is --dataset_name, else for `folder` or `csv` the name of its path, else --dataset.
+    That is --dataset_name, else for `folder`, `csv` and `mot` the name of its path, else --dataset.
 
     Each split of an out-of-distribution progression is a data set of its own.
     """
     name = flags.get("dataset")
-    path = flags.get({"folder": "dataset_folder_path", "csv": "dataset_csv"}.get(name))
+    path_flags = {"folder": "dataset_folder_path", "csv": "dataset_csv", "mot": "dataset_mot"}
+    path = flags.get(path_flags.get(name))
     dataset = flags.get("dataset_name")
     if not dataset and path:
         dataset = Path(str(path)).name.removesuffix(".csv")

@@ -14,6 +14,7 @@ import evaluation.__main__
 import Result_Evaluations
 import retrieval.__main__
 import tools
+from datasets import _mot_table
 from launch import __main__ as launcher
 from search import __main__ as searcher
 from tests.kit.runs import read
@@ -110,6 +111,7 @@ PROGRAMS = {
     "evaluation.pseudo_labels": pseudo_labels,
     "retrieval": retrieval.__main__,
     "appraise": appraise.__main__,
+    "datasets.mot": _mot_table,
 }
 
 

@@ -6,6 +6,7 @@
 # `python -m evaluation NAME …`, and what the program is for
 COMMANDS = {
     "pairs": "Verification by pairs of embeddings",
+    "tracks": "Re-association of tracks in films",
     "decide": "Thresholds for known and new classes",
     "compress": "Codes of embeddings",
     "whiten": "A whitening for --eval_whiten",

@@ -185,7 +185,8 @@ def make_film(folder, rows, n_frames=8, digits=6, settings=""):
     """A sequence of the MOT Challenge with these rows of gt.txt, each a text or a tuple."""
     for number in range(1, n_frames + 1):
         write_image(folder / "img1" / f"{number:0{digits}d}.jpg", (len(folder.name), number), FRAME)
-    write_lines(folder / "gt" / "gt.txt", [row if isinstance(row, str) else ",".join(map(str, row)) for row in rows])
+    lines = [row if isinstance(row, str) else ",".join(map(str, row)) for row in rows]
+    write_lines(folder / "gt" / "gt.txt", lines)
     write_lines(folder / "seqinfo.ini", ["[Sequence]", f"name={folder.name}", f"seqLength={n_frames}", settings])
     return folder
 
@@ -193,17 +194,23 @@ def make_film(folder, rows, n_frames=8, digits=6, settings=""):
 def film_rows(n_frames=8, ids=(1, 2), columns=(1, 1, 1), first=1):
     """A row for each id and frame: 20 x 20 pixels that move to the right."""
     frames = range(first, n_frames + 1)
-    return [(frame, number, frame + 20 * place, 5, 20, 20, *columns) for place, number in enumerate(ids) for frame in frames]
+    return [
+        (frame, number, frame + 20 * place, 5, 20, 20, *columns) for place, number in enumerate(ids) for frame in frames
+    ]
 
 
 def make_mot(path, layout="dancetrack"):
     """Films in small as the benchmarks have them."""
     root = path / layout
     if layout == "mot17":
-        others = [(1, 7, 40, 20, 20, 20, 0, 1, 1), (2, 8, 40, 20, 20, 20, 1, 7, 1), (3, 9, 40, 20, 20, 20, 1, 1, 0.1)]
+        ignored_rows = [
+            (1, 7, 40, 20, 20, 20, 0, 1, 1),
+            (2, 8, 40, 20, 20, 20, 1, 7, 1),
+            (3, 9, 40, 20, 20, 20, 1, 1, 0.1),
+        ]
         for name in ("MOT17-02", "MOT17-04"):
             for detector in ("DPM", "FRCNN", "SDP"):
-                make_film(root / "train" / f"{name}-{detector}", [*film_rows(), *others])
+                make_film(root / "train" / f"{name}-{detector}", [*film_rows(), *ignored_rows])
         write_image(root / "test" / "MOT17-01-DPM" / "img1" / "000001.jpg", 1, FRAME)
     elif layout == "dancetrack":
         for part, name in (("train", "dancetrack0001"), ("train", "dancetrack0002"), ("val", "dancetrack0004")):

@@ -228,3 +228,48 @@ def test_a_table_is_read_once(tmp_path, monkeypatch):
     assert len(reads) == 1
     with refused("1 images of the list are missing|missing"):
         read(tmp_path / "long.csv", [{**rows[0], "path": "x" * 300 + ".png"}, *rows])
+
+
+def wildlife(folder, rows):
+    """A table of wildlife-datasets: rows of identity, split and bbox."""
+    lines = []
+    for number, (identity, split, box) in enumerate(rows):
+        write_image(folder / f"images/{number}.png", number, (40, 30))
+        lines.append(
+            {"identity": identity, "path": f"images/{number}.png", "bbox": box, "species": "seal", "split": split}
+        )
+    return write(folder / "wildlife.csv", lines)
+
+
+def test_tables_of_wildlife_datasets_are_read(tmp_path):
+    box = "[5.0, 2, 10, 20]"
+    trained = [("a", "train", box), ("a", "train", box), ("b", "train", ""), ("unknown", "train", "")]
+    tested = [("c", "database", box), ("c", "query", box), ("d", "database", ""), ("d", "query", "")]
+    path = wildlife(tmp_path, [*trained, *tested, ("Unknown", "database", ""), ("", "query", "")])
+    splits = read(path)
+    testing = splits["testing"]
+    assert names(splits) == {"training": ["a", "b"], "testing": ["c", "d"]}
+    assert testing.is_gallery.tolist() == [True, False, True, False, True] and testing.is_distractor.tolist()[-1]
+    assert testing.is_query.tolist() == [False, True, False, True, False] and testing.super_labels[0] == "seal"
+    assert testing.boxes[0].tolist() == [5, 2, 15, 22] and np.isnan(testing.boxes[2]).all()
+    (note,) = [line for line in splits["training"].notes if "known identity" in line]
+    assert note == "3 rows without a known identity: 1 are in the gallery without a class, 2 are left out"
+    assert names(read(wildlife(tmp_path, [*trained, ("c", "test", ""), ("c", "test", "")])))["testing"] == ["c"]
+    path = wildlife(tmp_path, tested)
+    with refused("4 rows, all of split validation: it needs both, unless --evaluate_all"):
+        read(path)
+    testing = read(path, evaluate_all=True)["testing"]
+    assert testing.roles == {"query_images": 2, "gallery_images": 2}
+
+
+def test_what_is_no_table_of_wildlife_datasets(tmp_path):
+    for row, words in (
+        (("a", "train", "[1, 2, 3]"), r"row 3: bbox '\[1, 2, 3\]', expected \[x, y, width, height\]"),
+        (("a", "train", "[1, 2, x, 4]"), "row 3: bbox"),
+        (("a", "holdout", ""), "row 3: split 'holdout', expected train, validation, test, database, query"),
+    ):
+        with refused(words):
+            read(wildlife(tmp_path, [("a", "train", ""), row, ("b", "test", "")]))
+    rows = [row | {"identity": "none", "bbox": "x", "species": "seal"} for row in table(tmp_path)]
+    splits = read(tmp_path / "df.csv", rows)
+    assert names(splits)["testing"] == ["3", "11"] and splits["testing"].boxes is None, "label comes first"

@@ -42,8 +42,8 @@ def test_dancetrack_has_parts_roles_and_boxes(tmp_path):
     ]
     assert splits["training"].roles == {} and splits["training"].sequences is not None
     assert testing.boxes[0].tolist() == [0, 4, 20, 24], "files count from 1"
-    whole = datasets.decode(testing.paths[0])
-    assert torch.equal(testing.original(0), whole[:, 4:24, 0:20])
+    frame = datasets.decode(testing.paths[0])
+    assert torch.equal(testing.original(0), frame[:, 4:24, 0:20])
 
 
 def test_mot17_is_read_once_and_rows_are_chosen(tmp_path):
@@ -57,8 +57,11 @@ def test_mot17_is_read_once_and_rows_are_chosen(tmp_path):
         "testing": ["MOT17-04-FRCNN_1", "MOT17-04-FRCNN_2", "MOT17-04-FRCNN_9"],
     }
     assert note(splits) == "38 rows of ground truth, 34 crops; left out: 2 with flag 0, 2 of other classes"
-    assert any("6 folders are 2 sequences" in line for line in splits["training"].notes)
-    assert any("1 sequences have no gt/gt.txt: not read, as test/MOT17-01-DPM" in x for x in splits["training"].notes)
+    assert any(
+        "6 folders are 2 sequences: one detector of each is read, as MOT17-02-FRCNN" in line
+        for line in splits["training"].notes
+    )
+    assert any("without gt/gt.txt are not read: 1, as test/MOT17-01-DPM" in line for line in splits["training"].notes)
     splits = read(root, **flags, mot_classes=[1, 7], mot_visibility=0.5)
     assert "MOT17-04-FRCNN_8" in names(splits)["testing"] and "MOT17-04-FRCNN_9" not in names(splits)["testing"]
     with refused("--mot_test_sequences MOT17-05: no such sequence; there are MOT17-02, MOT17-04"):
@@ -98,7 +101,7 @@ def test_validation_is_of_whole_sequences(tmp_path):
     with refused("--mot_val_sequences dancetrack0003: the sequence is in test already"):
         read(root, mot_val_sequences=["dancetrack0003"])
     make_film(root / "val" / "dancetrack0003", film_rows())
-    with refused("are one sequence: keep one"):
+    with refused("are one sequence: keep one of them"):
         read(root)
 
 
@@ -139,7 +142,8 @@ def test_overlap_is_that_of_loops():
     second[3] = first[3]
     values = _mot.overlap(list(first), list(second))
     for i, j in itertools.product(range(7), range(7)):
-        a, b = first[i], second[j]
+        a = first[i]
+        b = second[j]
         width = max(min(a[2], b[2]) - max(a[0], b[0]), 0)
         height = max(min(a[3], b[3]) - max(a[1], b[1]), 0)
         areas = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1])
@@ -217,7 +221,8 @@ def test_the_table_has_the_same_crops_and_roles(tmp_path, write, capsys):
     splits = datasets.select("csv", dataset_csv=str(table), input_size=8)
     assert names(splits) == names(direct)
     for split in SPLITS:
-        from_table, films = splits[split], direct[split]
+        from_table = splits[split]
+        films = direct[split]
         assert len(from_table) == len(films) >= 8
         assert all(torch.equal(from_table.original(row), films.original(row)) for row in range(len(films)))
         for name in ("is_query", "is_gallery", "frames", "cameras", "sequences"):
@@ -241,6 +246,7 @@ def test_the_table_of_halves_and_what_no_table_holds(tmp_path):
         _mot_table.main([words[0], "--out", str(tmp_path / "none" / "b.csv")])
 
 
+@pytest.mark.long
 def test_the_command_of_the_table(tmp_path):
     root = make_mot(tmp_path)
     done = kit.program("-m", "datasets.mot", root, "--out", tmp_path / "crops.csv", "--mot_stride", 2)
