@@ -71,7 +71,7 @@ class Image(NamedTuple):
         box: x_1, y_1, x_2, y_2 in pixels of the file, to which the image is cropped; None: the whole image.
         further_names: classes that a query also shows; in results of single domains their images are relevant too.
         time: when it was taken, in seconds (`_times.py`); None: not known. camera: by what. frame: its number in the
-            film of this camera; -1: it is of none. group: images of one group stay on one side of a split (`_groups.py`).
+            film of this camera; -1: none. group: images of one group stay on one side of a split (`_groups.py`).
     """
 
     path: str
