@@ -112,13 +112,14 @@ def parts(sequences: list[Sequence], root: Path, opt) -> list[str | None]:
                 "test/: take --mot_split half, or sequences with --mot_test_sequences"
             )
     names = [_mot.without_detector(sequence.name) for sequence in sequences]
-    for flag, part in (("mot_val_sequences", "val"), ("mot_test_sequences", "test")):
-        for name in getattr(opt, flag) or ():
+    for part, sequence_names in {"val": opt.mot_val_sequences, "test": opt.mot_test_sequences}.items():
+        flag = f"--mot_{part}_sequences"
+        for name in sequence_names or ():
             if _mot.without_detector(name) not in names:
-                raise UserError(f"--{flag} {name}: no such sequence; there are {', '.join(names)}")
+                raise UserError(f"{flag} {name}: no such sequence; there are {', '.join(names)}")
             row = names.index(_mot.without_detector(name))
             if by_sequence[row] != "train":
-                raise UserError(f"--{flag} {name}: the sequence is in {by_sequence[row]} already")
+                raise UserError(f"{flag} {name}: the sequence is in {by_sequence[row]} already")
             by_sequence[row] = part
     if "train" not in by_sequence:
         raise UserError(f"--dataset_mot {root}: all {len(names)} sequences validate or test, and none trains")
