@@ -77,7 +77,7 @@ class Panel(NamedTuple):
     line: bool
 
 
-def _figure(width: float, height: float):
+def new_figure(width: float, height: float):
     """An empty figure of that many inches, without pyplot and its global state."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -160,7 +160,7 @@ def _legend(axis, dots: list[Dot], **options) -> float:
 def _lines(dots: list[Dot], texts: list[str], places, count: int):
     """A figure of `count` lines, the lowest first, with name and end text of each dot. Returns figure and axis."""
     names = [dot.marked for dot in dots]
-    figure = _figure(6.2 + _width(names, 9), 0.27 * count + 1.1)
+    figure = new_figure(6.2 + _width(names, 9), 0.27 * count + 1.1)
     axis = figure.subplots()
     _set_margins(figure, _width(names, 9) + 0.2, right_margin=0.55)  # room for the end texts
     for place, text in zip(places, texts, strict=True):
@@ -183,7 +183,7 @@ def _lines(dots: list[Dot], texts: list[str], places, count: int):
 
 def relations(panels: list[Panel], ylabel: str, title: str):
     """The figure of one y against the x of each panel."""
-    figure = _figure(PANEL_WIDTH * len(panels) + 0.6, 3.6)
+    figure = new_figure(PANEL_WIDTH * len(panels) + 0.6, 3.6)
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)
     for axis, panel in zip(axes[0], panels, strict=True):
         _scatter(axis, panel)
@@ -205,7 +205,7 @@ def matrix(values: np.ndarray, names: list[str], title: str):
     """The figure of coefficients `(n, n)` in [-1, 1], NaN if there is none."""
     side = 0.62 * len(names)
     around = _width(names, 10)
-    figure = _figure(side + around + 1.6, side + 0.75 * around + 0.7)
+    figure = new_figure(side + around + 1.6, side + 0.75 * around + 0.7)
     axis = figure.subplots()
     # Not imshow, which enlarges the few values to an array of the figure's pixels: 30 MB of memory.
     edges = np.arange(len(names) + 1) - 0.5
@@ -228,7 +228,7 @@ def matrix(values: np.ndarray, names: list[str], title: str):
 def labelled(panel: Panel, ylabel: str):
     """The figure of y against x with every dot's name, no name over another or over a dot."""
     for scale in (1.0, 1.3, 1.7, 2.2, 3.0):  # more room until all labels find a place
-        figure = _figure(8.6 * scale, 6.0 * scale)
+        figure = new_figure(8.6 * scale, 6.0 * scale)
         axis = figure.subplots()
         _scatter(axis, panel)
         _set_margins(figure)
@@ -312,7 +312,7 @@ def by_split(
     """
     import matplotlib
 
-    figure = _figure(max(4.5, 0.9 * len(splits) + 2.2), 3.4)
+    figure = new_figure(max(4.5, 0.9 * len(splits) + 2.2), 3.4)
     _set_margins(figure, right_margin=1.5)
     axis = figure.add_subplot()
     for m in np.argsort(-means.mean(1)):
@@ -340,7 +340,7 @@ def progressed(curves: list[tuple[str, list[float], list[Value]]], ylabel: str, 
     """The figure of a metric against the FID of splits: a line (method, FIDs, values) with a band of one deviation."""
     import matplotlib
 
-    figure = _figure(7.6, 4.4 + 0.2 * (len(curves) // 3))
+    figure = new_figure(7.6, 4.4 + 0.2 * (len(curves) // 3))
     axis = figure.subplots()
     colours = matplotlib.colormaps["tab10" if len(curves) <= 10 else "tab20"].colors
     for i, (name, fids, values) in enumerate(curves):

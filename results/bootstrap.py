@@ -12,8 +12,9 @@ the draw of classes already covers; and drawing 5 of 5 seeds gives only 4/5 of t
 (1) the seeds contribute their variance over the number of seeds, less the part due to the interaction of seeds and
 classes (two-way analysis of variance), at least 0, and the drawn means are scaled to it; (2) the quantiles of the draws
 are moved away from the difference by the ratio of Student's t quantile to the normal one, with the combined degrees of
-freedom of seeds and classes (Satterthwaite). benchmarks/paired.py measures the coverage: 94 to 96 % for 2 to 10 seeds
-and 30 or 100 classes, where plain percentiles contain the truth in 90 to 98 %.
+freedom of seeds and classes (Satterthwaite), which different numbers of seeds lower (`_doubt`). benchmarks/paired.py
+measures the coverage: 94 to 96 % for 2 to 10 seeds and 30 or 100 classes, where plain percentiles contain the truth in
+87 to 98 %.
 """
 
 import math

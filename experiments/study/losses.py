@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from experiments.study import protocol, settings
-from experiments.study.page import MAP_R, R_AT_1, RHO, markdown
+from experiments.study.page import MAP_R, R_AT_1, RHO, markdown, p_text
 from experiments.study.settings import METHODS, MINED, Data
-from experiments.study.statistics import bootstrap, shuffled_f, sign_flips
+from experiments.study.statistics import bootstrap, shuffled_f, sign_flips, welch_anova
 from results import columns, groups, inference, plots, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from results.formats import Cell, Table
@@ -119,7 +119,11 @@ def _spread(names: list[str], values: np.ndarray, draws: int) -> str:
     low = int(means.argmin())
     within = math.sqrt(values.var(axis=1, ddof=1).mean())
     ends = f"from {means[high]:.2f} ({names[high]}) to {means[low]:.2f} ({names[low]})"
-    return f"{ends}, deviation of the means {means.std(ddof=1):.2f}, of seeds {within:.2f}, p {p:.4f}"
+    welch = welch_anova(list(values))
+    return (
+        f"{ends}, deviation of the means {means.std(ddof=1):.2f}, of seeds {within:.2f}, p {p:.4f}, by Welch's test "
+        f"{p_text(welch)}"
+    )
 
 
 def correlations(all_groups: list[Group], data: Data, draws: int) -> Table:
@@ -258,6 +262,42 @@ def _not_chosen(data_groups: list[Group], data: Data, chosen: dict[str, str]) ->
             if value is None or float(value) != float(group.flags.get(flag, math.nan)):
                 names.append(f"{group.name} ({flag})")
     return names
+
+
+def answer(all_groups: list[Group], data: Data, draws: int) -> str:
+    """The results in a few sentences; if runs are missing, that they are."""
+    if finished(all_groups, data) < len(expected(data)) * len(settings.SEEDS):
+        return f"- **{data.name}**: not finished, so no result is shown."
+    plain = without_twins(all_groups, data)
+    tests = []
+    for column in (R_AT_1, MAP_R):
+        values = [group.values(column, SELECTED) for group in plain]
+        means = np.array([seeds.mean() for seeds in values])
+        furthest = int(np.abs(means - means.mean()).argmax())
+        p_of_remaining = welch_anova(values[:furthest] + values[furthest + 1 :])
+        name = plain[furthest].name.partition("_")[2]
+        tests.append(f"{column.title} {p_text(welch_anova(values))}, without {name} {p_text(p_of_remaining)}")
+    changes = [f"{row[0].text} {_with_interval(row[1])}" for row in joint(all_groups, data, draws).rows if row[0].text]
+    relations = [
+        f"{row[0].text} {_with_interval(row[3])}"
+        for row in correlations(all_groups, data, draws).rows
+        if row[1].text == SELECTED and row[2].text.endswith("without twins")
+    ]
+    return "\n".join(
+        [
+            f"- **{data.name}: do the losses differ?** Welch's test of the {len(plain)} losses: {'; '.join(tests)}.",
+            f"- **{data.name}: is rho correlated with new classes?** Pearson's coefficient over the losses: "
+            f"{', '.join(relations)}.",
+            f"- **{data.name}: does rho_distance help?** Mean change over {len(MINED)} losses, with an interval for "
+            f"similar losses: {', '.join(changes)}.",
+        ]
+    )
+
+
+def _with_interval(cell: Cell) -> str:
+    """`-0.11 [-0.36, +0.14]`."""
+    low, high = cell.interval
+    return f"{cell.value:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
 def part(

@@ -21,6 +21,13 @@ def markdown(table: Table) -> str:
     return "##" + formats.to_markdown(table)
 
 
+def p_text(value: float) -> str:
+    """A p in three digits: `p 0.014`."""
+    if value < 0.0005:
+        return "p < 0.001"
+    return f"p {value:.3f}"
+
+
 def put(page: Path, name: str, results: str) -> None:
     """Write the results of `name` between its marks on the page. Raises UserError where it has none."""
     before = page.read_text(encoding="utf-8") if page.exists() else ""

@@ -1,8 +1,12 @@
-"""Tests and intervals of the study that results/inference.py does not have: they are drawn, not computed."""
+"""Tests and intervals of the study that results/inference.py does not have."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+
+from results import inference
+from utilities.intervals import t_quantile, two_sided
 
 # The same sum in another order may differ by rounding: a drawn value this close to the observed one has reached it.
 ROUNDING = 1 - 1e-12
@@ -61,3 +65,49 @@ def bootstrap(
         return math.nan, math.nan
     low, high = np.nanpercentile(coefficients, [2.5, 97.5])
     return low, high
+
+
+def welch_anova(groups: list[np.ndarray]) -> float:
+    """p of Welch's test that groups `(seeds,)` have one mean; their deviations may differ (Biometrika 38, 1951).
+
+    NaN if a group has no deviation.
+    """
+    from scipy.special import fdtrc
+
+    counts = np.array([len(values) for values in groups], dtype=np.float64)
+    means = np.array([values.mean() for values in groups])
+    variances = np.array([values.var(ddof=1) for values in groups])
+    if not variances.all():
+        return math.nan
+    weights = counts / variances
+    k = len(groups)
+    middle = (weights * means).sum() / weights.sum()
+    doubt = ((1 - weights / weights.sum()) ** 2 / (counts - 1)).sum()
+    between = (weights * (means - middle) ** 2).sum() / (k - 1)
+    f = between / (1 + 2 * (k - 2) / (k**2 - 1) * doubt)
+    return float(fdtrc(k - 1, (k**2 - 1) / (3 * doubt), f))
+
+
+class Joint(NamedTuple):
+    """A mean difference over several pairs of groups, with its 95 % interval and two-sided p."""
+
+    difference: float
+    interval: tuple[float, float]
+    p: float
+
+
+def joint_difference(pairs: list[tuple[inference.Estimate, inference.Estimate]]) -> Joint:
+    """The mean over pairs of second - first, for these methods and further seeds.
+
+    By Student's t with the degrees of freedom of Welch and Satterthwaite; the seeds of different groups are
+    independent. From estimates with ddof 1.
+    """
+    difference = float(np.mean([second.mean - first.mean for first, second in pairs]))
+    parts = [(e.deviation**2 / e.count, e.count - 1) for pair in pairs for e in pair]
+    variance = sum(part for part, _ in parts)
+    if not variance:
+        return Joint(difference, (difference, difference), float(difference == 0))
+    freedom = variance**2 / sum(part**2 / part_freedom for part, part_freedom in parts)
+    error = math.sqrt(variance) / len(pairs)
+    half = t_quantile(freedom) * error
+    return Joint(difference, (difference - half, difference + half), two_sided(difference / error, freedom))

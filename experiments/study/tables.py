@@ -22,22 +22,30 @@ import tempfile
 from pathlib import Path
 
 import parameters
-from experiments.study import losses, protocol, raw, settings
-from experiments.study.comparisons import comparison_part
+from experiments.study import designs, losses, protocol, raw, settings
+from experiments.study.comparisons import comparison_answer, comparison_part
+from experiments.study.interaction import answer as split_answer
+from experiments.study.interaction import interaction_part
 from experiments.study.page import MAP_R, R_AT_1, markdown, put
 from experiments.study.settings import Data
-from experiments.study.union import UNION, union_part
+from experiments.study.union import UNION, union_answer, union_part
 from results import collect, groups, paired, plots, splits, tables
 from results.roles import FlagRoles
 from utilities.errors import OneLineParser, one_line_errors
 from utilities.numbers import whole
 
+ANSWER = "{}, answer"  # name of the part of a page that has the answer
 COMPARISONS = {comparison.name.lower(): comparison for comparison in protocol.COMPARISONS}
 # `--of` -> how the groups of the script's runs begin; all other groups are of Study_Runs.sh, `losses`.
 PREFIXES = {"splits": "Split", "union": UNION} | {key: comparison.name for key, comparison in COMPARISONS.items()}
-# `--of` -> name and writer of results that are one part of a page, whatever the data.
-WHOLE = {"union": (UNION, union_part)} | {
-    key: (comparison.name, functools.partial(comparison_part, comparison)) for key, comparison in COMPARISONS.items()
+# `--of` -> name, writer and writer of the answer of results that are one part of a page, whatever the data.
+WHOLE = {"union": (UNION, union_part, union_answer)} | {
+    key: (
+        comparison.name,
+        functools.partial(comparison_part, comparison),
+        functools.partial(comparison_answer, comparison),
+    )
+    for key, comparison in COMPARISONS.items()
 }
 
 
@@ -50,6 +58,7 @@ def split_part(runs: splits.Splits, data: Data, folder: Path | None = None) -> s
         f"### {data.name}",
         f"{n_finished} of {n_expected} runs: {len(runs.methods)} losses on {n_splits}.",
     ]
+    lines.append(interaction_part(runs, [R_AT_1, MAP_R]))
     lines += map(markdown, tables.of_splits(runs, [R_AT_1, MAP_R]))
     if folder:
         lines += [split_figure(runs, data, column, folder) for column in (R_AT_1, MAP_R)]
@@ -72,11 +81,13 @@ def split_sections(runs: list, read_queries, folder: Path | None = None) -> dict
         split_runs.dataset: split_runs
         for split_runs in splits.find(dataset_groups, r"^(Split\d+)_[A-Z][a-z]+_", read_queries)
     }
-    return {
-        data.name: split_part(by_name[data.name.lower()], data, folder)
-        for data in settings.DATA
-        if data.name.lower() in by_name
-    }
+    sections = {}
+    for data in settings.DATA:
+        if data.name.lower() in by_name:
+            split_runs = by_name[data.name.lower()]
+            sections[data.name] = split_part(split_runs, data, folder)
+            sections[ANSWER.format(data.name)] = split_answer(split_runs, [R_AT_1, MAP_R], data.name)
+    return sections
 
 
 def loss_sections(runs: list, chosen: dict[str, str], draws: int, folder: Path | None = None) -> dict[str, str]:
@@ -90,6 +101,7 @@ def loss_sections(runs: list, chosen: dict[str, str], draws: int, folder: Path |
     for data in settings.DATA:
         if any(data.name in run.group for run in runs):
             sections[data.name] = losses.part(runs, all_groups, data, chosen, draws, folder)
+            sections[ANSWER.format(data.name)] = losses.answer(all_groups, data, draws)
     return sections
 
 
@@ -105,8 +117,8 @@ def results_of(runs: list, files: list[Path], options) -> dict[str, str]:
     """Part of the page -> its results, by `--of`."""
     folder = options.write.parent if options.write else None
     if options.of in WHOLE:
-        name, part_of = WHOLE[options.of]
-        return {name: part_of(runs)} if runs else {}
+        name, part_of, answer_of = WHOLE[options.of]
+        return {name: part_of(runs), ANSWER.format(name): answer_of(runs)} if runs else {}
     if options.of == "splits":
         read_queries = raw.queries(files) if files else paired.of_groups
         return split_sections(runs, read_queries, folder)
@@ -148,6 +160,8 @@ def main(argv=None) -> None:
         runs += collect.collect(folders, [], FlagRoles(parameters.declared_roles()))[0]
     runs = [run for run in runs if script_of(run.group) == options.of]
     results = results_of(runs, files, options)
+    if options.write and results:
+        designs.draw(options.of, options.write.parent)
     names = [WHOLE[options.of][0]] if options.of in WHOLE else [data.name for data in settings.DATA]
     consequence = "; its results stay as they are" if options.write else ""
     for name in names:

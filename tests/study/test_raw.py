@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from experiments.study import protocol, raw, settings, tables
 from experiments.study.page import MARKS
@@ -15,8 +16,9 @@ from tests.kit.run_folders import collected, make_run, rows
 
 
 def make_page(path, name):
-    """A page with the marks of these results."""
-    path.write_text("\n".join(mark.format(name) for mark in MARKS))
+    """A page with the marks of these results and of their answer."""
+    lines = [mark.format(part) for part in (name, tables.ANSWER.format(name)) for mark in MARKS]
+    path.write_text("\n".join(lines))
     return path
 
 
@@ -53,7 +55,10 @@ def test_rows_are_added_once_and_hold_what_the_tables_need(tmp_path):
     text = page.read_text()
     assert "8 of 108 runs: 2 losses on 2 of 6 splits" in text
     assert "does a ranking survive" in text and "paired, over classes" in text
-    assert (tmp_path / "study_splits_glyphs_e_recall1.png").stat().st_size > 5000
+    assert "- **Glyphs**: no significant interaction" in text or "- **Glyphs**: an interaction" in text
+    assert "does another split change more than other seeds?" in text
+    for name in ("study_splits_glyphs_e_recall1.png", "study_splits_design.png"):
+        assert (tmp_path / name).stat().st_size > 5000
 
 
 @pytest.mark.parametrize("comparison", protocol.COMPARISONS, ids=lambda comparison: comparison.name)
@@ -64,7 +69,8 @@ def test_a_comparison_is_shown_whole_or_not(comparison, tmp_path):
     level = {}
     for place, (name, seed) in enumerate(itertools.product(names, settings.SEEDS)):
         value = level[name, seed] = 0.3 + 0.005 * place + 0.002 * (place * 7 % 5)
-        curves = {(2, "val"): value - 0.01, (2, "test"): value + 0.01, (4, "val"): value, (4, "test"): value}
+        rise = 0.03 if name == names[0] else 0.005
+        curves = {(2, "val"): value - rise, (2, "test"): value + 0.01, (4, "val"): value, (4, "test"): value}
         points = [(*key, metric, point) for key, point in curves.items() for metric in ("c_recall@1", "c_map_r")]
         make_run(tmp_path, name, seed, records=points, epochs=4, **flags)
     page = make_page(tmp_path / "page.md", comparison.name)
@@ -79,6 +85,10 @@ def test_a_comparison_is_shown_whole_or_not(comparison, tmp_path):
             assert f"{means[name + suffix] - means[name]:+.2f}" in text
     if len(comparison.variants) == 1:  # the gain of an epoch chosen on test
         assert "+1.00" in text
+    (rising,) = [line for line in text.splitlines() if line.startswith("- **Not converged**")]
+    assert f"1 of {len(names)} methods" in rising and rising.endswith(f"They are {names[0].partition('_')[2]}.")
+    best = max(means, key=means.get)
+    assert f"- **cR@1**: best {best.partition('_')[2]} {means[best]:.1f}; not significantly worse:" in text
     shutil.rmtree(tmp_path / "emoji" / f"{names[1]}_s3")
     tables.main(command)
     count = len(names) * len(settings.SEEDS)
@@ -110,9 +120,14 @@ def test_one_embedding_for_many_domains(tmp_path):
     for number, name in enumerate(settings.DOMAINS.values()):
         specialists[:, number] = [level[f"Specialist_{name}", seed][number] for seed in settings.UNION_SEEDS]
     for number in range(4):
-        difference = 100 * (joint - specialists)[:, number]
-        half = 4.302653 * difference.std(ddof=1) / np.sqrt(3)  # Student's t quantile of two degrees of freedom
-        assert f"{difference.mean():+.2f} [{difference.mean() - half:+.2f}, {difference.mean() + half:+.2f}]" in text
+        test = stats.ttest_ind(100 * joint[:, number], 100 * specialists[:, number], equal_var=False)
+        mean = 100 * (joint - specialists)[:, number].mean()
+        low, high = test.confidence_interval()
+        assert f"| {mean:+.2f} [{low:+.2f}, {high:+.2f}]" in text
+        assert f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]" in text.partition("answer:")[2]
+        above_features = 100 * (joint[:, number] - level["Features", 0][number])
+        half = 4.302653 * above_features.std(ddof=1) / np.sqrt(3)  # Student's t quantile of two degrees of freedom
+        assert f"{above_features.mean():+.2f} [{above_features.mean() - half:+.2f}, " in text
         assert f"| {100 * joint[:, number].mean():.2f} [" in text
         assert f"| {100 * level['Features', 0][number]:.2f} |" in text
     assert f"| {100 * specialists.mean():.2f} [" in text

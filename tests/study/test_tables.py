@@ -92,6 +92,9 @@ CHOSEN |= {protocol.variable("cp", EMOJI, m): "0.2" for m in settings.MINED}
 
 def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_path, capsys):
     runs = make_study(tmp_path / "runs")
+    answer = losses.answer(groups.build(runs), EMOJI, 400)
+    assert "Welch's test of the 9 losses: R@1 p < 0.001, without" in answer
+    assert "similar losses: R@1 [%] -1.98" in answer and answer.count("\n") == 2
     text = losses.part(runs, groups.build(runs), EMOJI, CHOSEN, 400, tmp_path)
     assert text.endswith("(study_emoji.png)") and (tmp_path / "study_emoji.png").read_bytes()[1:4] == b"PNG"
     assert "is not finished**" not in text and "did not choose" not in text
@@ -124,11 +127,15 @@ def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_pat
     shutil.rmtree(tmp_path / "runs" / "Emoji" / "Emojireg_SNR_s4")
     page = tmp_path / "page.md"
     start, end = MARKS
-    parts = {data.name: f"{start}\nold\n{end}".format(*[data.name] * 2) for data in settings.DATA}
+    parts = {}
+    for data in settings.DATA:
+        for name in (data.name, tables.ANSWER.format(data.name)):
+            parts[name] = f"{start}\nold\n{end}".format(name, name)
     page.write_text("\n".join(parts.values()), encoding="utf-8")
     tables.main(["--runs", str(tmp_path / "runs"), "--write", str(page), "--draws", "200"])
     written = page.read_text(encoding="utf-8")
     assert "**The study on Emoji is not finished**: 69 of 70 runs" in written
+    assert "- **Emoji**: not finished, so no result is shown." in written
     assert "60." not in written
     assert parts["Glyphs"] in written and parts["Emoji"] not in written
     assert "Glyphs: no run of it in" in capsys.readouterr().out

@@ -1,0 +1,50 @@
+"""A chain of boxes: the steps of an experiment, from its data to what is compared."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from pictures.fonts import save_figure
+from pictures.groups import BASE, DPI, new_figure
+
+WIDTH = 6.2  # inches: legible where a phone shrinks it to 360 pixels
+STEP_HEIGHT = 0.62
+BOX_HEIGHT = 0.42
+MARGIN = 0.08
+TITLE_WIDTH = 1.15
+
+
+class Step(NamedTuple):
+    """A box: what is done, and with what."""
+
+    title: str
+    text: str
+
+
+def draw_flow(steps: list[Step], path: Path) -> None:
+    """Write a PNG with the steps below each other, an arrow between two."""
+    from matplotlib.patches import FancyBboxPatch
+
+    height = STEP_HEIGHT * len(steps) - (STEP_HEIGHT - BOX_HEIGHT) + 2 * MARGIN
+    figure = new_figure(WIDTH, height)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, WIDTH)
+    axes.set_ylim(0, height)
+    axes.axis("off")
+    for place, step in enumerate(steps):
+        bottom = height - MARGIN - BOX_HEIGHT - place * STEP_HEIGHT
+        box = FancyBboxPatch(
+            (MARGIN, bottom),
+            WIDTH - 2 * MARGIN,
+            BOX_HEIGHT,
+            boxstyle="round,pad=0,rounding_size=0.06",
+            facecolor="#eef3f8",
+            edgecolor=BASE,
+        )
+        axes.add_patch(box)
+        middle = bottom + BOX_HEIGHT / 2
+        axes.text(MARGIN + 0.12, middle, step.title, va="center", weight="bold", size=10)
+        axes.text(MARGIN + TITLE_WIDTH, middle, step.text, va="center", size=10)
+        if place:
+            ends = {"xy": (0.6, bottom + BOX_HEIGHT), "xytext": (0.6, bottom + STEP_HEIGHT)}
+            axes.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": BASE})
+    save_figure(figure, path, dpi=DPI)
