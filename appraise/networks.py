@@ -4,6 +4,7 @@ All photographs are embedded once by each network. The parts of the split take t
 them where `python -m evaluation models` looks for them, so that this command prints the numbers at once.
 """
 
+import bisect
 import functools
 import math
 from argparse import Namespace
@@ -222,17 +223,11 @@ def least_difference(error: float, measured_classes: int, classes: int) -> float
 
 def classes_needed(error: float, measured_classes: int, difference: float) -> int | None:
     """The least number of classes that shows a difference; None above a million."""
-    low = 2
-    high = MOST_CLASSES
-    if least_difference(error, measured_classes, high) > difference:
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        if least_difference(error, measured_classes, middle) <= difference:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    counts = range(2, MOST_CLASSES + 1)
+    place = bisect.bisect_left(
+        counts, True, key=lambda count: least_difference(error, measured_classes, count) <= difference
+    )
+    return counts[place] if place < len(counts) else None
 
 
 # --------------------------------------------------------------------------------------------------------------- frozen

@@ -85,27 +85,19 @@ def write_table(path: Path, images: list[Image], sequences: list[str] | None = N
         sequences: of each image, "" for none. training: names of the classes that train; without them the first class.
     """
     training = set(training) or {images[0].class_name}
-    head = ["label", "path", "split"]
-    has_super = any(image.super_name for image in images)
-    has_box = any(image.box for image in images)
+    columns = {
+        "label": [image.class_name for image in images],
+        "path": [os.path.abspath(image.path) for image in images],
+        "split": ["train" if image.class_name in training else "validation" for image in images],
+    }
     if sequences is not None:
-        head.append("sequence")
-    if has_super:
-        head.append("category")
-    if has_box:
-        head += BOX
-    rows = []
-    for number, image in enumerate(images):
-        split = "train" if image.class_name in training else "validation"
-        row = [image.class_name, os.path.abspath(image.path), split]
-        if sequences is not None:
-            row.append(sequences[number])
-        if has_super:
-            row.append(image.super_name)
-        if has_box:
-            row += image.box or [""] * len(BOX)
-        rows.append(row)
-    write_csv(path, head, rows)
+        columns["sequence"] = sequences
+    if any(image.super_name for image in images):
+        columns["category"] = [image.super_name for image in images]
+    if any(image.box for image in images):
+        boxes = [image.box or [""] * len(BOX) for image in images]
+        columns |= zip(BOX, zip(*boxes, strict=True), strict=True)
+    write_csv(path, list(columns), list(zip(*columns.values(), strict=True)))
 
 
 def refuse_few(images: list[Image], parts: list[float]) -> None:

@@ -251,20 +251,6 @@ def with_prior(probabilities: np.ndarray, odds: float, prior: float | None) -> n
     return factor * probabilities / (factor * probabilities + (1 - probabilities))
 
 
-def held_out(kind: str, distances: np.ndarray, right: np.ndarray, classes: np.ndarray, folds: np.ndarray) -> np.ndarray:
-    """Probabilities `(N,)` of answers, each from the answers of the classes in other folds.
-
-    folds `(N,)`: of each answer's class. Raises UserError where the others are all right, or none is.
-    """
-    weights = class_weights(classes)
-    probabilities = np.empty(len(distances))
-    for fold in np.unique(folds):
-        inside = folds == fold
-        calibration = fitted(kind, distances[~inside], right[~inside], weights[~inside])
-        probabilities[inside] = calibration(distances[inside])
-    return probabilities
-
-
 def bin_numbers(probabilities: np.ndarray, bins: int, adaptive: bool = False) -> np.ndarray:
     """`(N,)` bins from 0: (a, b] of equal width, 0 in the first; adaptive: of equal counts."""
     if not adaptive:

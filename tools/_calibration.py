@@ -66,18 +66,18 @@ def held_out(kind: str, queries: Queries, listed: list[Answers]) -> HeldOut:
     places = np.empty(len(names), dtype=np.int64)
     places[_schemes.mixed(names.tolist(), 0)] = np.arange(len(names))
     folds = places[np.searchsorted(names, units)] % FOLDS
-    if len(listed) == 1:
-        answers = listed[0]
-        probabilities = thresholds.held_out(kind, answers.distance, answers.right, units, folds)
-        return HeldOut(probabilities, answers.right, units)
     probabilities = np.empty(len(units))
     right = np.empty(len(units), dtype=bool)
     for fold in range(FOLDS):
         inside = folds == fold
         calibrations = fitted(kind, listed, units, ~inside)
-        answers = naming.fused(queries.spaces, calibrations, queries.rows[inside])
-        probabilities[inside] = 1 - answers.distance
-        right[inside] = answers.right
+        if len(listed) == 1:
+            probabilities[inside] = calibrations[0](listed[0].distance[inside])
+            right[inside] = listed[0].right[inside]
+        else:
+            answers = naming.fused(queries.spaces, calibrations, queries.rows[inside])
+            probabilities[inside] = 1 - answers.distance
+            right[inside] = answers.right
     return HeldOut(probabilities, right, units)
 
 

@@ -170,12 +170,10 @@ TITLES = {
 
 def lines(decision: Decision, flags, n_files: int) -> list[str]:
     """The report, a line each."""
-    gallery = decision.gallery
-    enrolled = f"{count_of(gallery.n_classes, 'class', 'classes')}, {count_of(len(gallery.classes), 'image')}"
     rows = [HEAD]
     for name, rate in decision.rates.items():
         rows.append([TITLES.get(name, name), *rate.cells])
-    text = [*aligned(rows), "", f"gallery: {enrolled}"]
+    text = [*aligned(rows), "", f"gallery: {decision.gallery}"]
     if decision.pledge is not None and decision.pledge.kind != "pairs":
         text.append(
             f"with the {decision.n:,} set-aside {decision.pledge.nouns} enrolled the rate of new ones can be "

@@ -46,6 +46,9 @@ class Gallery:
         """The number of units."""
         return len(np.unique(self.units))
 
+    def __str__(self):
+        return f"{count_of(self.n_classes, 'class', 'classes')}, {count_of(len(self.classes), 'image')}"
+
 
 @dataclass(frozen=True)
 class Queries:

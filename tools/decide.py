@@ -254,8 +254,7 @@ def describe(flags, queries: Queries, gallery: Gallery, notes: list[str]) -> Non
     known_units = count_of(len(queries.units(new=False)), f"known {noun}", f"known {noun}es")
     new_units = count_of(len(queries.units(new=True)), f"new {noun}", f"new {noun}es")
     kinds = f"{count_of(n_known, 'query', 'queries')} of {known_units}, {n_new:,} of {new_units}"
-    enrolled = f"{count_of(gallery.n_classes, 'class', 'classes')}, {count_of(len(gallery.classes), 'image')}"
-    say(f"{', '.join(flags.files)}: gallery of {enrolled}; {kinds}")
+    say(f"{', '.join(flags.files)}: gallery of {gallery}; {kinds}")
     for note in notes:
         say(note)
     n_unclear = len(queries) - n_known - n_new

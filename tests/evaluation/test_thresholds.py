@@ -150,23 +150,6 @@ def test_pinned_calibration_error():
     assert thresholds.bin_numbers(edges, 5).tolist() == [0, 0, 1, 2, 4]
 
 
-def test_held_out_probabilities_know_nothing_of_their_own_class():
-    generator = np.random.default_rng(3)
-    classes = np.repeat(np.arange(20), 5)
-    folds = classes % 5
-    distances = generator.uniform(0, 1, 100)
-    right = generator.random(100) < 0.5
-    probabilities = thresholds.held_out("isotonic", distances, right, classes, folds)
-    changed = right.copy()
-    changed[folds == 2] ^= True
-    repeated = thresholds.held_out("isotonic", distances, changed, classes, folds)
-    assert (repeated[folds == 2] == probabilities[folds == 2]).all()
-    assert (repeated[folds != 2] != probabilities[folds != 2]).any()
-    weights = thresholds.class_weights(classes)
-    on_itself = thresholds.fitted("isotonic", distances, right, weights)(distances)
-    assert thresholds.ece(on_itself, right, weights) < thresholds.ece(probabilities, right, weights)
-
-
 def test_class_weights_and_fusion():
     assert thresholds.class_weights(np.array(["a", "b", "a", "c"])).tolist() == [0.5, 1, 0.5, 1]
     assert thresholds.fused([np.array([0.9]), np.array([0.4])]).tolist() == pytest.approx([0.65])

@@ -12,8 +12,9 @@ from datasets._images import Image
 from evaluation import __main__ as command
 from evaluation import outputs, promise, thresholds
 from evaluation.task import Embedded
+from metrics._answers import Answers
 from tests.kit.refusals import refused
-from tools import _command
+from tools import _calibration, _command
 from utilities.hyperbolic import Ball
 
 N_CLASSES = 130
@@ -243,6 +244,26 @@ def test_calibration_and_its_diagram(tmp_path, capsys):
     common = decided(tmp_path, arrays, "--calibrate", "isotonic")["calibration"]
     assert rare["ece"] == common["ece"]
     assert rare["probability_at_threshold"] <= common["probability_at_threshold"]
+
+
+def test_held_out_probabilities_know_nothing_of_their_own_class():
+    generator = np.random.default_rng(3)
+    classes = np.repeat(np.arange(20), 5)
+    right = generator.random(100) < 0.5
+    answers = Answers(generator.uniform(0, 1, 100), right, right, classes)
+    queries = SimpleNamespace(images=SimpleNamespace(units=classes))
+    held_out = _calibration.held_out("isotonic", queries, [answers]).probabilities
+    has_changed = np.zeros((20, 20), dtype=bool)
+    for name in range(20):
+        changed = answers._replace(right=right ^ (classes == name))
+        repeated = _calibration.held_out("isotonic", queries, [changed]).probabilities
+        has_changed[name] = (repeated != held_out).reshape(20, 5).any(1)
+    assert not has_changed.diagonal().any()
+    assert ((~has_changed).sum(1) >= 4).all(), "the four classes of a fold are fitted without each other"
+    assert has_changed.sum() > 200
+    weights = thresholds.class_weights(classes)
+    on_itself = thresholds.fitted("isotonic", answers.distance, right, weights)(answers.distance)
+    assert thresholds.ece(on_itself, right, weights) < thresholds.ece(held_out, right, weights)
 
 
 def test_fused_networks(tmp_path):
