@@ -39,7 +39,7 @@ class Query(NamedTuple):
 
     row: int
     candidates: list[int]
-    own: int
+    match: int
 
 
 def films_of(path: str, arrays: dict) -> Films:
@@ -76,20 +76,20 @@ def scored(films: Films, gap: int, stride: int, skipped: Counter) -> Iterator[Qu
         if frame < 0 or frame % stride:
             continue
         candidates = rows_of_frame.get((sequence, frame + gap), [])
-        own = np.flatnonzero(films.tracks[candidates] == films.tracks[row]) if candidates else []
+        match = np.flatnonzero(films.tracks[candidates] == films.tracks[row]) if candidates else []
         if not candidates:
             skipped[f"without a crop {gap} frames later"] += 1
-        elif not len(own):
+        elif not len(match):
             skipped[f"whose track is not there {gap} frames later"] += 1
         elif len(candidates) < 2:
             skipped["with a single candidate"] += 1
         else:
-            yield Query(row, candidates, int(own[0]))
+            yield Query(row, candidates, int(match[0]))
 
 
-def rank(cosines: np.ndarray, own: int) -> int:
-    """The rank from 1 of the candidate `own` by falling cosines `(m,)`; of equal ones the first is first."""
-    return int((cosines > cosines[own]).sum() + (cosines[:own] == cosines[own]).sum()) + 1
+def rank(cosines: np.ndarray, match: int) -> int:
+    """The rank from 1 of the candidate `match` by falling cosines `(m,)`; of equal ones the first is first."""
+    return int((cosines > cosines[match]).sum() + (cosines[:match] == cosines[match]).sum()) + 1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -119,7 +119,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     for query in scored(films, flags.gap, flags.stride, skipped):
         # row by row, not as a matrix product, so that equal candidates have equal cosines
         cosines = (space.references(query.candidates) * space.queries([query.row])).sum(1)
-        ranks.append(rank(cosines, query.own))
+        ranks.append(rank(cosines, query.match))
         n_candidates.append(len(query.candidates))
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items()) or "none"
     n_queries = len(ranks) + skipped.total()

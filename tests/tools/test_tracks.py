@@ -50,10 +50,10 @@ def test_random_films_by_loops(tmp_path):
         if frame % 4:
             continue
         later = [i for i, row in enumerate(rows) if (row[0], row[2]) == (film, frame + 3)]
-        own = [i for i in later if rows[i][1] == track]
-        if len(later) >= 2 and own:
+        match = [i for i in later if rows[i][1] == track]
+        if len(later) >= 2 and match:
             ranking = sorted(later, key=lambda i: (-float((x[i] * x[q]).sum()), i))  # noqa: B023
-            reciprocals.append(1 / (1 + ranking.index(own[0])))
+            reciprocals.append(1 / (1 + ranking.index(match[0])))
     arrays = {"features": features, "sequence_names": films, "track": numbers, "frame": frames}
     values = measured(tmp_path, arrays, "--gap", 3, "--stride", 4)
     assert len(reciprocals) > 20 and values["track_rank1"] == np.mean(np.array(reciprocals) == 1)
@@ -62,7 +62,7 @@ def test_random_films_by_loops(tmp_path):
 
 def test_of_equal_candidates_the_first_is_first():
     cosines = np.array([0.5, 0.9, 0.5, 0.5])
-    assert [tracks.rank(cosines, own) for own in range(4)] == [2, 1, 3, 4]
+    assert [tracks.rank(cosines, match) for match in range(4)] == [2, 1, 3, 4]
 
 
 def test_a_single_candidate_and_images_of_no_film_are_not_scored(tmp_path, capsys):
