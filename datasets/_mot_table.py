@@ -13,7 +13,7 @@ from pathlib import Path
 from datasets import _images, mot
 from datasets._images import Image
 from datasets._layout import Reading
-from options.flags import plug_ins
+from options.flags import plug_ins, rules
 from utilities.console import propose, say
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.files import expanded, write_csv
@@ -44,7 +44,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> Path:
     """Write the table, and the crops if requested. Returns the table's path. Raises UserError."""
-    flags = parser().parse_args(argv)
+    declared = parser()
+    flags = declared.parse_args(argv)
+    rules.refuse(declared._actions, flags, typed=rules.changed(declared._actions, flags))
     flags.dataset_mot = flags.root
     mot.check(flags)
     out = expanded(flags.out)

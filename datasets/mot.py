@@ -85,7 +85,7 @@ def check(opt) -> None:
 def has_validation(opt) -> bool:
     """Whether sequences validate. Raises UserError as `read`."""
     root = expanded(opt.dataset_mot or "")
-    return root.is_dir() and "val" in parts(_mot.sequences(root)[0], root, opt)
+    return bool(opt.dataset_mot) and root.is_dir() and "val" in parts(_mot.sequences(root)[0], root, opt)
 
 
 def prepare(opt, source: Path) -> Path:

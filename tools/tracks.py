@@ -16,6 +16,7 @@ import numpy as np
 from evaluation import file_arrays, from_files, outputs
 from tools._command import check_output, parser_of_page, refuse_torchrun, words_of
 from utilities.console import say
+from utilities.counts import count_of
 from utilities.errors import UserError
 from utilities.files import write_json
 from utilities.numbers import whole
@@ -128,8 +129,8 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         raise UserError(
             f"{flags.file}: {counts}. Crops of every frame are needed: --mot_stride 1; or lower --stride, --gap"
         )
-    n_films = len(set(films.sequences.tolist()))
-    say(f"{flags.file}: {len(films.frames):,} crops of {n_films:,} films; {counts}")
+    n_films = count_of(len(set(films.sequences.tolist())), "film")
+    say(f"{flags.file}: {len(films.frames):,} crops of {n_films}; {counts}")
     say(f"candidates of a query: {np.mean(n_candidates):.1f} on average")
     reciprocal = 1 / np.array(ranks)
     values = {"track_rank1": float((reciprocal == 1).mean()), "track_mrr": float(reciprocal.mean())}

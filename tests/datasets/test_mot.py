@@ -174,6 +174,8 @@ def test_bad_folders_are_one_line(tmp_path):
     root = make_mot(tmp_path)
     with refused("--dataset mot needs --dataset_mot ROOT"):
         datasets.select("mot")
+    with refused("--dataset mot needs --dataset_mot ROOT"):
+        kit.resolve("--dataset mot")
     with refused("--dataset_mot .*none: no such folder"):
         read(tmp_path / "none")
     with refused("no sequence there, nor in its train/, val/ or test/"):
@@ -242,6 +244,8 @@ def test_the_table_of_halves_and_what_no_table_holds(tmp_path):
     with refused("a table of --dataset csv has no validation part"):
         _mot_table.main(words)
     assert not (tmp_path / "b.csv").exists()
+    with refused("--mot_test_sequences .*--mot_split"):
+        _mot_table.main([*words[:3], "--mot_test_sequences", "dancetrack0002"])
     with refused("the folder .* does not exist"):
         _mot_table.main([words[0], "--out", str(tmp_path / "none" / "b.csv")])
 
