@@ -72,7 +72,8 @@ def main(argv: list[str] | None = None) -> Path:
         _write_crops(expanded(flags.write), reading.images)
     write_csv(out, columns, rows)
     print(f"written  {out}, {len(rows):,} crops")
-    propose("python", "main.py", "--dataset", "csv", "--dataset_csv", out)
+    measured_as = ("--eval_skip_unmatched", 1, "--evaluation_metrics", *mot.EVALUATION_METRICS)
+    propose("python", "main.py", "--dataset", "csv", "--dataset_csv", out, *measured_as)
     return out
 
 

@@ -161,8 +161,9 @@ def _rows(sequence: Sequence, opt, counts: Counter) -> list[Row]:
     counts["rows"] += len(rows)
     if opt.mot_boxes == "det":
         matched = _mot.detected(sequence, [row for row in rows if row.track >= 0])
-        counts["without a detection"] += len(rows) - len(matched)
-        rows = matched
+        anonymous = [row for row in rows if row.track < 0]
+        counts["without a detection"] += len(rows) - len(matched) - len(anonymous)
+        rows = matched + anonymous
     fitting = []
     for row in rows:
         row = row._replace(box=_within(row.box, sequence.size))

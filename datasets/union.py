@@ -1,7 +1,7 @@
-"""Several data sets as one, each a domain: --union cub200 cars196 folder:PATH csv:FILE.
+"""Several data sets as one, each a domain: --union cub200 cars196 folder:PATH csv:FILE mot:ROOT.
 
-All test images are searched together. A domain is called by its data set, that of folder:PATH or csv:FILE by the last
-part of the path. Each one's training, validation and test images are its own; flags such as --source_path,
+All test images are searched together. A domain is called by its data set, that of folder:PATH, csv:FILE or mot:ROOT by
+the last part of the path. Each one's training, validation and test images are its own; flags such as --source_path,
 --split_shuffle and --use_tv_split go for all. Classes of two domains are never the same, whatever their names
 (`_domains.py`), and every result comes for each domain, `<domain>/<metric>`, and as the plain mean of the domains,
 `<metric>`.
@@ -21,7 +21,8 @@ from utilities.errors import UserError
 from utilities.registry import Registry
 from utilities.splits import SPLITS, WORDS
 
-PATHS = {"folder": "dataset_folder_path", "csv": "dataset_csv"}  # data sets at a path -> the flag that names it
+# data sets at a path -> the flag that names it
+PATHS = {"folder": "dataset_folder_path", "csv": "dataset_csv", "mot": "dataset_mot"}
 OWN_LABELS = True
 validation_groups = _domains.validation_groups
 
@@ -29,8 +30,8 @@ FLAGS = {
     "--union": Flag(
         str,
         None,
-        "--dataset union: its data sets, each a domain, by name or as folder:PATH, csv:FILE; what "
-        "--dataset_folder_path and --dataset_csv take",
+        "--dataset union: its data sets, each a domain, by name or as folder:PATH, csv:FILE, mot:ROOT; what "
+        "--dataset_folder_path, --dataset_csv and --dataset_mot take",
         nargs="+",
         metavar="NAME",
         # the folders may move
@@ -132,7 +133,7 @@ def _members(opt) -> list[Member]:
     for word in opt.union or ():
         name, _, path = word.partition(":")
         if path and name not in PATHS or name == "union":
-            raise UserError(f"--union {word}: a data set by its name, or folder:PATH, csv:FILE")
+            raise UserError(f"--union {word}: a data set by its name, or folder:PATH, csv:FILE, mot:ROOT")
         flags = {"dataset": name}
         domain = name
         if path:

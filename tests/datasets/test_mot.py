@@ -105,6 +105,14 @@ def test_validation_is_of_whole_sequences(tmp_path):
         read(root)
 
 
+def test_several_benchmarks_are_domains(tmp_path):
+    films = [f"mot:{make_mot(tmp_path, layout)}" for layout in ("dancetrack", "sportsmot")]
+    splits = datasets.select("union", union=films, input_size=8, mot_stride=1)
+    assert names(splits)["testing"][0] == "dancetrack/dancetrack0004_1"
+    assert names(splits)["testing"][-1] == "sportsmot/v_00HRwkvvjtQ_c001_1" and len(splits["training"]) == 48
+    assert splits["testing"].roles == {"query_images": 4, "gallery_images": 32} and splits["testing"].frames is not None
+
+
 def test_boxes_are_clipped_and_strides_count_boxes(tmp_path):
     rows = [(1, 1, -9, -4, 30, 20, 1, 1, 1), (2, 1, 50, 40, 30, 30, 1, 1, 1), (5, 1, 1, 1, 16, 16, 1, 1, 1)]
     root = tmp_path / "films"
