@@ -15,16 +15,21 @@ from typing import NamedTuple
 
 import torch
 
-from architectures import _adaptation, _code, _neck, _network, _pretrainedmodels, _timm, _torchvision
+from architectures import _adaptation, _code, _neck, _network, _osnet, _pretrainedmodels, _timm, _torchvision
 from utilities.errors import UnknownName, UserError
 from utilities.registry import Registry, did_you_mean, unknown
 
 REGISTRY = Registry("architectures", "architecture")
 # fixed running statistics of BatchNorm; LayerNorm on the pooled features; embeddings of unit length
 TRAITS = ("frozen", "layernorm", "normalize")
+FAMILIES = (_osnet,)  # files with several names each
 SOURCES = {"tv": _torchvision, "ptm": _pretrainedmodels}  # in the order in which a name without a prefix is looked up
 MARKED = {**SOURCES, "timm": _timm}  # timm takes seconds to import: only for names with its prefix
-LISTED = (  # lines of --list beside the families of this folder
+LISTED = (  # lines of --list beside the files of this folder that have one name
+    (
+        "osnet_<variant>",
+        f"OSNet for re-identification, with the names of torchreid's weights: {', '.join(_osnet.names())}",
+    ),
     (
         "<name>",
         (
@@ -141,7 +146,7 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
             f"{partial_flags[0]}: {name} does not declare which parts of its backbone are frozen (attribute resting). "
             "Leave it out"
         )
-    for flag, default in (("pool", None), ("last_stride", 2), ("neck", "none")):
+    for flag, default in (("pool", None), ("last_stride", 2), ("stem_pool", "padded"), ("neck", "none")):
         if getattr(opt, flag) != default and not getattr(network, "pools", False):
             raise UserError(
                 f"--{flag} {getattr(opt, flag)}: {name} builds its own network and does not use this flag: leave it out"
@@ -154,8 +159,9 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
 
 def build_head(width: int, opt) -> torch.nn.Module:
     """The network of `opt.arch` without its backbone: its input is pooled features `(B, width)`, not images."""
-    no_backbone = {"weights": None, "not_pretrained": True, "pool": None, "last_stride": 2, "grad_checkpointing": False}
-    opt = argparse.Namespace(**{**vars(REGISTRY.options(opt)), **no_backbone, "freeze_backbone": True})
+    no_backbone = {"weights": None, "not_pretrained": True, "pool": None, "last_stride": 2, "stem_pool": "padded"}
+    no_backbone |= {"grad_checkpointing": False, "freeze_backbone": True}
+    opt = argparse.Namespace(**{**vars(REGISTRY.options(opt)), **no_backbone})
     return _network.Network(opt, parse(opt.arch), torch.nn.Identity(), width, None)
 
 
@@ -166,6 +172,9 @@ def _module_of(backbone: str):
     """
     if backbone in REGISTRY.names():
         return REGISTRY.module(backbone)
+    for module in FAMILIES:
+        if backbone in module.names():
+            return module
     source, marked, constructor = backbone.partition(":")
     if marked:
         return MARKED[source] if source in MARKED and constructor in MARKED[source].names() else None
@@ -186,7 +195,7 @@ def _unknown(name: str, backbone: str) -> UnknownName:
         return _timm.unknown(backbone, constructor)
     families = REGISTRY.names()
     known_names = list(families)
-    for module in SOURCES.values():
+    for module in (*FAMILIES, *SOURCES.values()):
         known_names += module.names()
     constructor = backbone.rpartition(":")[2]
     hint = did_you_mean(constructor.lower(), dict.fromkeys(known_names))

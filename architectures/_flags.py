@@ -108,6 +108,13 @@ FLAGS = {
         choices=_pool.KINDS,
     ),
     "--last_stride": Flag(whole(1, 2), 2, "1: the last stage keeps the size of its map, as in re-identification"),
+    "--stem_pool": Flag(
+        str,
+        "padded",
+        "pooling of 3 x 3 behind the stem, of ResNets and others: padded by a pixel, or (ceil) not padded, with the "
+        "incomplete windows at the end, as in FastReID, whose weights need it",
+        choices=["padded", "ceil"],
+    ),
     "--neck": Flag(
         str,
         "none",

@@ -105,6 +105,9 @@ class Network(torch.nn.Module):
         self.set_pool(backbone, opt.pool)
         if opt.last_stride == 1:
             _pool.keep_last_map(backbone, self.name)
+        self.stem_pool = opt.stem_pool
+        if opt.stem_pool == "ceil":
+            _pool.pad_no_stem(backbone, self.name)
         self.backbone = backbone
         self._stages = None
         self._build_embedding_layers(opt, has_layernorm="layernorm" in name.traits)

@@ -1,4 +1,4 @@
-"""How a map becomes features: the pooling of `--pool`, and the stride of the last stage, `--last_stride 1`."""
+"""How a map becomes features: the pooling of `--pool`, the pooling of the stem, the stride of the last stage."""
 
 import torch
 
@@ -81,6 +81,18 @@ def replace(backbone: torch.nn.Module, name: str, kind: str) -> None:
     if kind.startswith("token"):
         raise UserError(f"--pool {kind}: {name} does not support it (it has no class token): leave it out, or take avg")
     setattr(backbone, layer_name, pooling(kind))
+
+
+def pad_no_stem(backbone: torch.nn.Module, name: str) -> None:
+    """Pool behind the stem without padding, incomplete windows at the end included (`--stem_pool ceil`).
+
+    Raises UserError for a backbone whose stem is not pooled by 3 x 3, stride 2 and padding 1.
+    """
+    layer = getattr(backbone, "maxpool", None)
+    sides = [getattr(layer, key, None) for key in ("kernel_size", "stride", "padding")]
+    if not isinstance(layer, torch.nn.MaxPool2d) or sides != [3, 2, 1]:
+        raise UserError(f"--stem_pool ceil: {name} has no pooling of 3 x 3 behind its stem; ResNets have: leave it out")
+    backbone.maxpool = torch.nn.MaxPool2d(3, 2, ceil_mode=True)
 
 
 def keep_last_map(backbone: torch.nn.Module, name: str) -> None:

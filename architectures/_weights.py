@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from architectures import _adaptation, _checkpoints, _pool
+from architectures import _adaptation, _checkpoints, _foreign, _pool
 from architectures._checkpoints import content_of
 from utilities import weights
 from utilities.console import say
@@ -148,6 +148,7 @@ def _load(network, content, source: str, prefix: str | None = None) -> None:
     if not flat or not _is_of_tensors(content):
         way_out = "give a file that torch.save(network.state_dict(), …) wrote"
         raise UserError(f"{source} holds no state dict (names to tensors): {way_out}")
+    flat = _foreign.renamed(network, flat, source)
     fit = functools.partial(_fit, network, flat)
     size = len(network.backbone.state_dict())
     place, further_places = _checkpoints.search(flat, size, fit, _usual_prefix(content), prefix, source)

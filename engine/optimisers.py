@@ -64,6 +64,7 @@ def build_optimizer(model, criterion, opt, trainer_groups=()) -> torch.optim.Opt
     """`--optim` over `parameter_groups`."""
     kinds = {
         "adam": torch.optim.Adam,
+        "amsgrad": functools.partial(torch.optim.Adam, amsgrad=True),
         "adamw": torch.optim.AdamW,
         "radam": functools.partial(torch.optim.RAdam, decoupled_weight_decay=True),
         "sgd": functools.partial(torch.optim.SGD, momentum=opt.momentum, nesterov=opt.nesterov),
@@ -172,6 +173,8 @@ def check_state(optimizer: torch.optim.Optimizer) -> None:
 
 def _state_names(group: dict) -> set[str]:
     """The tensors that an optimiser keeps for each parameter of a group, of those that it always keeps."""
+    if group.get("amsgrad"):
+        return {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
     if "betas" in group:  # adam, adamw, radam
         return {"step", "exp_avg", "exp_avg_sq"}
     if "alpha" not in group:  # sgd
@@ -185,9 +188,10 @@ def _state_names(group: dict) -> set[str]:
 def _kind(group: dict) -> tuple:
     """A key that is equal for optimisers of the same state.
 
-    adam and adamw have the same one, rmsprop has another with momentum.
+    adam and adamw have the same one, amsgrad keeps a maximum too, rmsprop has another with momentum.
     """
-    return {"betas", "alpha", "dampening"} & set(group), bool(group.get("momentum")) and "alpha" in group
+    keeps_momentum = bool(group.get("momentum")) and "alpha" in group
+    return {"betas", "alpha", "dampening"} & set(group), keeps_momentum, bool(group.get("amsgrad"))
 
 
 class StepFactor:

@@ -433,6 +433,20 @@ python main.py --config sbs_market1501 --source $datapath --project Frontier --g
 python main.py --config sbs_market1501 --source $datapath --project Frontier --group MARKET_SBS --seed 3
 python main.py --config sbs_market1501 --source $datapath --project Frontier --group MARKET_SBS --seed 4
 
+# MARKET_OSNet, OSNet: published R@1 94.2 (OSNet x1.0, 512 dimensions)
+python main.py --config osnet_x1_0_market1501 --source $datapath --project Frontier --group MARKET_OSNet --seed 0
+python main.py --config osnet_x1_0_market1501 --source $datapath --project Frontier --group MARKET_OSNet --seed 1
+python main.py --config osnet_x1_0_market1501 --source $datapath --project Frontier --group MARKET_OSNet --seed 2
+python main.py --config osnet_x1_0_market1501 --source $datapath --project Frontier --group MARKET_OSNet --seed 3
+python main.py --config osnet_x1_0_market1501 --source $datapath --project Frontier --group MARKET_OSNet --seed 4
+
+# MARKET_OSNet_x0_25, OSNet: published R@1 91.2 (OSNet x0.25, 512 dimensions)
+python main.py --config osnet_x0_25_market1501 --source $datapath --project Frontier --group MARKET_OSNet_x0_25 --seed 0
+python main.py --config osnet_x0_25_market1501 --source $datapath --project Frontier --group MARKET_OSNet_x0_25 --seed 1
+python main.py --config osnet_x0_25_market1501 --source $datapath --project Frontier --group MARKET_OSNet_x0_25 --seed 2
+python main.py --config osnet_x0_25_market1501 --source $datapath --project Frontier --group MARKET_OSNet_x0_25 --seed 3
+python main.py --config osnet_x0_25_market1501 --source $datapath --project Frontier --group MARKET_OSNet_x0_25 --seed 4
+
 # ============================== inaturalist2018
 
 # INAT_HAPPIER, HAPPIER (R50): published R@1 70.7 (ResNet-50, 512 dimensions)

@@ -25,7 +25,7 @@ from utilities.counts import count_of
 
 UNTRAINED = {-1: "untrained backbone", 0: "untrained network"}  # epochs of --check_untrained_accuracy
 # flags that make the network: its backbone, and all of it
-OF_BACKBONE = ("arch", "weights", "not_pretrained", "last_stride")
+OF_BACKBONE = ("arch", "weights", "not_pretrained", "last_stride", "stem_pool")
 OF_HEAD = ("embed_dim", "embed_hidden", "pool", "neck", "lora_rank", "prompts")
 OF_NETWORK = {-1: OF_BACKBONE, 0: OF_BACKBONE + OF_HEAD}
 # settings that decide the test classes

@@ -140,8 +140,15 @@ def _export_flags(add) -> None:
         "--format",
         nargs="+",
         choices=["onnx", "torchscript", "torch_export", "safetensors"],
-        required=True,
+        default=[],
         help=help_format,
+    )
+    help_tracker = (
+        "the appearance network of these trackers, in files that they load: float32 images of a fixed height and "
+        "width; several at once"
+    )
+    add(
+        "--tracker", nargs="+", choices=["boxmot", "ultralytics", "fastreid", "roboflow"], default=[], help=help_tracker
     )
     help_images = (
         "images on which the export is compared with the run: files, folders, CSV (default: test images of the run's "

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import criteria
 from evaluation import from_splits
 from retrieval import weights
+from retrieval.trackers import TRACKERS, Comparison
 from runs.folder import RunFolder
 from utilities.errors import UserError
 from utilities.reading import Unreadable, read_yaml
@@ -42,7 +43,7 @@ class Checked(NamedTuple):
     cosines: format -> least cosine to the run's embeddings, over `images` images. loading_code: the lines that
     load `model.safetensors`, None if no code does. checkpoint: best or last. code: as `coding.write` describes it,
     None without one. preparation: the lines of `pillow_code.code`, None if there are none; difference: the greatest
-    to the run's input, of 255.
+    to the run's input, of 255. comparisons: of the files of --tracker.
     """
 
     cosines: dict[str, float]
@@ -52,6 +53,7 @@ class Checked(NamedTuple):
     code: dict | None = None
     preparation: str | None = None
     difference: int = 0
+    comparisons: tuple[Comparison, ...] = ()
 
 
 def model_card(embedder, checked: Checked):
@@ -66,6 +68,7 @@ def model_card(embedder, checked: Checked):
         licence = (environment.get("data_config") or {}).get("license")
     head = ModelCardData(license=licence, pipeline_tag="image-feature-extraction", tags=TAGS)
     files = [(FILES[name], f"{cosine:.6f}") for name, cosine in checked.cosines.items()]
+    files += [(comparison.file, f"{comparison.cosine:.6f}") for comparison in checked.comparisons]
     parts = [
         f"---\n{head.to_yaml()}\n---",
         *_introduction(embedder),
@@ -83,6 +86,7 @@ def model_card(embedder, checked: Checked):
         "## Checked",
         f"Each file was run on {checked.images} images, one alone and all at once, and compared with the run:",
         _table(("file", "least cosine"), files),
+        _resized(checked),
     ]
     return ModelCard("\n\n".join(part for part in parts if part) + "\n")
 
@@ -110,6 +114,19 @@ def _introduction(embedder) -> list[str]:
 
 def _use(embedder, checked: Checked) -> list[str]:
     """How images are prepared, the code that loads each file, and the code in which embeddings are stored."""
+    sections = []
+    if checked.cosines:
+        sections += _use_of_formats(embedder, checked)
+    if checked.code is not None:
+        sections.append(
+            f"Embeddings are held in the code {checked.code['name']}, {checked.code['bytes_a_vector']} bytes each: "
+            f"{checked.code['how']}."
+        )
+    return [*sections, *_use_in_trackers(embedder, checked)]
+
+
+def _use_of_formats(embedder, checked: Checked) -> list[str]:
+    """How images are prepared, and the code that loads each file of --format."""
     sections = [
         (
             "Images are decoded, resized and cropped as `preprocessing.json` says. The exported programs apply the "
@@ -130,12 +147,39 @@ def _use(embedder, checked: Checked) -> list[str]:
                 "heads of its trainer: in the training program `utilities.load_run` loads the folder. Elsewhere use "
                 "the formats that hold the whole network: onnx, torchscript, torch_export."
             )
-    if checked.code is not None:
+    return sections
+
+
+def _use_in_trackers(embedder, checked: Checked) -> list[str]:
+    """The code that loads each tracker's file."""
+    height, width = embedder.preparation.size
+    sections = []
+    loaded = set()
+    for comparison in checked.comparisons:
+        head = f"`{comparison.file}`, for {comparison.tracker}, crops of {height} x {width}"
+        if comparison.tracker in loaded:
+            sections.append(f"{head}, is loaded in the same way.")
+        else:
+            sections += [f"{head}:", _fence(TRACKERS[comparison.tracker].loading.format(file=comparison.file))]
+        loaded.add(comparison.tracker)
+    if sections:
         sections.append(
-            f"Embeddings are held in the code {checked.code['name']}, {checked.code['bytes_a_vector']} bytes each: "
-            f"{checked.code['how']}."
+            "Trackers cut boxes from frames, resize them in their own way and bring embeddings to unit length."
         )
     return sections
+
+
+def _resized(checked: Checked) -> str:
+    """How near the run embeddings are once the tracker itself has resized the images."""
+    rows = []
+    for comparison in checked.comparisons:
+        rows += [(comparison.file, how, f"{cosine:.4f}") for how, cosine in comparison.resized.items()]
+    if not rows:
+        return ""
+    return (
+        "The same images, resized as the tracker resizes a box, against the run:\n\n"
+        f"{_table(('file', 'resized by', 'least cosine'), rows)}"
+    )
 
 
 def _preparation(checked: Checked) -> list[str]:

@@ -15,28 +15,22 @@ import numpy as np
 import torch
 
 from datasets import _content
-from retrieval import card, coding, data, pillow_code, sources, weights
+from retrieval import card, coding, data, exporting, pillow_code, sources, trackers, weights
 from retrieval.folders import check_new, replacing_folder
 from runs import Embedder
 from utilities.console import propose, say
 from utilities.errors import UserError
-from utilities.programs import IS_PACKAGE
 
 IMAGES = 8  # on which an export is compared with the run
-COSINE = 0.9999  # the least that is allowed
-LARGEST_ONNX = 1_800_000_000  # bytes of weights within an .onnx file, whose format ends at 2 GiB
-ONNX_PACKAGES = "pip install 'dmlkit[export]'" if IS_PACKAGE else "pip install onnx onnxscript onnxruntime"
-OTHERWISE = "take another --format"
 
 
 def export(flags) -> dict[str, float]:
-    """Write the formats that the flags ask for, preprocessing.json and README.md.
-    Returns format -> least cosine to the run's embeddings.
+    """Write the formats that the flags ask for with preprocessing.json, the files of trackers, and README.md.
+    Returns format or tracker's file -> least cosine to the run's embeddings.
 
     Nothing is written if one of them fails. Raises UserError.
     """
-    check_new(flags.out)
-    coding.check(flags)
+    _check(flags)
     embedder = Embedder(flags.run_folder, flags.checkpoint, device="cpu", evaltype=flags.evaltype)
     if vars(embedder.opt).get("eval_long_side"):
         raise UserError(
@@ -44,33 +38,55 @@ def export(flags) -> dict[str, float]:
         )
     images = _images_to_compare(embedder, flags.images)
     expected = embedder(images)
-    prepared = np.stack([embedder.preparation(image).numpy() for image in images])  # (n, 3, H, W)
     coded = None if flags.code is None else coding.learned(embedder, flags)
     _merge(embedder)
     embedder.module.requires_grad_(False)
     with replacing_folder(flags.out) as folder:
-        cosines = {}
-        loading_code = None
-        for name in dict.fromkeys(flags.format):
-            if name == "safetensors":
-                loading_code, embed = FORMATS[name](embedder, folder)
-            else:
-                embed = FORMATS[name](embedder, folder)
-            cosines[name] = _compare(name, embed, prepared, expected)
-        steps = preprocessing(embedder)
-        if coded is not None:
-            steps["output"]["code"] = coding.write(coded, folder)
-        (folder / "preprocessing.json").write_text(json.dumps(steps, indent=1), encoding="utf-8")
-        checked = card.Checked(cosines, len(images), loading_code, flags.checkpoint, steps["output"].get("code"))
-        checked = checked._replace(**_preparation(embedder, images, prepared))
+        checked = card.Checked({}, len(images), checkpoint=flags.checkpoint)
+        if flags.format:
+            checked = _formats(embedder, folder, flags, images, expected, coded)
+        if flags.tracker:
+            comparisons = trackers.write(embedder, folder, flags.tracker, images, expected)
+            checked = checked._replace(comparisons=tuple(comparisons))
         card.model_card(embedder, checked).save(folder / "README.md")
-    for name, cosine in cosines.items():
+    for name, cosine in checked.cosines.items():
         say(f"{name}: least cosine to the run on {len(images)} images {cosine:.6f}")
-    print("\n".join(f"written  {path}" for path in sorted(Path(flags.out).iterdir())))
+    for comparison in checked.comparisons:
+        say(trackers.text(comparison, len(images)))
+    print("\n".join(f"written  {path}" for path in sorted(Path(flags.out).rglob("*")) if path.is_file()))
     if flags.push_to_hub:
         _push(flags)
     propose("cat", Path(flags.out) / "README.md")
-    return cosines
+    return checked.cosines | {comparison.file: comparison.cosine for comparison in checked.comparisons}
+
+
+def _check(flags) -> None:
+    """Raise UserError for flags that contradict each other, or a folder that is not new, before a network is built."""
+    if not flags.format and not flags.tracker:
+        raise UserError("an export needs --format, --tracker or both: what is to be written")
+    if flags.code is not None and not flags.format:
+        raise UserError(f"--code {flags.code} is not used by trackers, which store embeddings themselves: leave it out")
+    check_new(flags.out)
+    coding.check(flags)
+
+
+def _formats(embedder: Embedder, folder: Path, flags, images: list, expected: np.ndarray, coded) -> "card.Checked":
+    """Write the files of --format and preprocessing.json. Returns how they compare with the run."""
+    prepared = np.stack([embedder.preparation(image).numpy() for image in images])  # (n, 3, H, W)
+    cosines = {}
+    loading_code = None
+    for name in dict.fromkeys(flags.format):
+        if name == "safetensors":
+            loading_code, embed = FORMATS[name](embedder, folder)
+        else:
+            embed = FORMATS[name](embedder, folder)
+        cosines[name] = exporting.least_cosine(f"--format {name}", embed, prepared, expected)
+    steps = preprocessing(embedder)
+    if coded is not None:
+        steps["output"]["code"] = coding.write(coded, folder)
+    (folder / "preprocessing.json").write_text(json.dumps(steps, indent=1), encoding="utf-8")
+    checked = card.Checked(cosines, len(images), loading_code, flags.checkpoint, steps["output"].get("code"))
+    return checked._replace(**_preparation(embedder, images, prepared))
 
 
 def _images_to_compare(embedder: Embedder, arguments: list[str] | None) -> list:
@@ -107,65 +123,14 @@ def _merge(embedder: Embedder) -> None:
         embedder.network.eval()
 
 
-def _compare(name: str, embed, prepared: np.ndarray, expected: np.ndarray) -> float:
-    """The least cosine to the run's embeddings, of one image alone and of all at once. Raises UserError below `COSINE`.
-
-    Args:
-        embed: the exported network, images -> embeddings. prepared: images `(n, 3, H, W)`. expected: the run's
-        embeddings `(n, D)`.
-    """
-    least = 1.0
-    for batch in (slice(0, 1), slice(None)):
-        try:
-            embeddings = np.asarray(embed(prepared[batch]), dtype=np.float64)
-        except Exception as error:  # each runtime raises its own
-            raise UserError(f"--format {name}: what was written cannot be run ({_line(error)}): {OTHERWISE}") from error
-        if embeddings.shape != expected[batch].shape or not np.isfinite(embeddings).all():
-            raise UserError(
-                f"--format {name}: it gives {embeddings.shape}, the run {expected[batch].shape}, or NaN or infinity: "
-                f"{OTHERWISE}"
-            )
-        lengths = np.linalg.norm(embeddings, axis=1) * np.linalg.norm(expected[batch], axis=1)
-        cosines = (embeddings * expected[batch]).sum(1) / np.maximum(lengths, 1e-30)
-        least = min(least, float(cosines.min()))
-    if least < COSINE:
-        raise UserError(
-            f"--format {name}: its embeddings have a cosine of {least:.6f} to the run's, below {COSINE}: {OTHERWISE}"
-        )
-    return least
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-@contextlib.contextmanager
-def _exporting(name: str):
-    """Inside, torch's warnings are silent, and a failed export raises UserError."""
-    try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            yield
-    except (ImportError, OSError, UserError):
-        raise
-    except Exception as error:  # tracing, or any layer, may raise anything
-        raise UserError(f"--format {name}: this network cannot be written so ({_line(error)}): {OTHERWISE}") from error
-
-
 def _example(embedder: Embedder) -> tuple:
-    """Two images: with one, the number of images would be taken for fixed."""
-    generator = torch.Generator().manual_seed(0)
-    return (torch.randint(0, 256, (2, 3, *embedder.preparation.size), dtype=torch.uint8, generator=generator),)
-
-
-def _any_number() -> dict:
-    return {"images": {0: torch.export.Dim("batch")}}
+    return (exporting.example(embedder.preparation.size),)
 
 
 def torch_export(embedder: Embedder, folder: Path):
     """Write model.pt2. Returns it, loaded again, as a function: images -> embeddings."""
-    with _exporting("torch_export"):
-        program = torch.export.export(embedder.module, _example(embedder), dynamic_shapes=_any_number())
+    with exporting.guarded("--format torch_export"):
+        program = torch.export.export(embedder.module, _example(embedder), dynamic_shapes=exporting.any_number())
         torch.export.save(program, folder / "model.pt2")
         loaded = torch.export.load(folder / "model.pt2").module()
     return lambda images: loaded(torch.from_numpy(images)).detach().numpy()
@@ -175,7 +140,7 @@ def torchscript(embedder: Embedder, folder: Path):
     """Write model.pt, traced and frozen. Returns it, loaded again, as a function: images -> embeddings."""
     if not hasattr(torch.jit, "trace"):
         raise UserError(f"--format torchscript: torch {torch.__version__} has dropped it: take torch_export")
-    with _exporting("torchscript"):
+    with exporting.guarded("--format torchscript"):
         traced = torch.jit.freeze(torch.jit.trace(embedder.module, _example(embedder)).eval())
         traced.save(str(folder / "model.pt"))
         loaded = torch.jit.load(str(folder / "model.pt"))
@@ -186,26 +151,7 @@ def onnx(embedder: Embedder, folder: Path):
     """Write model.onnx, with the weights beside it if they are too large for one file.
     Returns it as a function, run by onnxruntime.
     """
-    try:
-        import onnxruntime
-        import onnxscript  # noqa: F401  what torch writes it with
-    except ImportError as error:
-        raise UserError(f"--format onnx needs a package that is missing ({error.name}): {ONNX_PACKAGES}") from error
-    path = folder / "model.onnx"
-    size = sum(value.numel() * value.element_size() for value in embedder.module.state_dict().values())
-    with _exporting("onnx"):
-        program = torch.onnx.export(
-            embedder.module,
-            _example(embedder),
-            dynamo=True,
-            dynamic_shapes=_any_number(),
-            input_names=["images"],
-            output_names=["embeddings"],
-            verbose=False,
-        )
-        program.save(path, external_data=size > LARGEST_ONNX)
-        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda images: session.run(["embeddings"], {"images": images})[0]
+    return exporting.write_onnx(embedder.module, *_example(embedder), folder / "model.onnx", "--format onnx")
 
 
 def safetensors(embedder: Embedder, folder: Path):
@@ -223,7 +169,7 @@ def safetensors(embedder: Embedder, folder: Path):
             warnings.simplefilter("ignore")
             weights.write(path, form.state, embedder.opt.arch)
             embed = form.loaded(path)
-            _compare("safetensors", embed, images.numpy(), expected)
+            exporting.least_cosine("--format safetensors", embed, images.numpy(), expected)
             return form.code, embed
     weights.write(path, embedder.network.state_dict(), embedder.opt.arch)
     weights.read_into(path, embedder.network)
@@ -277,7 +223,7 @@ def _push(flags) -> None:
         hub.upload_folder(repo_id=flags.push_to_hub, folder_path=str(flags.out))
     except Exception as error:  # the errors of the client and its transport change with their versions
         raise UserError(
-            f"--push_to_hub {flags.push_to_hub}: not uploaded ({_line(error)}). {flags.out} is whole; `hf auth "
-            "login` lets you in"
+            f"--push_to_hub {flags.push_to_hub}: not uploaded ({exporting.line(error)}). {flags.out} is whole; `hf "
+            "auth login` lets you in"
         ) from error
     print(f"uploaded to {flags.push_to_hub}")

@@ -85,8 +85,9 @@ def package_form(embedder) -> Form | None:
         return None
     opt = architectures.REGISTRY.options(embedder.opt)
     further_layers = [layer for name, layer in network.embedding_layers.items() if name != "last_linear"]
-    has_own_parts = opt.pool is not None or opt.last_stride == 1 or not all(map(_does_nothing, further_layers))
-    if has_own_parts or _does_nothing(network.last_linear):
+    is_changed = opt.pool is not None or opt.last_stride == 1 or opt.stem_pool != "padded"
+    has_own_parts = is_changed or not all(map(does_nothing, further_layers))
+    if has_own_parts or does_nothing(network.last_linear):
         return None
     package, constructor, arguments = _constructor(network)
 
@@ -176,7 +177,7 @@ def flags_of_network(opt) -> dict:
     return {name: values[name] for name in names if values[name] != defaults[name]}
 
 
-def _does_nothing(layer: torch.nn.Module) -> bool:
+def does_nothing(layer: torch.nn.Module) -> bool:
     """Whether a module behind the backbone is left out: an identity, or an empty sequence."""
     return isinstance(layer, torch.nn.Identity) or (isinstance(layer, torch.nn.Sequential) and not len(layer))
 

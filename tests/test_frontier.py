@@ -34,6 +34,7 @@ SOURCES = {  # beginning of a preset's name -> paper and repository
     "fastretri": ("2003.08983", "JDAI-CV/fast-reid"),
     "bot": ("1903.07071", "JDAI-CV/fast-reid"),
     "sbs": ("2006.02631", "JDAI-CV/fast-reid"),
+    "osnet": ("1905.00953", "KaiyangZhou/deep-person-reid"),
     "unicom": ("2304.05884", "deepglint/unicom"),
     "meanfield": ("2306.15368", None),  # its README and train.py, read without the name of their repository
     "anticollapse": ("2407.03106", "NUST-Machine-Intelligence-Laboratory/Anti-Collapse-Loss"),
@@ -80,6 +81,8 @@ FACTS = {
     "fastretri_inshop": ("91.97", 128, None, 0.003, 5e-4, 100, None, None, 0),
     "bot_market1501": ("94.4", 64, 4, 3.5e-4, 5e-4, 120, None, (49, 99), 0),
     "sbs_market1501": ("95.4", 64, 16, 3.5e-4, 5e-4, 60, None, None, 0),
+    "osnet_x1_0_market1501": ("94.2", 64, None, 0.0015, 5e-4, 150, None, (60, 120), 0),
+    "osnet_x0_25_market1501": ("91.2", 128, None, 0.003, 5e-4, 180, None, (80, 160), 0),
     "unicom_sop": ("88.8", 64, None, 1e-5, 0.0, 64, None, None, 0),
     "unicom_inshop": ("95.5", 64, None, 1e-5, 0.0, 128, None, None, 0),
     "meanfield_r50_cub200": ("unknown", 120, None, 0.0001, 0.0001, 60, None, range(5, 60, 5), 512),
@@ -150,7 +153,7 @@ def test_a_preset_says_where_it_comes_from():
         has_commit = repository is None or re.search(r"commit [0-9a-f]{7}\b", remarks)
         assert has_commit or name.startswith("hyp_dino"), name
         assert re.search(r"Code or paper: \S.*Not as there: \S", remarks), name
-        assert "dimensions" in remarks and re.search(r"ViT-[SB]/16|ResNet-50|BN-Inception", remarks), name
+        assert "dimensions" in remarks and re.search(r"ViT-[SB]/16|ResNet-50|BN-Inception|OSNet", remarks), name
 
 
 def test_a_preset_has_the_authors_settings(opts):
@@ -248,6 +251,12 @@ def diva(opt, family, large):
     return dict(diva_temperature=0.01)
 
 
+def osnet(opt, family, large):
+    flags = dict(trainer="classifier", loss_weights=["metric_loss=0"], optim="amsgrad", warmup_head_epochs=10)
+    flags |= dict(classifier_smoothing=0.1, classifier_smoothing_over="all", classifier_start="normal", gamma=0.1)
+    return flags | dict(crop_size=[256, 128], resize_mode="squash", pad_crop=0, random_erasing=0, neck="none")
+
+
 def unicom(opt, family, large):
     flags = dict(loss="arcface", loss_arcface_angular_margin=0.25, loss_arcface_feature_scale=32)
     flags |= dict(loss_arcface_lr=10 * opt.lr, loss_dims=512, sample_classes=1.0, loss_decay=0, optim="adamw")
@@ -325,7 +334,7 @@ METHODS = {  # beginning of a preset's name -> what gives its flags
 }
 for method in (proxyanchor, recallatk, happier, s2sd, diva, unicom, meanfield, anticollapse, hist, contextual):
     METHODS[method.__name__] = [method]
-for method in (intrabatch, language, metrix, vpt, xbm):
+for method in (intrabatch, language, metrix, osnet, vpt, xbm):
     METHODS[method.__name__] = [method]
 
 
@@ -335,7 +344,7 @@ def test_what_makes_each_method(opts):
         in_ball = family in ("hyp", "hier")
         assert in_ball == (opt.eval_space == "hyperbolic") == ("vit_small_patch16_224.dino" in opt.arch)
         # points of the ball and a classifier take embeddings of any length
-        assert (in_ball or family in BY_COSINE) == ("normalize" not in opt.arch)
+        assert (in_ball or family in (*BY_COSINE, "osnet")) == ("normalize" not in opt.arch)
         for method in METHODS[family]:
             expected = method(opt, family, large=opt.dataset in ("online_products", "inshop"))
             assert_flags(opt, **expected)

@@ -89,7 +89,7 @@ def everything(folder, n, full):
         ["--loss softmax", *PREFIXES, "--matryoshka_heads own"],
         ["--loss margin --subset_mining maximum_loss --subset_size 4 --batch_mining random"],
         ["--loss multisimilarity --optim rmsprop"],
-        *([f"--loss multisimilarity --momentum .9 --optim {name}"] for name in ("adam", "adamw", "radam")),
+        *([f"--loss multisimilarity --momentum .9 --optim {name}"] for name in ("adam", "amsgrad", "adamw", "radam")),
         ["--loss proxyanchor --arch resnet50_frozen --embed_regularizer lp --weight_regularizer regular_face"],
         ["--loss proxyanchor --metrix .4 --weight_regularizer anticollapse"],
         ["--loss contrastive --metrix .4"],

@@ -196,6 +196,8 @@ class Model:
             flag: getattr(self.opt, flag)
             for flag in ("pool", "last_stride", "precision", "tf32", "eval_scales", "eval_scales_join")
         }
+        if self.opt.stem_pool != "padded":
+            flags["stem_pool"] = self.opt.stem_pool
         key = {
             "name": architectures.without_traits(self.opt.arch),
             "code": self._code,

@@ -83,7 +83,7 @@ def optimiser(group) -> None:
     group.add_argument(
         "--optim",
         default="adam",
-        choices=["adam", "adamw", "radam", "sgd", "rmsprop"],
+        choices=["adam", "amsgrad", "adamw", "radam", "sgd", "rmsprop"],
         help="optimiser of the network and of the criterion's own parameters",
     )
     group.add_argument(

@@ -14,7 +14,7 @@ from tests.kit.documents import documented_example
 from tests.kit.refusals import refused
 
 
-@pytest.mark.parametrize("family", architectures.REGISTRY.names())
+@pytest.mark.parametrize("family", [*architectures.REGISTRY.names(), "osnet_x0_25", "osnet_ain_x0_25"])
 def test_shapes_frozen_batchnorm_unit_length_and_gradients(family):
     network = select(family)
     frozen = select(f"{family}_frozen_normalize")

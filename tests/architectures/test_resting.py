@@ -162,10 +162,15 @@ TRAINS = {  # network, flags, and what of the backbone trains, by its name
     "no block": (TINY, {"freeze_blocks": 0}, all_but("patch_embed.")),
     "two blocks": (TINY, {"freeze_blocks": 2}, all_but("patch_embed.", "blocks.0.", "blocks.1.")),
     "all blocks": (TINY, {"freeze_blocks": 6}, all_but("patch_embed.", "blocks.")),
+    "blocks of an OSNet": (
+        "osnet_ain_x0_25",
+        {"freeze_blocks": 3},
+        all_but("conv1.", "conv2.", "pool2.", "conv3.0."),
+    ),
     "blocks": ("resnet18", {"freeze_blocks": 3}, all_but("conv1.", "bn1.", "layer1.", "layer2.0.")),
     **{
         family: (family, {"freeze_backbone": True, "embed_hidden": [6]}, lambda name: False)
-        for family in architectures.REGISTRY.names()
+        for family in [*architectures.REGISTRY.names(), "osnet_x0_25"]
     },
 }
 

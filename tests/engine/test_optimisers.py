@@ -115,7 +115,8 @@ def test_no_decay_on_biases_and_norms():
 @pytest.mark.parametrize(
     ("words", "kind", "expected"),
     [
-        ("adam", "Adam", {}),
+        ("adam", "Adam", {"amsgrad": False}),
+        ("amsgrad", "Adam", {"amsgrad": True}),
         ("adamw", "AdamW", {}),
         ("radam", "RAdam", {"decoupled_weight_decay": True}),
         ("rmsprop --momentum .5", "RMSprop", {"momentum": 0.5}),
