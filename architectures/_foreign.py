@@ -47,8 +47,8 @@ def _prefix(flat: dict) -> str | None:
     for key in flat:
         prefix, backbone, _ = key.partition(BACKBONE)
         if backbone and not prefix.replace("model.", "").replace("module.", ""):
-            has_head = any(HEAD.match(other.removeprefix(prefix)) for other in flat if other.startswith(prefix))
-            return prefix if has_head else None
+            names = [name.removeprefix(prefix) for name in flat if name.startswith(prefix)]
+            return prefix if any(map(HEAD.match, names)) else None
     return None
 
 

@@ -127,7 +127,8 @@ class Block(nn.Module):
                 self.add_module(f"conv2{letter}", layers)
         self.numbered = numbered
         self.gate = Gate(middle)
-        self.conv3 = ConvNorm(middle, width, norm=None if inner_norm else nn.BatchNorm2d, relu=False)
+        branch_norm = None if inner_norm else nn.BatchNorm2d
+        self.conv3 = ConvNorm(middle, width, norm=branch_norm, relu=False)
         self.downsample = None
         if channels != width:
             self.downsample = ConvNorm(channels, width, relu=False)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import criteria
 from evaluation import from_splits
 from retrieval import weights
-from retrieval.trackers import TRACKERS, Comparison
+from retrieval.trackers import Comparison
 from runs.folder import RunFolder
 from utilities.errors import UserError
 from utilities.reading import Unreadable, read_yaml
@@ -34,6 +34,28 @@ embeddings = network(images)  # images: torch uint8 (B, 3, {height}, {width})"""
 
 network = torch.export.load("model.pt2").module()
 embeddings = network(images)  # images: torch uint8 (B, 3, {height}, {width})""",
+}
+
+IN_TRACKERS = {
+    "boxmot": """from pathlib import Path
+
+from boxmot.reid.core.runtime import ReID
+
+encoder = ReID(Path("{file}"))
+embeddings = encoder(frame, boxes)  # BGR uint8 (H, W, 3); boxes (n, 4): x1, y1, x2, y2""",
+    "ultralytics": """from ultralytics import YOLO
+
+# tracker.yaml: ultralytics' botsort.yaml with `with_reid: True` and `model: {file}`
+results = YOLO("yolo26n.pt").track("video.mp4", tracker="tracker.yaml")""",
+    "fastreid": """import onnxruntime
+
+session = onnxruntime.InferenceSession("{file}")
+# crops: numpy float32 (B, 3, H, W), RGB, 0 to 255
+embeddings = session.run(["embeddings"], {"images": crops})[0]""",
+    "roboflow": """from reid import ReIDModel
+
+model = ReIDModel.from_pretrained("roboflow")
+embeddings = model.extract_embeddings(detections, frame)  # supervision's Detections; BGR uint8 (H, W, 3)""",
 }
 
 
@@ -160,7 +182,7 @@ def _use_in_trackers(embedder, checked: Checked) -> list[str]:
         if comparison.tracker in loaded:
             sections.append(f"{head}, is loaded in the same way.")
         else:
-            sections += [f"{head}:", _fence(TRACKERS[comparison.tracker].loading.format(file=comparison.file))]
+            sections += [f"{head}:", _fence(IN_TRACKERS[comparison.tracker].replace("{file}", comparison.file))]
         loaded.add(comparison.tracker)
     if sections:
         sections.append(

@@ -52,7 +52,7 @@ def export(flags) -> dict[str, float]:
     for name, cosine in checked.cosines.items():
         say(f"{name}: least cosine to the run on {len(images)} images {cosine:.6f}")
     for comparison in checked.comparisons:
-        say(trackers.text(comparison, len(images)))
+        say(comparison.text(len(images)))
     print("\n".join(f"written  {path}" for path in sorted(Path(flags.out).rglob("*")) if path.is_file()))
     if flags.push_to_hub:
         _push(flags)

@@ -6,6 +6,7 @@ the tracker would make. The facts were read in boxmot 25.0.0, ultralytics 8.4.19
 (commit c9bc3ce); tests/retrieval/test_trackers.py loads the files in the first three, where they are installed.
 """
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -19,37 +20,11 @@ from torch.nn.functional import interpolate
 from architectures import _osnet, _timm
 from architectures._network import IMAGENET_MEAN, IMAGENET_STD
 from retrieval import exporting, weights
-from trainers._heads import Evaluated
 from utilities.console import warn
 from utilities.errors import UserError
 
-NO_CHANGE = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-WHITE = 255
-BOXMOT_SIDECAR = ".metadata.json"
-ROBOFLOW_CONFIG = "reid_config.json"
-ROBOFLOW_WEIGHTS = "weights.safetensors"
 ROBOFLOW_OSNETS = ("osnet_x1_0", "osnet_x0_75", "osnet_x0_5", "osnet_x0_25")
-OTHER_TRACKER = "leave it out"
-
-
-class Graph(torch.nn.Module):
-    """A network behind the inverse of a tracker's own normalisation.
-
-    Args:
-        module: images in [0, 1] `(B, 3, H, W)` -> embeddings `(B, D)`.
-        mean, std: what the tracker subtracts from images in [0, 1], and divides by.
-        white: the tracker's value of white before that.
-    """
-
-    def __init__(self, module: torch.nn.Module, mean, std, white: float = 1):
-        super().__init__()
-        self.module = module
-        self.register_buffer("scale", torch.tensor(std).view(1, 3, 1, 1) / white)
-        self.register_buffer("shift", torch.tensor(mean).view(1, 3, 1, 1))
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Embeddings `(B, D)` of the tracker's tensors `(B, 3, H, W)`."""
-        return self.module(images * self.scale + self.shift)
+WAY_OUT = "leave it out"
 
 
 class Written(NamedTuple):
@@ -63,15 +38,35 @@ class Tracker(NamedTuple):
     """How a tracker takes an appearance network.
 
     Attributes:
-        write: `(embedder, folder)` -> its files. tensor: `(embedder, RGB float32 0 to 255)` -> what its files get.
+        write: `(embedder, folder)` -> its files.
         resizes: name -> how it resizes a crop, uint8 `(3, H, W)` and (height, width) -> float32 0 to 255.
-        loading: Python lines of the model card, with `{file}` for the first file.
+        white, mean, std: its tensor is RGB with this value of white, less the mean, divided by the deviation.
     """
 
     write: Callable
-    tensor: Callable
     resizes: dict[str, Callable]
-    loading: str
+    white: float = 1
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    std: tuple[float, float, float] = (1.0, 1.0, 1.0)
+
+    def tensor(self, images: np.ndarray) -> np.ndarray:
+        """What its files get, float32, of images `(n, 3, H, W)` from 0 to 255."""
+        mean, std = (np.float32(values).reshape(1, 3, 1, 1) for values in (self.mean, self.std))
+        return (images * np.float32(self.white / 255) - mean) / std
+
+
+class Graph(torch.nn.Module):
+    """A network `module`, images in [0, 1] -> embeddings `(B, D)`, behind the inverse of a tracker's normalisation."""
+
+    def __init__(self, module: torch.nn.Module, tracker: Tracker):
+        super().__init__()
+        self.module = module
+        self.register_buffer("scale", torch.tensor(tracker.std).view(1, 3, 1, 1) / tracker.white)
+        self.register_buffer("shift", torch.tensor(tracker.mean).view(1, 3, 1, 1) / tracker.white)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Embeddings `(B, D)` of the tracker's tensors `(B, 3, H, W)`."""
+        return self.module(images * self.scale + self.shift)
 
 
 class Comparison(NamedTuple):
@@ -81,6 +76,12 @@ class Comparison(NamedTuple):
     tracker: str
     cosine: float
     resized: dict[str, float]
+
+    def text(self, count: int) -> str:
+        """One line of the console; `count`: of images."""
+        resized = ", ".join(f"{how} {cosine:.4f}" for how, cosine in self.resized.items())
+        start = f"{self.file}: least cosine to the run on {count} images {self.cosine:.6f}"
+        return f"{start}; resized by the tracker: {resized}"
 
 
 def write(embedder, folder: Path, names: list[str], images: list, expected: np.ndarray) -> list[Comparison]:
@@ -98,55 +99,33 @@ def write(embedder, folder: Path, names: list[str], images: list, expected: np.n
             "measure the run by metrics that begin with c_"
         )
     size = embedder.preparation.size
-    prepared = np.stack([embedder.preparation(image).numpy() for image in images]).astype(np.float32)
+    prepared = np.stack([embedder.preparation(image).numpy() for image in images])
     comparisons = []
     for name in dict.fromkeys(names):
         tracker = TRACKERS[name]
         for file in tracker.write(embedder, folder):
-            tensor = tracker.tensor(embedder, prepared)
-            cosine = exporting.least_cosine(f"--tracker {name}", file.embed, tensor, expected, OTHER_TRACKER)
+            tensor = tracker.tensor(prepared)
+            cosine = exporting.least_cosine(f"--tracker {name}", file.embed, tensor, expected, WAY_OUT)
             resized = {}
             for how, resize in tracker.resizes.items():
                 crops = np.stack([resize(embedder.preparation.original(image), size) for image in images])
-                embeddings = file.embed(tracker.tensor(embedder, crops))
-                resized[how] = float(exporting.cosines(embeddings, expected).min())
+                resized[how] = float(exporting.cosines(file.embed(tracker.tensor(crops)), expected).min())
             comparisons.append(Comparison(file.name, name, cosine, resized))
     return comparisons
 
 
-def text(comparison: Comparison, count: int) -> str:
-    """A comparison on one line of the console."""
-    resized = ", ".join(f"{how} {cosine:.4f}" for how, cosine in comparison.resized.items())
-    return (
-        f"{comparison.file}: least cosine to the run on {count} images {comparison.cosine:.6f}; resized by the "
-        f"tracker: {resized}"
-    )
-
-
-# Resizing: OpenCV's linear and cubic filters are torch's without antialias, rounded to 8 bits
-
-
-def _interpolated(image: torch.Tensor, size: tuple[int, int], mode: str) -> np.ndarray:
-    resized = interpolate(image[None].float(), size, mode=mode, align_corners=False, antialias=False)
-    return resized[0].clamp(0, WHITE).numpy()
-
-
-def linear(image: torch.Tensor, size: tuple[int, int]) -> np.ndarray:
+def linear(image: torch.Tensor, size: tuple[int, int], mode: str = "bilinear") -> np.ndarray:
     """Resized without antialias, as float."""
-    return _interpolated(image, size, "bilinear")
+    resized = interpolate(image[None].float(), size, mode=mode, align_corners=False, antialias=False)
+    return resized[0].clamp(0, 255).numpy()
 
 
-def opencv_linear(image: torch.Tensor, size: tuple[int, int]) -> np.ndarray:
-    """Resized as by OpenCV's INTER_LINEAR."""
-    return _interpolated(image, size, "bilinear").round()
+def opencv(image: torch.Tensor, size: tuple[int, int], mode: str = "bilinear") -> np.ndarray:
+    """Resized as by OpenCV's INTER_LINEAR or, `bicubic`, INTER_CUBIC: torch's filters, rounded to 8 bits."""
+    return linear(image, size, mode).round()
 
 
-def opencv_cubic(image: torch.Tensor, size: tuple[int, int]) -> np.ndarray:
-    """Resized as by OpenCV's INTER_CUBIC."""
-    return _interpolated(image, size, "bicubic").round()
-
-
-def pillow_linear(image: torch.Tensor, size: tuple[int, int]) -> np.ndarray:
+def pillow(image: torch.Tensor, size: tuple[int, int]) -> np.ndarray:
     """Resized as by Pillow's bilinear filter, with antialias."""
     height, width = size
     picture = PIL.Image.fromarray(image.permute(1, 2, 0).numpy())
@@ -154,113 +133,69 @@ def pillow_linear(image: torch.Tensor, size: tuple[int, int]) -> np.ndarray:
     return np.asarray(resized, dtype=np.float32).transpose(2, 0, 1)
 
 
-# Tensors of the trackers
-
-
-def _normalised(images: np.ndarray, mean, std) -> np.ndarray:
-    mean, std = (np.float32(values).reshape(1, 3, 1, 1) for values in (mean, std))
-    return (images / np.float32(WHITE) - mean) / std
-
-
-def _imagenet(embedder, images: np.ndarray) -> np.ndarray:
-    return _normalised(images, IMAGENET_MEAN, IMAGENET_STD)
-
-
-def _unit(embedder, images: np.ndarray) -> np.ndarray:
-    return _normalised(images, *NO_CHANGE)
-
-
-def _unchanged(embedder, images: np.ndarray) -> np.ndarray:
-    return images
-
-
-def _own(embedder, images: np.ndarray) -> np.ndarray:
-    return _normalised(images, embedder.network.mean, embedder.network.std)
-
-
-# Files of the trackers
-
-
-def _graph(embedder, folder: Path, tracker: str, mean_and_std=NO_CHANGE, white: float = 1) -> Written:
-    graph = Graph(embedder.module, *mean_and_std, white=white).eval()
+def _graph(tracker: str, embedder, folder: Path) -> list[Written]:
+    """<tracker>.onnx."""
+    graph = Graph(embedder.module, TRACKERS[tracker]).eval()
     name = f"{tracker}.onnx"
     example = exporting.example(embedder.preparation.size).float()
-    embed = exporting.write_onnx(graph, example, folder / name, f"--tracker {tracker}", OTHER_TRACKER)
-    return Written(name, embed)
+    return [Written(name, exporting.write_onnx(graph, example, folder / name, f"--tracker {tracker}", WAY_OUT))]
 
 
-def boxmot(embedder, folder: Path) -> list[Written]:
+def _boxmot(embedder, folder: Path) -> list[Written]:
     """boxmot.onnx with its sidecar; of an OSNet also the weights under torchreid's names, `<arch>_boxmot.pt`."""
-    graph = _graph(embedder, folder, "boxmot", (IMAGENET_MEAN, IMAGENET_STD))
+    files = _graph("boxmot", embedder, folder)
     name = getattr(embedder.network, "constructor", str(embedder.opt.arch))
-    about = {
-        "model_name": name,
-        "num_classes": 0,
-        "preprocess": "resize",
-        "img_size": list(embedder.preparation.size),
-    }
-    sidecar = json.dumps({"schema_version": 1, **about}, indent=1)
-    (folder / f"{graph.name}{BOXMOT_SIDECAR}").write_text(sidecar, encoding="utf-8")
-    if not _is_bare(embedder, _osnet.Network):
-        return [graph]
-    file = f"{name}_boxmot.pt"
-    torch.save({**about, "state_dict": embedder.network.backbone.state_dict()}, folder / file)
-    backbone = _osnet.OSNet(_osnet.VARIANTS[name]).eval()
-    backbone.load_state_dict(torch.load(folder / file, weights_only=True)["state_dict"])
-    return [graph, Written(file, _run(backbone))]
+    size = list(embedder.preparation.size)
+    metadata = {"model_name": name, "num_classes": 0, "preprocess": "resize", "img_size": size}
+    sidecar = json.dumps({"schema_version": 1, **metadata}, indent=1)
+    (folder / "boxmot.onnx.metadata.json").write_text(sidecar, encoding="utf-8")
+    if _is_bare(embedder, _osnet.Network):
+        file = f"{name}_boxmot.pt"
+        torch.save({**metadata, "state_dict": embedder.network.backbone.state_dict()}, folder / file)
+        backbone = _osnet.OSNet(_osnet.VARIANTS[name])
+        backbone.load_state_dict(torch.load(folder / file, weights_only=True)["state_dict"])
+        files.append(Written(file, function_of(backbone.eval())))
+    return files
 
 
-def ultralytics(embedder, folder: Path) -> list[Written]:
-    """ultralytics.onnx, of images in [0, 1]."""
-    return [_graph(embedder, folder, "ultralytics")]
-
-
-def fastreid(embedder, folder: Path) -> list[Written]:
-    """fastreid.onnx, of images from 0 to 255."""
-    return [_graph(embedder, folder, "fastreid", white=WHITE)]
-
-
-def roboflow(embedder, folder: Path) -> list[Written]:
+def _roboflow(embedder, folder: Path) -> list[Written]:
     """The folder roboflow/ with reid_config.json and weights.safetensors, which `ReIDModel.from_pretrained` loads."""
     network = embedder.network
-    if not (_is_bare(embedder, _osnet.Network) and network.constructor in ROBOFLOW_OSNETS) and not _is_bare(
-        embedder, _timm.Network
-    ):
+    is_osnet = _is_bare(embedder, _osnet.Network) and network.constructor in ROBOFLOW_OSNETS
+    if not is_osnet and not _is_bare(embedder, _timm.Network):
+        flags = {"embed_dim": embedder.opt.embed_dim, **weights.flags_of_network(embedder.opt)}
+        words = " ".join(f"--{name} {value}" for name, value in flags.items())
         raise UserError(
             f"--tracker roboflow: it builds {', '.join(ROBOFLOW_OSNETS)} and timm:NAME by itself, all without layers "
             f"behind the backbone (--embed_dim 0) and other changes, not --arch {embedder.opt.arch} with "
-            f"{_changes(embedder)}: leave it out"
+            f"{words}: leave it out"
         )
-    name = network.constructor
-    if isinstance(network, _timm.Network):
-        name = f"timm:{name}"
-    preprocessing = {
-        "input_size": list(embedder.preparation.size),
-        "mean": list(network.mean),
-        "std": list(network.std),
-        "interpolation": "bilinear",
-        "to_rgb": True,
-        "resize_mode": "stretch",
-        "pad_value": 114,
-    }
+    normalisation = {"mean": list(network.mean), "std": list(network.std), "to_rgb": True}
+    resizing = {"input_size": list(embedder.preparation.size), "interpolation": "bilinear"}
+    preprocessing = {**resizing, **normalisation, "resize_mode": "stretch", "pad_value": 114}
+    name = network.constructor if is_osnet else f"timm:{network.constructor}"
     place = folder / "roboflow"
     place.mkdir()
     config = json.dumps({"architecture": name, "preprocessing": preprocessing}, indent=1)
-    (place / ROBOFLOW_CONFIG).write_text(config, encoding="utf-8")
-    weights.write(place / ROBOFLOW_WEIGHTS, network.backbone.state_dict(), name)
-    with exporting.guarded("--tracker roboflow", OTHER_TRACKER):
-        if isinstance(network, _timm.Network):
-            backbone = _timm.package().create_model(network.constructor, num_classes=0)
-        else:
+    (place / "reid_config.json").write_text(config, encoding="utf-8")
+    weights.write(place / "weights.safetensors", network.backbone.state_dict(), name)
+    with exporting.guarded("--tracker roboflow", WAY_OUT):
+        if is_osnet:
             backbone = _osnet.OSNet(_osnet.VARIANTS[name])
-        weights.read_into(place / ROBOFLOW_WEIGHTS, backbone)
-    return [Written(f"roboflow/{ROBOFLOW_WEIGHTS}", _run(backbone.eval()))]
+        else:
+            backbone = _timm.package().create_model(network.constructor, num_classes=0)
+        weights.read_into(place / "weights.safetensors", backbone)
+    normalising = Tracker(_roboflow, {}, mean=network.mean, std=network.std)
+    embed = function_of(backbone.eval())
+    return [Written("roboflow/weights.safetensors", lambda images: embed(normalising.tensor(images * np.float32(255))))]
 
 
-def _run(backbone: torch.nn.Module) -> Callable[[np.ndarray], np.ndarray]:
+def function_of(module: torch.nn.Module) -> Callable[[np.ndarray], np.ndarray]:
+    """A module as a function of arrays."""
+
     @torch.no_grad()
     def embed(images: np.ndarray) -> np.ndarray:
-        return backbone(torch.from_numpy(images)).numpy()
+        return module(torch.from_numpy(images)).numpy()
 
     return embed
 
@@ -268,50 +203,19 @@ def _run(backbone: torch.nn.Module) -> Callable[[np.ndarray], np.ndarray]:
 def _is_bare(embedder, kind: type) -> bool:
     """Whether the embeddings are the pooled features of an unchanged backbone of this class, perhaps at unit length."""
     network = embedder.network
-    if not isinstance(network, kind) or isinstance(network, Evaluated):
+    if not isinstance(network, kind) or weights.flags_of_network(embedder.opt):
         return False
-    is_changed = bool(weights.flags_of_network(embedder.opt))
-    return not is_changed and all(map(weights.does_nothing, network.embedding_layers.values()))
+    return all(map(weights.does_nothing, network.embedding_layers.values()))
 
 
-def _changes(embedder) -> str:
-    flags = {"embed_dim": embedder.opt.embed_dim, **weights.flags_of_network(embedder.opt)}
-    return " ".join(f"--{name} {value}" for name, value in flags.items())
-
-
+CUBIC = functools.partial(opencv, mode="bicubic")
 TRACKERS = {
-    "boxmot": Tracker(
-        boxmot,
-        _imagenet,
-        {"OpenCV linear": opencv_linear},
-        "from pathlib import Path\n\n"
-        "from boxmot.reid.core.runtime import ReID\n\n"
-        'encoder = ReID(Path("{file}"))\n'
-        "embeddings = encoder(frame, boxes)  # BGR uint8 (H, W, 3); boxes (n, 4): x1, y1, x2, y2",
-    ),
-    "ultralytics": Tracker(
-        ultralytics,
-        _unit,
-        {"torch linear": linear},
-        "from ultralytics import YOLO\n\n"
-        "# tracker.yaml: ultralytics' botsort.yaml with `with_reid: True` and `model: {file}`\n"
-        'results = YOLO("yolo26n.pt").track("video.mp4", tracker="tracker.yaml")',
-    ),
+    "boxmot": Tracker(_boxmot, {"OpenCV linear": opencv}, mean=IMAGENET_MEAN, std=IMAGENET_STD),
+    "ultralytics": Tracker(functools.partial(_graph, "ultralytics"), {"torch linear": linear}),
     "fastreid": Tracker(
-        fastreid,
-        _unchanged,
-        {"OpenCV cubic (FastReID)": opencv_cubic, "OpenCV linear (BoT-SORT)": opencv_linear},
-        "import onnxruntime\n\n"
-        'session = onnxruntime.InferenceSession("{file}")\n'
-        "# crops: numpy float32 (B, 3, H, W), RGB, 0 to 255\n"
-        'embeddings = session.run(["embeddings"], {{"images": crops}})[0]',
+        functools.partial(_graph, "fastreid"),
+        {"OpenCV cubic (FastReID)": CUBIC, "OpenCV linear (BoT-SORT)": opencv},
+        white=255,
     ),
-    "roboflow": Tracker(
-        roboflow,
-        _own,
-        {"Pillow bilinear": pillow_linear},
-        "from reid import ReIDModel\n\n"
-        'model = ReIDModel.from_pretrained("roboflow")\n'
-        "embeddings = model.extract_embeddings(detections, frame)  # supervision's Detections; BGR uint8 (H, W, 3)",
-    ),
+    "roboflow": Tracker(_roboflow, {"Pillow bilinear": pillow}),
 }

@@ -59,11 +59,11 @@ class Written:
 
     def norm(self, maps, path):
         """The BatchNorm at `path`, or an instance norm where it has no statistics."""
-        weight, bias = self.state[f"{path}.weight"], self.state[f"{path}.bias"]
+        affine = [self.state[f"{path}.{name}"] for name in ("weight", "bias")]
         if f"{path}.running_mean" not in self.state:
-            return instance_norm(maps, weight=weight, bias=bias)
-        mean, variance = self.state[f"{path}.running_mean"], self.state[f"{path}.running_var"]
-        return batch_norm(maps, mean, variance, weight, bias)
+            return instance_norm(maps, None, None, *affine)
+        statistics = [self.state[f"{path}.{name}"] for name in ("running_mean", "running_var")]
+        return batch_norm(maps, *statistics, *affine)
 
     def layer(self, maps, path, **how):
         """Convolution and norm, if there is one."""
@@ -100,7 +100,9 @@ class Written:
         if f"{path}.downsample.conv.weight" in self.state:
             maps = self.layer(maps, f"{path}.downsample")
         total = branch + maps
-        return (self.norm(total, f"{path}.IN") if has_norm and norm_is_last else total).relu()
+        if has_norm and norm_is_last:
+            total = self.norm(total, f"{path}.IN")
+        return total.relu()
 
 
 @torch.no_grad()

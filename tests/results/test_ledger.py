@@ -97,7 +97,7 @@ def test_every_row_is_whole_and_has_a_source():
         assert 0 < float(row["value"]) < 100 and float(row["deviation"] or 1) > 0 and row["selection"] in rules, row
     counts = {"ICML 2020": 67, "Reality Check": 98, "Proxy-Anchor": 4, "UNICOM": 4}
     assert {name: sum(row["source"].startswith(name) for row in table_rows) for name in counts} == counts
-    assert len(table_rows) == 269
+    assert len(table_rows) == 273
     names = ("value", "boxes", "backbone")
     values = {}
     for row in table_rows:
@@ -136,7 +136,7 @@ FEW = {"hyp_dino_inshop", "hier_dino_cub200", "fastretri_inshop", "sbs_market150
 @pytest.mark.parametrize("few_presets", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_the_run_of_a_preset_has_the_conditions_of_its_figure(defaults, few_presets):
     presets = published.load_presets({"cub200", "cars196", "online_products", "inshop", "market1501"})
-    assert len({preset.group for preset in presets}) == len(presets) == 32
+    assert len({preset.group for preset in presets}) == len(presets) == 34
 
     def differences(preset, flags, figure, **changes):
         # an embedding layer that is left out has the width that the run found

@@ -62,7 +62,7 @@ def test_a_graph_undoes_the_trackers_normalisation(tracker, white, is_normalised
 
     def write(graph, example, path, flag, way_out):
         graphs.append((graph, example))
-        return trackers._run(graph)
+        return trackers.function_of(graph)
 
     monkeypatch.setattr(trackers.exporting, "write_onnx", write)
     (comparison,) = trackers.write(network, tmp_path, [tracker, tracker], images, embed(images))
@@ -73,25 +73,25 @@ def test_a_graph_undoes_the_trackers_normalisation(tracker, white, is_normalised
     tensor = np.stack([network.preparation(image) for image in images]) / 255 * white
     if is_normalised:
         tensor = (tensor - np.reshape((0.485, 0.456, 0.406), (3, 1, 1))) / np.reshape((0.229, 0.224, 0.225), (3, 1, 1))
-    actual = trackers.TRACKERS[tracker].tensor(network, np.stack([network.preparation(i) for i in images], dtype="f4"))
+    actual = trackers.TRACKERS[tracker].tensor(np.stack([network.preparation(i) for i in images], dtype="f4"))
     np.testing.assert_allclose(actual, tensor, atol=1e-5)
-    np.testing.assert_allclose(trackers._run(graph)(np.float32(tensor)), embed(images), atol=1e-4)
+    np.testing.assert_allclose(trackers.function_of(graph)(np.float32(tensor)), embed(images), atol=1e-4)
 
 
 def test_an_osnet_is_written_under_torchreids_names_with_what_boxmot_and_roboflow_read(images, monkeypatch, tmp_path):
     from safetensors.torch import load_file
 
     network, embed = embedder("osnet_x0_25_normalize")
-    monkeypatch.setattr(trackers.exporting, "write_onnx", lambda graph, *_: trackers._run(graph))
+    monkeypatch.setattr(trackers.exporting, "write_onnx", lambda graph, *_: trackers.function_of(graph))
     comparisons = trackers.write(network, tmp_path, ["boxmot", "roboflow"], images, embed(images))
     files = ["boxmot.onnx", "osnet_x0_25_boxmot.pt", "roboflow/weights.safetensors"]
     assert [comparison.file for comparison in comparisons] == files
     assert min(comparison.cosine for comparison in comparisons) > 0.999999
-    about = {"model_name": "osnet_x0_25", "num_classes": 0, "preprocess": "resize", "img_size": list(SIZE)}
-    assert json.loads((tmp_path / "boxmot.onnx.metadata.json").read_text()) == {"schema_version": 1, **about}
+    metadata = {"model_name": "osnet_x0_25", "num_classes": 0, "preprocess": "resize", "img_size": list(SIZE)}
+    assert json.loads((tmp_path / "boxmot.onnx.metadata.json").read_text()) == {"schema_version": 1, **metadata}
     checkpoint = torch.load(tmp_path / files[1], weights_only=True)
     state = checkpoint.pop("state_dict")
-    assert checkpoint == about
+    assert checkpoint == metadata
     assert state.keys() == load_file(tmp_path / files[2]).keys() == network.network.backbone.state_dict().keys()
     config = json.loads((tmp_path / "roboflow" / "reid_config.json").read_text())
     assert config["architecture"] == "osnet_x0_25" and config["preprocessing"] == {
@@ -169,14 +169,14 @@ def test_resizes_are_those_of_opencv_and_pillow():
     image = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (3, 13, 9), dtype=np.uint8))
     expected = slow_linear(image.numpy().astype(float), (6, 17))
     np.testing.assert_allclose(trackers.linear(image, (6, 17)), expected, atol=1e-3)
-    assert np.abs(trackers.opencv_linear(image, (6, 17)) - expected).max() <= 0.501
+    assert np.abs(trackers.opencv(image, (6, 17)) - expected).max() <= 0.501
     ramp = torch.tensor([[[0, 0, 100, 0, 0]]], dtype=torch.uint8)
     # 5 to 10: the sixth centre lies at 2.25, .25 beyond the middle
     weight = (-0.75 + 2) * 0.25**3 - (-0.75 + 3) * 0.25**2 + 1
-    assert trackers.opencv_cubic(ramp, (1, 10))[0, 0, 5] == round(100 * weight) == 88
-    assert trackers.opencv_cubic(ramp, (1, 10)).min() == 0
+    assert trackers.CUBIC(ramp, (1, 10))[0, 0, 5] == round(100 * weight) == 88
+    assert trackers.CUBIC(ramp, (1, 10)).min() == 0
     picture = PIL.Image.fromarray(image.permute(1, 2, 0).numpy()).resize((17, 6), PIL.Image.Resampling.BILINEAR)
-    assert (trackers.pillow_linear(image, (6, 17)).transpose(1, 2, 0) == np.asarray(picture)).all()
+    assert (trackers.pillow(image, (6, 17)).transpose(1, 2, 0) == np.asarray(picture)).all()
 
 
 def test_the_pages_encoder_gives_the_runs_embeddings_of_boxes(run):
@@ -220,7 +220,7 @@ def assert_near(vector, expected):
     assert cosine > export.exporting.COSINE, cosine
 
 
-def whole(crop):
+def box_of(crop):
     height, width = crop.shape[:2]
     return np.float32([[0, 0, width, height]])
 
@@ -239,8 +239,8 @@ def test_boxmots_own_code_loads_its_files(files, monkeypatch):
         encoder = ReID(Path(path))
         assert tuple(encoder.model.input_shape) == SIZE
         bgr = np.ascontiguousarray(crop[:, :, ::-1])
-        assert_near(encoder(bgr, whole(crop)), expected(trackers.opencv_linear))
-        assert encoder(bgr, np.repeat(whole(crop), 3, 0)).shape[0] == 3
+        assert_near(encoder(bgr, box_of(crop)), expected(trackers.opencv))
+        assert encoder(bgr, np.repeat(box_of(crop), 3, 0)).shape[0] == 3
 
 
 @pytest.mark.long
@@ -266,8 +266,8 @@ def test_roboflows_own_code_loads_its_folder(files):
         pytest.skip("it builds no such network")
     model = reid.ReIDModel.from_pretrained(str(folder / "roboflow"), device="cpu")
     bgr = np.ascontiguousarray(crop[:, :, ::-1])
-    vectors = model.extract_embeddings(supervision.Detections(xyxy=whole(crop)), bgr)
-    assert_near(vectors, expected(trackers.pillow_linear))
+    vectors = model.extract_embeddings(supervision.Detections(xyxy=box_of(crop)), bgr)
+    assert_near(vectors, expected(trackers.pillow))
 
 
 @pytest.mark.long
@@ -275,8 +275,8 @@ def test_opencvs_resizes_are_ours():
     cv2 = pytest.importorskip("cv2")
     image = np.random.default_rng(1).integers(0, 256, (50, 41, 3), dtype=np.uint8)
     for ours, theirs, limit in (
-        (trackers.opencv_linear, cv2.INTER_LINEAR, 1),  # it rounds its weights to 11 bits
-        (trackers.opencv_cubic, cv2.INTER_CUBIC, 1),
+        (trackers.opencv, cv2.INTER_LINEAR, 1),  # it rounds its weights to 11 bits
+        (trackers.CUBIC, cv2.INTER_CUBIC, 1),
     ):
         resized = ours(torch.from_numpy(image).permute(2, 0, 1), SIZE)
         expected = cv2.resize(image, SIZE[::-1], interpolation=theirs).transpose(2, 0, 1)
