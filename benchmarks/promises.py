@@ -1,6 +1,6 @@
 """How often a threshold for new classes fails, and what it costs: several rules on simulated populations of classes.
 
-    python benchmarks/promises.py --write     # a minute; writes the tables of docs/decisions.md
+    python benchmarks/promises.py --write     # three minutes; writes the tables of docs/decisions.md
 
 A draw sets n classes aside, `IMAGES` images each, and every rule names a threshold at which at most a = .05 of the
 images of further classes are to be accepted, with confidence .95. The true share theta is known for a population:
@@ -10,7 +10,8 @@ heavy   centres have t with 2 degrees of freedom, times .1
 twins   as normal, but 6 % of classes have their centre at .2, next to a class of the gallery
 
 Images lie normally around the centre of their class, with deviation .1. Images of enrolled classes ("mates") lie at
-.55 +- .12.
+.55 +- .12. Two images of two new classes are as far apart as the sum of their distances less 1, so that a class near to
+the gallery is near to all others.
 """
 
 import argparse
@@ -39,8 +40,9 @@ SIZES = (20, 60, 200)
 POPULATIONS = ("normal", "heavy", "twins")
 RESAMPLES = 400
 MATES = (0.55, 0.12)
-# of the centres of `heavy`, at equal steps of probability
+# of the centres of classes, at equal steps of probability; every `PAIR_STEP`-th one makes pairs
 STEPS = 20_000
+PAIR_STEP = 100
 
 
 def centres(population: str, count: int, generator: np.random.Generator) -> np.ndarray:
@@ -60,11 +62,17 @@ def draw_distances(population: str, count: int, generator: np.random.Generator) 
 
 
 @functools.cache
-def heavy_centres() -> np.ndarray:
-    """Quantiles `(STEPS,)` of the centres of `heavy`."""
-    from scipy.special import stdtrit
+def class_centres(population: str) -> np.ndarray:
+    """Quantiles `(STEPS,)` of the centres."""
+    from scipy.special import ndtri, stdtrit
 
-    return 1 + DEVIATION * stdtrit(2, (np.arange(STEPS) + 0.5) / STEPS)
+    chances = (np.arange(STEPS) + 0.5) / STEPS
+    if population == "heavy":
+        return 1 + DEVIATION * stdtrit(2, chances)
+    n_twins = int(TWINS * STEPS) if population == "twins" else 0
+    return np.append(
+        np.full(n_twins, 0.2), 1 + DEVIATION * ndtri((np.arange(STEPS - n_twins) + 0.5) / (STEPS - n_twins))
+    )
 
 
 def theta(population: str, threshold: float) -> float:
@@ -72,11 +80,35 @@ def theta(population: str, threshold: float) -> float:
     from scipy.special import ndtr
 
     if population == "heavy":
-        return float(ndtr((threshold - heavy_centres()) / DEVIATION).mean())
+        return float(ndtr((threshold - class_centres(population)) / DEVIATION).mean())
     share = float(ndtr((threshold - 1) / (DEVIATION * 2**0.5)))
     if population == "twins":
         share = (1 - TWINS) * share + TWINS * float(ndtr((threshold - 0.2) / DEVIATION))
     return share
+
+
+def share_of_classes(population: str, threshold: float) -> float:
+    """The true share of new classes that have one of `IMAGES` images nearer than the threshold."""
+    from scipy.special import ndtr
+
+    farther = 1 - ndtr((threshold - class_centres(population)) / DEVIATION)
+    return float(1 - (farther**IMAGES).mean())
+
+
+@functools.cache
+def pair_shares(population: str) -> tuple[np.ndarray, np.ndarray]:
+    """Thresholds `(T,)` and the true share of image pairs of two new classes that are nearer, `(T,)`."""
+    from scipy.special import ndtr
+
+    centres = class_centres(population)[PAIR_STEP // 2 :: PAIR_STEP]
+    distances = centres[:, None] + centres - 1
+    candidates = np.linspace(-1, 2, 601)
+    return candidates, np.array([ndtr((value - distances) / (DEVIATION * 2**0.5)).mean() for value in candidates])
+
+
+def share_of_pairs(population: str, threshold: float) -> float:
+    """The true share of image pairs of two new classes that are nearer than the threshold."""
+    return float(np.interp(threshold, *pair_shares(population)))
 
 
 def far_of_images(distances: np.ndarray, generator) -> float:
@@ -120,6 +152,22 @@ def hoeffding_bentkus(distances: np.ndarray, generator) -> float | None:
     return last_before_failure(candidates, chances <= RISK)
 
 
+def betting(distances: np.ndarray, generator) -> float | None:
+    """The bound of Waudby-Smith and Ramdas (arXiv 2010.09686) on the mean of the shares of classes: the thresholds at
+    which bets that it is below a, made class after class, would multiply their stake by 1 / d.
+    """
+    candidates, of_classes = shares(distances)
+    counts = np.arange(1, len(distances) + 1)[:, None]
+    # what is known before the first class: the mean a, and a variance of its order
+    means = (RATE + np.cumsum(of_classes, 0)) / (1 + counts)
+    variances = (RATE * (1 - RATE) + np.cumsum((of_classes - means) ** 2, 0)) / (1 + counts)
+    earlier = np.vstack([np.full(len(candidates), RATE * (1 - RATE)), variances[:-1]])
+    bets = np.minimum(1 / (1 - RATE), np.sqrt(-2 * np.log(RISK) / len(distances) / earlier))
+    with np.errstate(divide="ignore"):  # a class that is accepted as a whole may take the whole stake
+        stakes = np.cumsum(np.log1p(np.maximum(-bets * (of_classes - RATE), -1)), 0).max(0)
+    return last_before_failure(candidates, stakes >= -np.log(RISK))
+
+
 def confident(distances: np.ndarray, generator) -> float | None:
     """`--promise confident`: the binomial bound on one image of each class."""
     return promise.kth_smallest(distances[:, 0], RATE, RISK)
@@ -129,6 +177,17 @@ def average(distances: np.ndarray, generator) -> float | None:
     """`--promise average`: the mean over repetitions may be a."""
     classes = np.repeat(np.arange(len(distances)), IMAGES)
     return promise.on_average(distances.reshape(-1), classes, RATE)
+
+
+def nearest_of_classes(distances: np.ndarray, generator) -> float | None:
+    """`--promise whole`: the binomial bound on the nearest image of each class."""
+    return promise.kth_smallest(distances.min(1), RATE, RISK)
+
+
+def disjoint_pairs(distances: np.ndarray, generator) -> float | None:
+    """`--promise pairs`: the binomial bound on one image pair of each disjoint pair of classes."""
+    count = len(distances) // 2
+    return promise.kth_smallest(distances[:count, 0] + distances[count : 2 * count, 0] - 1, RATE, RISK)
 
 
 def last_before_failure(candidates: np.ndarray, holds: np.ndarray) -> float | None:
@@ -142,9 +201,14 @@ RULES = {
     "binomial bound on all images": binomial,
     "bootstrap over classes": bootstrap,
     "Hoeffding-Bentkus over classes": hoeffding_bentkus,
+    "betting over classes": betting,
     "**`confident`**: one image per class": confident,
     "`average`": average,
+    "`whole`: classes with an image accepted": nearest_of_classes,
+    "`pairs`: image pairs accepted": disjoint_pairs,
 }
+# what a rule bounds, where it is not the share of images
+SHARES = {nearest_of_classes: share_of_classes, disjoint_pairs: share_of_pairs}
 
 
 def simulate(rule, population: str, count: int, draws: int) -> np.ndarray:
@@ -154,7 +218,7 @@ def simulate(rule, population: str, count: int, draws: int) -> np.ndarray:
     for draw in range(draws):
         threshold = rule(draw_distances(population, count, generator), generator)
         if threshold is not None:
-            rates[draw] = theta(population, threshold)
+            rates[draw] = SHARES.get(rule, theta)(population, threshold)
     return rates
 
 
@@ -165,13 +229,14 @@ def cell(rates: np.ndarray) -> str:
     return f"{100 * (rates > RATE).mean():.0f} / {100 * rates.mean() / RATE:.0f}"
 
 
-def mates_named(population: str, count: int, draws: int) -> float:
-    """Mean share of the mates that `confident` accepts."""
+def mates_named(rule, population: str, count: int, draws: int) -> float:
+    """Mean share of the mates that a rule accepts; none without a threshold."""
     from scipy.special import ndtr
 
     generator = np.random.default_rng([POPULATIONS.index(population), count])
-    values = [confident(draw_distances(population, count, generator), generator) for _ in range(draws)]
-    return float(ndtr((np.array(values) - MATES[0]) / MATES[1]).mean())
+    values = [rule(draw_distances(population, count, generator), generator) for _ in range(draws)]
+    thresholds_of_draws = np.array([value for value in values if value is not None])
+    return float(ndtr((thresholds_of_draws - MATES[0]) / MATES[1]).sum() / draws)
 
 
 def tables(draws: int) -> str:
@@ -188,14 +253,16 @@ def tables(draws: int) -> str:
     text = (
         f"{draws:,} draws of n classes of {IMAGES} images, a = d = {RATE:g}. A cell: % of draws in which more than a\n"
         f"of the images of new classes are accepted (standard error {error:.1f} at 5) / mean share accepted, in %\n"
-        "of a. –: no threshold."
+        "of a. –: no threshold. `whole` and `pairs` count what they promise: classes with an image accepted, and\n"
+        "image pairs of two new classes."
     )
     sizes = (60, 100, 200, 500)
     counts = " | ".join([f"n = {count}" for count in sizes])
     mates = [f"| images of enrolled classes at T | {counts} |", f"|{'-|' * (len(sizes) + 1)}"]
-    for population in ("normal", "heavy"):
-        named = [f"{100 * mates_named(population, count, draws):.0f} %" for count in sizes]
-        mates.append(f"| `confident`, {population} | {' | '.join(named)} |")
+    for name, rule in (("`confident`", confident), ("betting", betting)):
+        for population in ("normal", "heavy"):
+            named = [f"{100 * mates_named(rule, population, count, draws):.0f} %" for count in sizes]
+            mates.append(f"| {name}, {population} | {' | '.join(named)} |")
     return "\n".join([text, "", *lines, "", *mates])
 
 
