@@ -74,9 +74,12 @@ class Criterion(MetricCriterion):
             lone_anchors, distances = self._alone(batch, labels, reference)
             differences = torch.cat([differences, -distances])
             anchors = torch.cat([anchors, lone_anchors])
+        self.stats = at_margin(
+            positive_distances, negative_distances, self.per_anchor("margin", labels[triplets.anchors])
+        )
         margins = differences + self.per_anchor("margin", labels[anchors])
         violations = torch.relu(margins)
-        self.stats = {"active_share": active_share(violations.detach())}
+        self.stats["active_share"] = active_share(violations.detach())
         terms = softplus(margins) if self.smooth else violations
         return self.reduction(terms, anchors, labels)
 
@@ -93,6 +96,20 @@ class Criterion(MetricCriterion):
         if len(lone_anchors):
             nearest = distances.argmin(1)
         return lone_anchors, pair_distances(batch, lone_anchors, nearest, self.squared, reference.embeddings)
+
+
+@torch.no_grad()
+def at_margin(positives: torch.Tensor, negatives: torch.Tensor, margins) -> dict[str, torch.Tensor]:
+    """How a run sees that the loss stays at its margin: `excess` = mean(d_ap - d_an) / margin and `reach` =
+    mean(d_ap + d_an) / (2 margin) of triplets. Device scalars, not finite without triplets or a margin.
+
+    Args:
+        positives, negatives: `(T,)` distances as the loss compares them. margins: a number, or `(T,)`.
+    """
+    return {
+        "excess": ((positives - negatives) / margins).mean(),
+        "reach": ((positives + negatives) / (2 * margins)).mean(),
+    }
 
 
 def drawn_per_anchor(count: "int | str | None", batchminer, opt):

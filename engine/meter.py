@@ -12,6 +12,8 @@ import time
 
 import torch
 
+from engine import collapse
+
 # logged batches after which their values are read from the device
 BLOCK = 50
 
@@ -97,7 +99,7 @@ class BatchLog:
         logged = []
         for step, names, _, numbers in block:
             on_device = {name: next(values) for name in names}
-            logged.append((step, {**on_device, **numbers}))
+            logged.append((step, {**_defined(on_device), **numbers}))
         self.write(logged)
 
 
@@ -124,11 +126,12 @@ class EpochMeter:
         values = {"loss": self.latest}
         if len(done.losses) > 1:
             values |= done.losses
-        values |= {**gradients, **statistics(self.criterion)}
+        values |= {**gradients, **statistics(self.criterion), **done.statistics}
         for name, value in values.items():
             value = torch.as_tensor(value).detach().float()
             count = 1
-            if name in gradients:  # float16 leaves steps out whose gradient overflows
+            # float16 leaves steps out whose gradient overflows; batches without pairs have no statistics of them
+            if name in gradients or name in collapse.NAMES:
                 count = torch.isfinite(value)
                 value = torch.where(count, value, 0)
             if name in self.sums:
@@ -150,4 +153,9 @@ class EpochMeter:
         for name, total in self.sums.items():
             count = int(self.counts[name])
             means[name] = total.item() / count if count else math.nan
-        return {**means, **learning_rates(optimizer), "epoch_seconds": seconds}
+        return {**_defined(means), **learning_rates(optimizer), "epoch_seconds": seconds}
+
+
+def _defined(values: dict) -> dict:
+    """Name -> number, without statistics of pairs where there were none."""
+    return {name: value for name, value in values.items() if name not in collapse.NAMES or math.isfinite(value)}

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from engine import collapse
 from engine.chunks import Chunks
 from engine.erasing import Erased, pixel_of
 from engine.gradients import GradientEntries
@@ -25,7 +26,8 @@ TAKEN_NAMES = {"loss", "gradient_norm", "gradient_rms", "gradient_max", "epoch_s
 class StepResult(NamedTuple):
     """The result of a step, on the device: the minimised sum `loss`, its parts by name, the gradient's norm.
 
-    images: their number. gradients: what `engine.gradients.GradientEntries` measured; empty: nothing.
+    images: their number. gradients: what `engine.gradients.GradientEntries` measured; empty: nothing. statistics: of
+    the embeddings, see `engine.collapse.statistics`.
     """
 
     loss: torch.Tensor
@@ -33,6 +35,7 @@ class StepResult(NamedTuple):
     gradient_norm: torch.Tensor
     images: int
     gradients: Mapping = MappingProxyType({})
+    statistics: Mapping = MappingProxyType({})
 
 
 class RestingBackbone:
@@ -153,6 +156,7 @@ class Step:
         self.chunks = Chunks(trainer, runtime, settings.chunk_size)
         self.parts_of_batch = Parts(trainer, runtime, self.chunks)
         self.backward_calls = ()
+        self.statistics = {}
         self.rates = settings.rates
         self.resting = settings.resting or RestingBackbone(trainer.network)
         self.pixel = settings.pixel
@@ -251,7 +255,9 @@ class Step:
         if self.average is not None:
             self.average.update(self.trainer.network)
         parts = {name: part.detach() for name, part in losses.items()}
-        return StepResult(loss.detach(), parts, gradient_norm, len(batch.indices), self.gradients.values)
+        return StepResult(
+            loss.detach(), parts, gradient_norm, len(batch.indices), self.gradients.values, self.statistics
+        )
 
     def seen(self, batch):
         """The batch; images with erased rectangles get the pixel that fills them."""
@@ -292,6 +298,7 @@ class Step:
             outputs = self._outputs(batch.images, total)
         with span("loss"), self.runtime.exact_products():
             losses = self.trainer.losses(outputs, batch)
+            self.statistics = collapse.statistics(outputs["embeddings"], batch.labels, batch.indices)
         self._check_losses(losses)
         return outputs, losses, self._weighted_sum(losses)
 

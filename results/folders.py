@@ -151,6 +151,8 @@ def _summary(run: RecordedRun, path: Path) -> None:
         epoch = (content.get("selected") or {}).get("epoch")
         if epoch is not None:
             run.selected_epoch = whole_number(epoch)
+        run.warnings = [str(warning) for warning in content.get("warnings") or ()]
+        run.notes += run.warnings
 
 
 def _environment(run: RecordedRun, path: Path) -> None:

@@ -167,6 +167,8 @@ class Group:
                 remarks.append(f"of {self.n_folds} folds, counted from 0, only {present}")
         if self.differs:
             remarks.append(f"unlike the others: {'; '.join(self.differs)}")
+        for run in self.counted:
+            remarks += [f"warning in {run.name}: {warning}" for warning in run.warnings]
         return remarks
 
     def joined(self, column: Column) -> np.ndarray:

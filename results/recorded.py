@@ -89,6 +89,7 @@ class RecordedRun:
     problem: str | None = None  # failed or short
     notes: list[str] = field(default_factory=list)
     selected_epoch: int | None = None  # as summary.json names it
+    warnings: list[str] = field(default_factory=list)  # of its training, such as of a collapse
     # Of a split of an out-of-distribution progression: Frechet distance of training and test classes.
     fid: float | None = None
     # For a fold: kind of embeddings -> the results over all folds.

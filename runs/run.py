@@ -5,6 +5,7 @@ import math
 import time
 from pathlib import Path
 
+from engine.collapse import Watch
 from engine.meter import BatchLog
 from engine.optimisers import change_of_length, fitting, keeping_rates
 from runs import checkpoint, records
@@ -107,6 +108,8 @@ class Run:
             "seconds": 0.0,
             "untrained": {},
             "stopped": False,
+            "warnings": [],
+            "collapse": {},
         }
         self._began = time.monotonic()
         self.sinks = []
@@ -205,6 +208,9 @@ class Run:
             checkpoint.restore(path, content, self.parts)
         self.epoch = content["epoch"]
         self.state = content["run"]
+        # older checkpoints have no warnings
+        self.state.setdefault("warnings", [])
+        self.state.setdefault("collapse", {})
         self.state["stopped"] = was_stopped(content, self.opt.patience)
         self.batches.steps = self.state.get("steps", 0)  # older checkpoints have none
         if not self.finished and "test" not in self.opt.splits_to_eval:
@@ -280,6 +286,7 @@ class Run:
         self._write(rows + self._metric_rows(epoch, scores))
         self._write_arrays(epoch, scores)
         self.epoch = epoch
+        self._warn(training)
         improved = self._update_best(epoch, scores)
         self._count_seconds()
         if scores:
@@ -295,6 +302,14 @@ class Run:
         self._save(checkpoint.LAST)  # last: where it has all epochs, the summary has them too
         for callback in self.opt.callbacks:
             callback.on_epoch_end(self, epoch, scores)
+
+    def _warn(self, training: dict) -> None:
+        """Name a collapse that begins in this epoch, on the console and in the summary. `training`: epoch means."""
+        lines = Watch(self.opt.loss, self.state["collapse"]).warnings(self.epoch, training)
+        self.state["warnings"] += [line.removeprefix("WARNING: ") for line in lines]
+        if self.writes:
+            for line in lines:
+                say(line)
 
     def _end_without_patience(self, epoch: int) -> None:
         """Stop where `--patience` ran out."""
@@ -464,6 +479,7 @@ class Run:
             "best": self.state["best"],
             "last": self.state["last"],
             "seconds": round(self.state["seconds"], 3),
+            "warnings": self.state["warnings"],
         }
         if self.roles:
             summary["roles"] = self.roles
