@@ -32,7 +32,7 @@ from utilities.criterion import MetricCriterion
 from utilities.reference import Reference
 from utilities.tensors import Products, normalize, pairwise_distances, precision_of_products, squared_distances
 
-ENTRIES = 1 << 17  # of a matrix (anchors, M): 0.5 MB in float32, which stays in a CPU's cache
+ENTRIES = 1 << 26  # of a matrix (anchors, M) that is kept for the backward pass: 256 MiB in float32
 ANCHORS = 16  # rows with which a matrix product is still efficient, however large the reference
 
 
@@ -40,10 +40,12 @@ class PairCriterion(MetricCriterion):
     """Base of the criteria on all pairs of batch and reference or, given a miner, on its distinct pairs. See the module
     for an example.
 
-    A subclass gives `SPACE`, `formula` and, unless its loss is the mean of the anchors' terms, `join`. Against a large
-    reference the formula is computed for a few anchors at a time, and again in the backward pass, so that no `(B, M)`
-    matrix is kept.
+    A subclass gives `SPACE`, `formula` and, unless its loss is the mean of the anchors' terms, `join`. Against a
+    reference with which the matrix `(B, M)` has more than `entries` numbers, the formula is computed for a few anchors
+    at a time, and again in the backward pass, so that no such matrix is kept.
     """
+
+    entries: int | None = None  # None: `ENTRIES`; --memory_entries sets it
 
     SPACE = "dot"  # what `values` are: dot (products of the embeddings as given), cosine, euclidean, squared
     # name of the mean values of positive and of negative pairs among the statistics; None: not recorded
@@ -118,7 +120,7 @@ class PairCriterion(MetricCriterion):
         if distances and not reference.plain:
             norms = reference.embeddings.square().sum(1)  # once, not for each few anchors
         part = functools.partial(self._part, formula or self.formula, norms)
-        size = anchors_at_once(len(reference))
+        size = anchors_at_once(len(reference), self.entries)
         if reference.plain or size >= len(batch):
             results = part(points, labels, reference, mined)
         else:
@@ -157,9 +159,11 @@ class PairCriterion(MetricCriterion):
         return loss + 0 * batch.sum()  # NaN embeddings give distances of 0: NaN must reach the loss
 
 
-def anchors_at_once(n_others: int) -> int:
-    """How many anchors meet `n_others` samples of a reference at once."""
-    return max(ENTRIES // max(n_others, 1), ANCHORS)
+def anchors_at_once(n_others: int, entries: int | None = None) -> int:
+    """How many anchors meet `n_others` samples at once: as many as give a matrix of at most `entries` numbers (None:
+    `ENTRIES`), and at least `ANCHORS`.
+    """
+    return max((entries or ENTRIES) // max(n_others, 1), ANCHORS)
 
 
 def few_at_a_time(part: Callable, argument_lists: Iterable[tuple]) -> list:

@@ -41,6 +41,8 @@ class Criterion(MetricCriterion):
     = tan^2 alpha.
     """
 
+    entries: int | None = None  # as of `PairCriterion`
+
     def __init__(self, opt, batchminer):
         super().__init__(opt, batchminer)
         warn_of_normalized("angular", opt)
@@ -64,10 +66,10 @@ class Criterion(MetricCriterion):
             towards = towards_negatives.scatter(1, positives[:, None], towards_positive)
             return npair, choice_terms(towards, positives, negatives)
 
-        if reference.plain:
+        size = anchors_at_once(len(reference), self.entries)
+        if reference.plain or size >= len(anchors):
             npair, angular = terms(anchors, positives, negatives)
         else:
-            size = anchors_at_once(len(reference))
             parts = few_at_a_time(
                 terms, zip(*(rows.split(size) for rows in (anchors, positives, negatives)), strict=True)
             )

@@ -5,6 +5,7 @@ import argparse
 import torch
 
 import criteria
+from criteria._pairs import ENTRIES
 from options.flags import Flag, roles
 from trainers._added_losses import AddedLoss
 from trainers._averaging import MovingAverage
@@ -24,6 +25,14 @@ FLAGS = {
     ),
     "--memory_start": Flag(
         whole(0), 1000, "step, counted from 0, from which the memory is filled and used", rules={"needs": "memory_size"}
+    ),
+    "--memory_entries": Flag(
+        whole(1, 10**12),
+        ENTRIES,
+        "numbers of the matrix of batch and memory that a loss on pairs keeps; a larger one is computed for a few "
+        "anchors at a time, twice. 2^26 are 256 MiB in float32, and a loss keeps one to a few such matrices",
+        metavar="N",
+        rules={"needs": "memory_size"},
     ),
     "--memory_weight": Flag(number(0), None, argparse.SUPPRESS, role=roles.weight_of(NAME)),
     "--memory_ema": Flag(
@@ -99,6 +108,9 @@ class Memory(AddedLoss):
                 f"--memory_size {opt.memory_size}: --loss {opt.loss} compares no samples that a memory could hold"
             )
         check_memory(criterion)
+        for part in criterion.modules():
+            if hasattr(part, "entries"):
+                part.entries = opt.memory_entries
         self.start = opt.memory_start
         self.steps = 0
         self.queue = Queue(opt.memory_size)

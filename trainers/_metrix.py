@@ -10,7 +10,7 @@ and leaves the mixed negatives out.
 
 import torch
 
-from criteria._pairs import ENTRIES, anchors_at_once, as_weights, few_at_a_time, joined, log_sum_exp, softplus
+from criteria._pairs import anchors_at_once, as_weights, few_at_a_time, joined, log_sum_exp, softplus
 from options.flags import Flag
 from options.flags.shared import rescaling_layer
 from trainers._added_losses import AddedLoss
@@ -23,6 +23,7 @@ from utilities.tuples import same_class
 NAME = "metrix_loss"
 FLAG = "--metrix"
 MAPS = "spatial"  # the last maps among a network's activations
+ENTRIES = 1 << 17  # of a matrix of anchors and mixed points, and of mixed maps: 0.5 MB, which stays in a CPU's cache
 
 FLAGS = {
     FLAG: Flag(
@@ -236,7 +237,7 @@ def in_parts(part, *rows: torch.Tensor) -> dict[str, torch.Tensor]:
 
     It is computed for a few anchors at a time where all meet too many of the B^2 points.
     """
-    size = anchors_at_once(len(rows[0]) ** 2)
+    size = anchors_at_once(len(rows[0]) ** 2, ENTRIES)
     if size >= len(rows[0]):
         return part(*rows)
     chunks = zip(*(tensor.split(size) for tensor in rows), strict=True)

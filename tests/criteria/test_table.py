@@ -2,6 +2,7 @@
 
 import contextlib
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -225,6 +226,26 @@ def check_comparing(name, formula, flags, yields, seed, labels, reference_labels
 
     if len(r) and name not in ("pml", "smoothap", "recallatk", "pnp", "tupletmargin", "happier") and not copies:
         check_precisions(criterion, call, expected[0])
+
+
+def test_the_matrix_of_a_memory_is_kept_while_it_fits():
+    """Nothing is computed twice up to `entries`, which --memory_entries sets; values and gradients are the same."""
+    x = points(6, 1, True)
+    r = points(40, 2, True)
+    labels = torch.arange(6) // 2
+    form = {"reference": r, "reference_labels": torch.arange(40) % 4, "own": torch.full((6,), -1)}
+    results = []
+    for entries, is_split in ((None, False), (6 * 40, False), (16 * 40 - 1, False), (1, True)):
+        criterion = criteria.select("multisimilarity")
+        criterion.entries = entries
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_pairs, "ANCHORS", 3)
+            calls = mock.Mock(side_effect=_pairs.few_at_a_time)
+            patch.setattr(_pairs, "few_at_a_time", calls)
+            results.append(step(criterion, [x, r], x, labels, **form))
+        assert calls.called == is_split, entries
+    for result in results[1:]:
+        assert_close(result, results[0], rtol=1e-10, atol=1e-12)
 
 
 def test_rows_at_a_time_change_nothing():

@@ -102,7 +102,7 @@ def assert_same(ours, expected, inputs):
 @pytest.mark.parametrize("labels", LABELS, ids=str)
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_loss_of_mixed_points_is_that_of_loops(name, labels, monkeypatch):
-    monkeypatch.setattr(_pairs, "ENTRIES", 1)
+    monkeypatch.setattr(_metrix, "ENTRIES", 1)
     monkeypatch.setattr(_pairs, "ANCHORS", 3)  # anchors at once
     value, all_flags = LOSSES[name]
     for flags in all_flags:
