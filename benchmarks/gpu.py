@@ -3,6 +3,7 @@
     python benchmarks/gpu.py                                 # all of it; some minutes
     python benchmarks/gpu.py --only steps chunks
     python benchmarks/gpu.py --small --device cpu            # a tiny network, few steps: a test
+    python benchmarks/gpu.py --tables FOLDER                 # the CSV files of --csv or of benchmarks/gpu_minutes.sh
 
 steps: ResNet50 and ViT-S/16 compared with a bare loop of the same network, loss and optimiser, alternating (goal: at
 most 1.05 times its time).
@@ -14,8 +15,10 @@ determinism: two equal runs in float32.
 """
 
 import copy
+import csv
 import itertools
 import os
+import re
 import sys
 import tempfile
 import time
@@ -38,6 +41,7 @@ from benchmarks.metrics import ICML_LIST, data
 from engine.loading import Batch, training_loader
 from engine.optimisers import build_optimizer
 from utilities.errors import OneLineParser
+from utilities.files import write_csv
 from utilities.numbers import WIDEST, whole
 
 
@@ -83,11 +87,29 @@ METRICS_GOAL = 1.5
 CHUNKS_GOAL = 1.3
 
 
-def table(title: str, heads: tuple, rows: list) -> None:
-    """Print a Markdown table, numbers with four significant digits."""
+def table(title: str, heads: tuple, rows: list, folder: Path | None = None) -> None:
+    """Print a Markdown table, numbers with four significant digits; into a folder also write it as CSV, in full."""
     cells = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
     print(f"\n## {title}\n\n| {' | '.join(heads)} |\n|{'-|' * len(heads)}")
     print("\n".join(f"| {' | '.join(row)} |" for row in cells), flush=True)
+    if folder is not None:
+        name = re.sub(r"[^a-z0-9]+", "_", title.lower())
+        write_csv(folder / f"{name}.csv", heads, rows)
+
+
+def print_tables(folder: Path) -> None:
+    """The CSV files of a folder, as Markdown tables."""
+    for path in sorted(folder.glob("*.csv")):
+        with open(path, newline="", encoding="utf-8") as file:
+            heads, *rows = csv.reader(file)
+        table(path.stem.replace("_", " "), heads, [[_number(cell) for cell in row] for row in rows])
+
+
+def _number(cell: str) -> "float | str":
+    """A cell of a CSV file: a number with a point as one, anything else as it is."""
+    if not re.fullmatch(r"-?[0-9]+\.[0-9]+(e-?[0-9]+)?", cell):
+        return cell
+    return float(cell)
 
 
 def with_batch(arch: str, bs: int, *flags):
@@ -149,7 +171,7 @@ def steps(options) -> None:
         "ratio",
         f"at most {STEPS_GOAL}",
     )
-    table("Training steps", heads, rows)
+    table("Training steps", heads, rows, options.csv)
 
 
 def loader(options) -> None:
@@ -186,7 +208,7 @@ def loader(options) -> None:
         "ratio",
         "enough",
     )
-    table("Loader", heads, rows)
+    table("Loader", heads, rows, options.csv)
 
 
 def loader_rate(dataset, bs: int, workers: int, decode_once: bool = False, device=None) -> float:
@@ -290,7 +312,8 @@ def metric_list(options) -> None:
     goals = seconds["list"] <= SECONDS_GOAL, ratio <= METRICS_GOAL
     row = (len(features), options.dimensions, *seconds.values(), ratio, *goals)
     heads = ("images", "dimensions", "ICML list, s", f"{package} search, s", f"{package} k-means, s", "ratio")
-    table("Metrics", (*heads, f"at most {SECONDS_GOAL:g} s", f"at most {METRICS_GOAL} times"), [row])
+    heads = (*heads, f"at most {SECONDS_GOAL:g} s", f"at most {METRICS_GOAL} times")
+    table("Metrics", heads, [row], options.csv)
 
 
 def chunked(options) -> None:
@@ -309,7 +332,7 @@ def chunked(options) -> None:
     ]
     rows.append((f"B = {bs} in chunks of {chunk}", cut["mib"], cut["seconds"], ratio, ratio <= CHUNKS_GOAL))
     heads = ("step", "MiB above the start", "seconds", "of the small step and the outputs", f"at most {CHUNKS_GOAL}")
-    table(f"Chunks, {arch}", heads, rows)
+    table(f"Chunks, {arch}", heads, rows, options.csv)
 
 
 def determinism(options) -> None:
@@ -329,7 +352,8 @@ def determinism(options) -> None:
             for name, value in states[1].items()
         ]
         rows.append((arch, loss, n_steps, max(differences) == 0, max(differences)))
-    table("Two equal runs, float32", ("network", "loss", "steps", "the same bits", "largest difference"), rows)
+    heads = ("network", "loss", "steps", "the same bits", "largest difference")
+    table("Two equal runs, float32", heads, rows, options.csv)
 
 
 PARTS = {"steps": steps, "loader": loader, "metrics": metric_list, "chunks": chunked, "determinism": determinism}
@@ -347,7 +371,12 @@ def main() -> int:
     parser.add_argument("--workers", type=whole(0, 1000), default=8, help="worker processes of the loader")
     parser.add_argument("--warm_up", type=whole(0, 1000), default=5, help="steps before the clock runs")
     parser.add_argument("--repeats", type=whole(1, 10**5), default=20, help="number of steps; their median counts")
+    parser.add_argument("--csv", type=Path, default=None, metavar="FOLDER", help="also write the tables there as CSV")
+    parser.add_argument("--tables", type=Path, default=None, metavar="FOLDER", help="only print the tables of a folder")
     options = parser.parse_args()
+    if options.tables is not None:
+        print_tables(options.tables)
+        return 0
     options.scale = SMALL if options.small else FULL
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # also for the processes that are started

@@ -101,11 +101,13 @@ class Criterion(MetricCriterion):
 @torch.no_grad()
 def at_margin(positives: torch.Tensor, negatives: torch.Tensor, margins) -> dict[str, torch.Tensor]:
     """How a run sees that the loss stays at its margin: `excess` = mean(d_ap - d_an) / margin and `reach` =
-    mean(d_ap + d_an) / (2 margin) of triplets. Device scalars, not finite without triplets or a margin.
+    mean(d_ap + d_an) / (2 margin) of triplets. Device scalars; empty without triplets or a margin above 0.
 
     Args:
         positives, negatives: `(T,)` distances as the loss compares them. margins: a number, or `(T,)`.
     """
+    if not len(positives) or (not isinstance(margins, torch.Tensor) and margins <= 0):
+        return {}
     return {
         "excess": ((positives - negatives) / margins).mean(),
         "reach": ((positives + negatives) / (2 * margins)).mean(),

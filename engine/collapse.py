@@ -76,10 +76,10 @@ class Watch:
         self.state["at_margin"] = self.state.get("at_margin", 0) + 1 if _is_at_margin(spread, means) else 0
         if self.state["at_margin"] >= EPOCHS:
             texts["stuck"] = self._stuck(epoch, separation)
-        known = self.state.get("named", [])
+        named_before = self.state.get("named", [])
         self.state["named"] = list(texts)
         self.state["separation"] = None if math.isnan(separation) else separation
-        return [text for condition, text in texts.items() if condition not in known]
+        return [text for condition, text in texts.items() if condition not in named_before]
 
     def _alike(self, epoch: int, spread: float, separation: float) -> str:
         curves = f"{SPREAD} {spread:.2g}"

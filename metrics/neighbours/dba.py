@@ -16,13 +16,14 @@ class DatabaseAugmentation:
     (Gordo et al., End-to-end Learning of Deep Visual Representations for Image Retrieval, arXiv 1610.07940).
 
     At unit length, an image of the gallery becomes the sum of itself and of its k nearest others of the gallery with
-    the weights max(cosine, 0)^alpha, brought to unit length. The queries stay, and search in the new gallery; `then` is
-    the re-ranking of their lists, None for none. Where the queries are in the gallery, they are among its images too.
+    the weights max(cosine, 0)^alpha, brought to unit length. The queries stay, and search in the new gallery;
+    `reranking` is that of their lists, None for none. Where the queries are in the gallery, they are among its images
+    too.
     """
 
     k: int
     alpha: float
-    then: Any = None
+    reranking: Any = None
 
     def search(self, space: EmbeddingSpace, progress: bool = False):
         """The search in the augmented gallery."""
@@ -30,9 +31,9 @@ class DatabaseAugmentation:
         augmented = unit_space.view(
             EmbeddingSpace, reference=self._augmented(unit_space), reference_norms=None, own_reference=False
         )
-        if self.then is None:
+        if self.reranking is None:
             return augmented.search
-        return self.then.search(augmented, progress)
+        return self.reranking.search(augmented, progress)
 
     def _augmented(self, space: EmbeddingSpace) -> np.ndarray:
         """`(M, D)` float64 at unit length; a row of zeros that nothing is added to stays."""

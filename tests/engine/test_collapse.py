@@ -26,10 +26,14 @@ def by_loops(rows, labels, images):
     rows = [np.array(row) / np.linalg.norm(row) for row in rows[: collapse.ROWS].double().tolist()]
     pairs = [(i, j) for i in range(len(rows)) for j in range(i) if images[i] != images[j]]
     squares = {pair: float(((rows[pair[0]] - rows[pair[1]]) ** 2).sum()) for pair in pairs}
-    own = [square for (i, j), square in squares.items() if labels[i] == labels[j]]
-    other = [square for (i, j), square in squares.items() if labels[i] != labels[j]]
+    within = [square for (i, j), square in squares.items() if labels[i] == labels[j]]
+    between = [square for (i, j), square in squares.items() if labels[i] != labels[j]]
+    if not squares:
+        return {SPREAD: math.nan, SEPARATION: math.nan}
     mean = np.mean(list(squares.values()))
-    separation = (np.mean(other) - np.mean(own)) / mean if own and other else math.nan
+    separation = math.nan
+    if within and between:
+        separation = (np.mean(between) - np.mean(within)) / mean
     return {SPREAD: mean / 2, SEPARATION: separation}
 
 
@@ -58,7 +62,9 @@ def test_excess_and_reach_of_all_triplets_by_hand():
 
 def lines_of(epochs, loss="triplet", state=None):
     """The epochs that warn, with their lines."""
-    watch = Watch(loss, {} if state is None else state)
+    if state is None:
+        state = {}
+    watch = Watch(loss, state)
     return {epoch: lines for epoch, means in enumerate(epochs, 1) if (lines := watch.warnings(epoch, means))}
 
 

@@ -69,7 +69,8 @@ def test_junk_and_the_own_sequence_go_before_the_cut(tmp_path):
         in_order = [j for j in ranked(x[i], x, i) if sequences[j] != sequences[i]]
         assert row == by_scores(in_order, i, 4)
     junk = [ranked(query, unit(x[5:]), -1)[:3] for query in unit(x[:5])]
-    lists = Lists.of([[j for j in range(8) if j not in ignored] for ignored in junk], junk)
+    positives = [sorted({*range(8)} - {*ignored}) for ignored in junk]
+    lists = Lists.of(positives, junk)
     reference_paths = [f"i{i}" for i in range(19)]
     gallery = {"reference": unit(x[5:]), "reference_labels": labels[5:], "reference_paths": reference_paths}
     space = space_of(unit(x[:5]), labels[:5], lists=lists, **gallery)

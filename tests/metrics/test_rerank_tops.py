@@ -34,12 +34,12 @@ def of_loops(query, top, reference, k, beta):
     """The top of one query in the order of its scores, by loops."""
     refined = []
     for i in top:
-        others = sorted(
+        nearest = sorted(
             (j for j in top if j != i), key=lambda j: (-round(reference[i] @ reference[j], 11), top.index(j))
         )[:k]
-        weights = [beta * (reference[i] @ reference[j]) for j in others]
+        weights = [beta * (reference[i] @ reference[j]) for j in nearest]
         total = reference[i] + sum(
-            (w * reference[j] for w, j in zip(weights, others, strict=True)), np.zeros(len(query))
+            (w * reference[j] for w, j in zip(weights, nearest, strict=True)), np.zeros(len(query))
         )
         refined.append(total / (1 + sum(weights)))
     places = sorted(range(len(top)), key=lambda i: -round(query @ refined[i], 11))
@@ -71,9 +71,11 @@ def test_superglobal_of_a_set_in_itself_by_loops(m, k, beta):
 
 def test_junk_is_in_the_top_of_superglobal_and_takes_no_rank():
     x, labels = points(40, seed=2, copies=False)
-    queries, reference = x[:6], x[6:]
+    queries = x[:6]
+    reference = x[6:]
     junk = [ranked(query, unit(reference), -1)[1:5:2] for query in unit(queries)]
-    lists = Lists.of([[j for j in range(20, 30) if j not in ignored] for ignored in junk], junk)
+    positives = [sorted({*range(20, 30)} - {*ignored}) for ignored in junk]
+    lists = Lists.of(positives, junk)
     expected = superglobal_lists(queries, reference, [-1] * 6, junk, 12, 3, 0.15)
     results = neighbours_of(
         SuperGlobal(12, 3), queries, labels[:6], reference=reference, reference_labels=labels[6:], lists=lists
@@ -84,7 +86,7 @@ def test_junk_is_in_the_top_of_superglobal_and_takes_no_rank():
 def test_few_images_little_memory_and_sequences(monkeypatch):
     for rerank in (SuperGlobal(), DatabaseAugmentation(5, 3.0), DatabaseAugmentation(2, 0.0, SuperGlobal(3, 2))):
         for x in (np.ones((1, 3)), np.zeros((2, 3)), np.ones((9, 3)), np.eye(3), -np.eye(3)):
-            all_but_itself = [[j for j in range(len(x)) if j != i] + [-1] for i in range(len(x))]
+            all_but_itself = [[*range(i), *range(i + 1, len(x)), -1] for i in range(len(x))]
             assert neighbours_of(rerank, x, np.arange(len(x))) == all_but_itself
         x, labels = points(60, seed=3)
         sequences = np.arange(60) // 3
@@ -131,11 +133,11 @@ def test_database_augmentation_by_loops(k, alpha, separate):
     ending = [] if separate else [-1]
     results = neighbours_of(DatabaseAugmentation(k, alpha), queries, of_queries, **gallery)
     assert results == [row + ending for row in lists]
-    then = DatabaseAugmentation(k, alpha, AlphaExpansion(4, 2.0))
+    expanding = DatabaseAugmentation(k, alpha, AlphaExpansion(4, 2.0))
     expanded_lists = []
     for query, itself, row in zip(unit(queries), left_out, lists, strict=True):
         expanded_lists.append(ranked(expanded(query, new, row, 4, 2.0), new, itself))
-    assert neighbours_of(then, queries, of_queries, **gallery) == [row + ending for row in expanded_lists]
+    assert neighbours_of(expanding, queries, of_queries, **gallery) == [row + ending for row in expanded_lists]
     lists = superglobal_lists(queries, new, left_out, [()] * len(queries), 8, 2, 0.15)
-    then = DatabaseAugmentation(k, alpha, SuperGlobal(8, 2))
-    assert neighbours_of(then, queries, of_queries, **gallery) == [row + ending for row in lists]
+    refining = DatabaseAugmentation(k, alpha, SuperGlobal(8, 2))
+    assert neighbours_of(refining, queries, of_queries, **gallery) == [row + ending for row in lists]

@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# What must be seen on a GPU that is rented by the minute, in order of value, each part under a time limit of its own:
+# tests marked gpu, the parts of benchmarks/gpu.py, two whole runs.
+#
+#     benchmarks/gpu_minutes.sh FOLDER                          # at most 9 minutes
+#     benchmarks/gpu_minutes.sh FOLDER --minutes 5              # the parts that are left, when called again
+#     benchmarks/gpu_minutes.sh FOLDER --small --device cpu     # a trial of the script itself
+#     python benchmarks/gpu.py --tables FOLDER                  # the figures as the tables of docs/scale.md
+#
+# FOLDER: parts.csv (what each part came to), versions.csv, figures as CSV, logs/, runs/. It needs torch, torchvision,
+# timm, numpy, scipy, pandas, pillow, tqdm and pyyaml; a part that needs another package, or a newer one, is skipped and
+# names it.
+set -uo pipefail
+
+usage() { sed -n '5,8s/^# *//p' "$0" >&2; exit 2; }
+
+folder=${1:-}
+minutes=9
+small=()
+device=cuda
+case $folder in ""|-*) usage ;; esac
+shift
+while [ $# -gt 0 ]; do
+  case $1 in
+    --minutes) minutes=${2:-}; shift 2 || usage ;;
+    --small) small=(--small); shift ;;
+    --device) device=${2:-}; shift 2 || usage ;;
+    *) usage ;;
+  esac
+done
+[[ $minutes =~ ^[1-9][0-9]*$ ]] && [[ $device =~ ^(cuda|cpu)$ ]] || usage
+
+python=${PYTHON:-python}
+mkdir -p "$folder/logs" "$folder/runs" || exit 2
+folder=$(cd "$folder" && pwd)
+cd "$(dirname "$0")/.." || exit 2
+[ "$device" = cpu ] && export CUDA_VISIBLE_DEVICES=
+end=$((SECONDS + 60 * minutes))
+[ -f "$folder/parts.csv" ] || echo "part,status,seconds,note" > "$folder/parts.csv"
+left_over=()
+
+# What is missing on this machine, by the last line of a log that says so.
+missing() {
+  grep -E "ModuleNotFoundError|ImportError|has no attribute|unexpected keyword argument|is not installed" "$1" \
+    | tail -1 | tr -d '",' | cut -c1-200
+}
+
+# part NAME LIMIT COMMAND…: runs a part that has no result yet; LIMIT in seconds.
+part() {
+  local name=$1 limit=$2 began=$SECONDS status note rc
+  shift 2
+  grep -q "^$name,\(done\|skipped\|failed\)," "$folder/parts.csv" && return
+  if [ $((end - SECONDS)) -lt 15 ]; then
+    left_over+=("$name")
+    return
+  fi
+  [ $((end - SECONDS)) -lt "$limit" ] && limit=$((end - SECONDS))
+  timeout --signal=INT --kill-after=5 "$limit" "$@" > "$folder/logs/$name.log" 2>&1
+  rc=$?
+  note=$(missing "$folder/logs/$name.log")
+  case $rc in
+    0) status="done"; note= ;;
+    5) status=skipped; note="no test of this kind" ;;
+    124|130|137) status=stopped; note="after $limit s"; left_over+=("$name") ;;
+    *) if [ -n "$note" ]; then status=skipped; else status=failed; note="exit status $rc"; fi ;;
+  esac
+  echo "$name,$status,$((SECONDS - began)),$note" >> "$folder/parts.csv"
+  echo "$name: $status in $((SECONDS - began)) s${note:+ ($note)}"
+}
+
+gpu() { part "$1" "$2" "$python" benchmarks/gpu.py --device "$device" "${small[@]}" --csv "$folder" --only "${@:3}"; }
+
+run() {
+  grep -q "^$1,\(done\|skipped\|failed\)," "$folder/parts.csv" && return
+  local words=(--dataset glyphs --loss multisimilarity --embed_dim 128 --bs 112 --data_sampler class_balanced
+    --samples_per_class 4 --not_pretrained --no_train_metrics --save_path "$folder/runs" --savename "$1")
+  if [ ${#small[@]} -gt 0 ]; then
+    words+=(--arch conv4_normalize --n_epochs 1 --iterations_per_epoch 3 --kernels 0)
+  else
+    words+=(--arch "$3" --crop_size 224 --n_epochs 2 --iterations_per_epoch 100 --kernels 8 --precision bfloat16
+      --evaluate_on_gpu)
+  fi
+  rm -rf "$folder/runs/glyphs/$1"
+  part "$1" "$2" "$python" main.py "${words[@]}"
+}
+
+tests=(-q -p no:cacheprovider -rs -m gpu)
+[ ${#small[@]} -gt 0 ] && tests+=(-k small)
+part versions 60 "$python" benchmarks/_gpu_records.py versions "$folder"
+part tests_of_steps 150 "$python" -m pytest "${tests[@]}" tests/test_gpu.py
+part tests_of_the_rest 90 "$python" -m pytest "${tests[@]}" tests/metrics/test_search.py tests/engine/test_cropping.py \
+  tests/test_default_dtype.py tests/test_gpu_benchmark.py
+gpu steps 120 steps --repeats 10 --warm_up 3
+gpu metrics 60 metrics
+run run_resnet50 90 resnet50_normalize
+gpu loader 90 loader
+run run_vit_small 90 timm:vit_small_patch16_224_normalize
+gpu determinism 60 determinism
+gpu chunks 60 chunks
+"$python" benchmarks/_gpu_records.py runs "$folder" || exit 1
+if [ ${#left_over[@]} -gt 0 ]; then
+  echo "left: ${left_over[*]}; call again with the same folder"
+fi
+echo "figures: $python benchmarks/gpu.py --tables $folder"
