@@ -115,7 +115,6 @@ def test_the_state_of_before_is_that_of_a_run_that_goes_on():
     assert not lines_of([STUCK, STUCK], state=json.loads(json.dumps(state)))
 
 
-@pytest.mark.long
 def test_a_last_layer_of_zero_warns_in_epoch_1_and_a_resume_repeats_nothing(folder_data, tmp_path, monkeypatch, capsys):
     build = build_training
 

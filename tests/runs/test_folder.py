@@ -43,7 +43,8 @@ def test_an_old_run_is_resumed_measured_reproduced_and_tabulated(old):
     reproduced = run_main("--reproduce_results", old, "--group Again")
     recorded_again = recorded_values(reproduced.folder).to_dict()
     # not yet recorded then
-    newer = {(epoch, "train", name) for epoch in (1, 2) for name in ("gradient_rms", "gradient_max")}
+    names = ("gradient_rms", "gradient_max", "criterion/spread", "criterion/separation")
+    newer = {(epoch, "train", name) for epoch in (1, 2) for name in names}
     assert before.keys() | newer == recorded_again.keys()
     assert recorded_again[1, "train", "loss"] == pytest.approx(before[1, "train", "loss"], rel=1e-3)
     Result_Evaluations.main(Result_Evaluations.read("--runs runs --out tables --metrics map_r".split()))
