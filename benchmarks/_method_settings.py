@@ -10,12 +10,15 @@ COMMON = (
 )
 # for the losses that are meant for embeddings of any length
 RAW = "--arch conv4"
+# for those whose embeddings differ in length by intent, and are compared by cosines
+BY_COSINES = f"{RAW} --evaluation_metrics c_e_recall@1 c_map_r"
 WITHOUT_FLAGS = (
     "circle contextual fastap gpw histogram intrapair_variance lifted_original multisimilarity ntxent pnp rankedlist "
-    "recallatk smoothap snr_contrastive supcon threshold_consistent tupletmargin"
+    "recallatk roadmap smoothap snr_contrastive supcon threshold_consistent tupletmargin"
 )
 METHODS = {
     **dict.fromkeys(WITHOUT_FLAGS.split(), ""),
+    "adaface": f"--loss_adaface_lr 0.01 --loss_adaface_scale 16 {BY_COSINES}",
     "angular": f"--batch_mining npair {RAW}",
     "arcface": "--loss_arcface_lr 0.001",
     # with a classifier, as published: alone it collapses all embeddings
@@ -23,6 +26,7 @@ METHODS = {
     "circle_softmax": "--loss_circle_softmax_lr 0.01",
     "contrastive": "--batch_mining distance",
     "cosface": "--loss_cosface_lr 0.01 --loss_cosface_scale 16",
+    "curricularface": "--loss_curricularface_lr 0.01 --loss_curricularface_scale 16",
     "dynamic_softmargin": "--batch_mining batchhard",
     "happier": "--loss_happier_lr 0.01",
     "hier": f"--loss_proxyanchor_lrmulti 1 {RAW} --eval_space hyperbolic",
@@ -31,6 +35,7 @@ METHODS = {
     "instance": "--loss_instance_lr 0.01",
     "largemargin_softmax": f"--loss_largemargin_softmax_lr 0.01 {RAW}",
     "lifted": f"--batch_mining lifted {RAW}",
+    "magface": f"--loss_magface_lr 0.01 --loss_magface_scale 16 {BY_COSINES}",
     "manifold": "--loss_manifold_lr 0.01",
     "margin": "--batch_mining distance --loss_margin_beta 0.6 --loss_margin_beta_lr 0.001",
     "meanfield": "--loss_meanfield_lrmulti 10",

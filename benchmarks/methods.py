@@ -56,7 +56,8 @@ def result(loss: str, seed: int, save_path: str, peer: str = "") -> tuple[float,
             main.main(opt)
     summary = json.loads((run_folder(opt) / "summary.json").read_text(encoding="utf-8"))
     values = summary["last"]["test"]
-    return values["e_recall@1"], values["map_r"], summary["seconds"]
+    prefix = "c_" if "c_map_r" in values else ""
+    return values[f"{prefix}e_recall@1"], values[f"{prefix}map_r"], summary["seconds"]
 
 
 def measured(flags: str, seed: int, save_path: str) -> tuple[dict, float]:

@@ -14,6 +14,7 @@ import batch_mining
 from criteria import _matryoshka
 from criteria._learn import make_learnable
 from criteria._proxies import ProxyCriterion
+from criteria._sets import is_normalized
 from criteria._shards import ShardedCriterion, requested
 from utilities import levels
 from utilities.criterion import MetricCriterion, check_inputs
@@ -32,6 +33,7 @@ CONSTANTS = {  # of a file that leaves them out
     "COMPARES_SAMPLES": True,  # with each other; False: with class vectors alone
     "REDUCES": False,  # it is a mean over tuples, and obeys --loss_reduction
     "PER_CLASS": (),  # flags whose numbers may be learned one a class
+    "READS_LENGTHS": False,  # of embeddings, and so cannot work on unit vectors
     "FIXED": (),  # flags whose numbers cannot be learned: the formula has no true derivative by them
 }
 REGISTRY = Registry("criteria", "loss", constants=CONSTANTS)
@@ -96,6 +98,7 @@ def check(opt, inner=()) -> None:
         inner: the flags of further losses inside the loss or the trainer, see `INNER_LOSS`.
     """
     _matryoshka.check(opt)
+    check_lengths(opt, inner)
     if (flag := requested(opt)) and opt.loss not in (able := divisible()):
         raise UserError(
             f"{flag}: --loss {opt.loss} cannot use a part of its class vectors; these can: {', '.join(able)}"
@@ -112,6 +115,19 @@ def check(opt, inner=()) -> None:
         )
     if opt.separate_classifiers:
         check_separate(opt, inner)
+
+
+def check_lengths(opt, inner) -> None:
+    """Refuse losses that read the lengths of embeddings where all have length 1. Raises UserError."""
+    if not is_normalized(opt.arch):
+        return
+    for flag in ("loss", *inner):
+        name = getattr(opt, flag)
+        if REGISTRY.module(name).READS_LENGTHS:
+            raise UserError(
+                f"--{flag} {name} reads the lengths of embeddings, which --arch {opt.arch} sets to 1: leave "
+                "_normalize out, and measure by cosines (--evaluation_metrics c_e_recall@1 …)"
+            )
 
 
 def check_separate(opt, inner) -> None:

@@ -1,6 +1,10 @@
 """Soft ranks for the losses on rankings, in chunks that the backward pass recomputes."""
 
+import functools
+from collections.abc import Callable
+
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from criteria._pairs import own_columns
 
@@ -87,3 +91,29 @@ def _sigmoids(similarities, anchors, positives, left_out, temperature):
 def sums_per_anchor(values: torch.Tensor, anchors: torch.Tensor, batch_size: int) -> torch.Tensor:
     """Sums `(B, ...)` of `values` `(P, ...)` over the pairs of each anchor."""
     return values.new_zeros(batch_size, *values.shape[1:]).index_add(0, anchors, values)
+
+
+def sums_of_pairs(
+    terms: Callable, values: torch.Tensor, anchors: torch.Tensor, positives: torch.Tensor
+) -> torch.Tensor:
+    """Sums `(B,)` over the positive pairs of each anchor of `terms(anchors, positives)` `(P',)`, about CHUNK matrix
+    entries at a time.
+
+    With several chunks the backward pass computes the terms again. `values`: the similarities `(B, M)`.
+    """
+    size = max(CHUNK // max(values.shape[1], 1), 1)
+    if len(anchors) > size:
+        terms = functools.partial(checkpoint, terms, use_reentrant=False, preserve_rng_state=False)
+    parts = [terms(*pairs) for pairs in zip(anchors.split(size), positives.split(size), strict=True)]
+    return sums_per_anchor(torch.cat([values.new_zeros(0), *parts]), anchors, len(values))
+
+
+def bounding_step(differences: torch.Tensor, criterion) -> torch.Tensor:
+    """An upper bound of the step function, of the shape of `differences`, whose gradient does not vanish above 0.
+
+    `criterion` has its numbers: sigmoid(t / temperature), + start at t > 0, and rho (t - delta) + offset at t > delta.
+    """
+    sigmoids = torch.sigmoid(differences / criterion.temperature)
+    line = criterion.rho * (differences - criterion.delta) + criterion.offset
+    near = torch.where(differences > 0, criterion.start + sigmoids, sigmoids)
+    return torch.where(differences > criterion.delta, line, near)

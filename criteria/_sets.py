@@ -15,6 +15,11 @@ from utilities.tensors import safe_sqrt
 from utilities.tuples import Triplets
 
 
+def is_normalized(arch: str) -> bool:
+    """Whether a network of this name gives embeddings of length 1."""
+    return "normalize" in arch.split("_")[1:]
+
+
 def warn_of_normalized(loss: str, opt) -> None:
     """Print a one-line warning where the network gives unit vectors but the loss is meant for raw embeddings.
 
@@ -26,7 +31,7 @@ def warn_of_normalized(loss: str, opt) -> None:
             f"{layer}: --loss {loss} is meant for embeddings of any length, which a neck scales: add "
             "--neck_feature before, or leave it out"
         )
-    if "normalize" in opt.arch.split("_")[1:]:
+    if is_normalized(opt.arch):
         print(
             f"warning: --loss {loss} is meant for embeddings of any length, --arch {opt.arch} normalises them",
             file=sys.stderr,

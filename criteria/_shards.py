@@ -120,11 +120,20 @@ class ShardedCriterion(ProxyCriterion):
         """
         raise NotImplementedError
 
+    def follow(self, batch: torch.Tensor, vectors: torch.Tensor, class_columns: torch.Tensor) -> None:
+        """Update statistics of a step before its loss is computed; none here.
+
+        Args:
+            batch: `(B, D)`. vectors: `(n * per_class, D)`, of the classes that this process compares.
+            class_columns: `(B,)`, which of them is each sample's class; n where it is not among them.
+        """
+
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         shard = self.shard
         vectors = self.proxies
         if not shard.divided and shard.share == 1 and self.dims is None:
+            self.follow(batch, vectors, labels)
             similarities = self.similarities(batch, vectors.to(batch))  # (B, C)
             self.note(self.own_domain(similarities, labels), labels)
             return self.loss(similarities, labels, batch)
@@ -137,6 +146,7 @@ class ShardedCriterion(ProxyCriterion):
             dims = torch.randperm(batch.shape[1])[: self.dims].to(batch.device, non_blocking=True)
             batch = batch.index_select(1, dims)
             vectors = vectors.index_select(1, dims)
+        self.follow(batch, vectors, class_columns)
         blocks = vectors.split(max(ENTRIES // len(batch), 1) * self.per_class)
         starts = range(0, len(vectors) // self.per_class, len(blocks[0]) // self.per_class)
         blocks_of_arguments = [

@@ -10,11 +10,10 @@ import functools
 
 import numpy as np
 import torch
-from torch.utils.checkpoint import checkpoint
 
 import criteria
 from criteria._pairs import PairCriterion, positive_pairs
-from criteria._ranking import CHUNK, sums_per_anchor
+from criteria._ranking import bounding_step, sums_of_pairs
 from options.flags import Flag
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -80,12 +79,8 @@ class Criterion(PairCriterion):
         levels = self.shared_levels(labels, reference_labels) * counted
         relevances = self.relevances(levels)
         anchors, related = positive_pairs(levels)  # (P,) each
-        size = max(CHUNK // values.shape[1], 1)
         precisions = functools.partial(self._precisions, values, levels, relevances, counted)
-        if len(anchors) > size:  # the backward pass computes the (P', M) matrices of each part again
-            precisions = functools.partial(checkpoint, precisions, use_reentrant=False, preserve_rng_state=False)
-        parts = [precisions(*pair) for pair in zip(anchors.split(size), related.split(size), strict=True)]
-        sums = sums_per_anchor(torch.cat([values.new_zeros(0), *parts]), anchors, len(values))
+        sums = sums_of_pairs(precisions, values, anchors, related)
         n_related = (levels > 0).sum(1)
         return {"loss": 1 - sums / torch.where(n_related > 0, relevances.sum(1), 1), "n_related": n_related}
 
@@ -123,13 +118,5 @@ class Criterion(PairCriterion):
         of_k = of_j.gather(1, related[:, None])
         rel_k = rel_j.gather(1, related[:, None])
         ahead = (excesses >= 0).to(excesses.dtype)
-        ranks = 1 + (torch.where(of_j < of_k, self.step(excesses), ahead) * rivals).sum(1)
+        ranks = 1 + (torch.where(of_j < of_k, bounding_step(excesses, self), ahead) * rivals).sum(1)
         return (rel_k.squeeze(1) + (ahead * torch.minimum(rel_j, rel_k) * rivals).sum(1)) / ranks
-
-    def step(self, differences: torch.Tensor) -> torch.Tensor:
-        """An upper bound of the step function, of the shape of `differences`."""
-        sigmoids = torch.sigmoid(differences / self.temperature)
-        line = self.rho * (differences - self.delta) + self.offset
-        return torch.where(
-            differences > self.delta, line, torch.where(differences > 0, self.start + sigmoids, sigmoids)
-        )

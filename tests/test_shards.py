@@ -28,7 +28,9 @@ from utilities.errors import UserError
 from utilities.processes import SingleProcess
 from utilities.shards import Shard
 
-ABLE = ["arcface", "circle_softmax", "cosface", "proxyanchor", "softmax", "sphereface", "subcenter_arcface"]
+ABLE = (
+    "adaface arcface circle_softmax cosface curricularface magface proxyanchor softmax sphereface subcenter_arcface"
+).split()
 C = 7
 D = 5
 LABELS = torch.tensor([6, 0, 0, 3, 4, 4, 6, 2, 1, 0])
@@ -126,7 +128,8 @@ def of_every_criterion():
     words = [*ABLE, *(f"{name.replace(' ', ' --loss_learn ')} --loss_learn_per_class" for name in learned)]
     for number, flags in enumerate(words):
         chunks = " --chunk_size 4" if number % 2 else ""
-        yield f"--loss {flags} {STEPS} {OPTIMISERS[number % 4]}{chunks}"
+        network = "--arch conv4 " if flags in ("adaface", "magface") else ""
+        yield f"--loss {flags} {network}{STEPS} {OPTIMISERS[number % 4]}{chunks}"
 
 
 @pytest.mark.long

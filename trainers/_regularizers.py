@@ -3,7 +3,8 @@
 `lp` and `zero_mean` as pytorch-metric-learning defines them (arXiv 2008.09164); `center_invariant`: Wu et al., ICCV
 workshops 2017; `regular_face`: Zhao et al., RegularFace, CVPR 2019; `sparse_centers`: Qian et al., SoftTriple, ICCV
 2019, arXiv 1909.05235; `anticollapse`: Jiang et al., Anti-Collapse Loss for Deep Metric Learning, TMM 2024, arXiv
-2407.03106.
+2407.03106; `koleo`: Sablayrolles et al., Spreading vectors for similarity search, ICLR 2019, arXiv 1806.03198, as
+DINOv2 (arXiv 2304.07193, weight .1) has it.
 """
 
 import argparse
@@ -15,10 +16,11 @@ from options.flags import Flag, roles
 from trainers._added_losses import AddedLoss
 from utilities.errors import UserError
 from utilities.numbers import number
-from utilities.tensors import normalize, safe_sqrt
+from utilities.tensors import masked_mean, normalize, safe_sqrt
 from utilities.tuples import same_class
 
 CODING_EPS = 0.5  # the squared distortion of the coding rate, as in all the authors' runs
+KOLEO_EPS = 1e-8
 EMBEDDINGS = "embed_regularizer"
 CLASS_VECTORS = "weight_regularizer"
 
@@ -26,8 +28,9 @@ FLAGS = {
     "--embed_regularizer": Flag(
         str,
         None,
-        "add to the loss the mean over embeddings x of |x|_p^power (lp) or |sum_d x_d| (zero_mean)",
-        choices=["lp", "zero_mean"],
+        "add to the loss the mean over embeddings x of |x|_p^power (lp), |sum_d x_d| (zero_mean), or -log of the "
+        "distance at unit length to the nearest embedding of another image (koleo; DINOv2's weight is .1)",
+        choices=["koleo", "lp", "zero_mean"],
     ),
     "--embed_regularizer_weight": Flag(number(0), None, argparse.SUPPRESS, role=roles.weight_of(EMBEDDINGS)),
     "--embed_regularizer_p": Flag(number(1), 2.0, "norm of lp", rules={"only_with": {"embed_regularizer": ["lp"]}}),
@@ -60,6 +63,18 @@ def lp(embeddings: torch.Tensor, p: float, power: float) -> torch.Tensor:
 def zero_mean(embeddings: torch.Tensor) -> torch.Tensor:
     """mean_i |sum_d x_id| of `(B, D)`."""
     return embeddings.sum(1).abs().mean()
+
+
+def koleo(embeddings: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    """-mean_i log(|x_i - x_n + 1e-8| + 1e-8) of unit rows x of `(B, D)`, n the nearest row of another of the `images`
+    `(B,)`. The choice of n has no gradient; rows without another image are left out.
+    """
+    unit = normalize(embeddings)
+    is_same = same_class(images)
+    nearest = (unit @ unit.T).detach().masked_fill(is_same, -2.0).argmax(1)
+    differences = unit - unit.index_select(0, nearest) + KOLEO_EPS
+    distances = safe_sqrt(differences.square().sum(1))
+    return -masked_mean((distances + KOLEO_EPS).log(), ~is_same.all(1))
 
 
 def center_invariant(vectors: torch.Tensor) -> torch.Tensor:
@@ -113,7 +128,11 @@ class EmbedRegularizer(AddedLoss):
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor:
         """See `trainers._added_losses.AddedLoss.loss`."""
         embeddings = outputs["embeddings"]
-        return zero_mean(embeddings) if self.kind == "zero_mean" else lp(embeddings, self.p, self.power)
+        if self.kind == "koleo":
+            return koleo(embeddings, batch.indices.to(embeddings.device, non_blocking=True))
+        if self.kind == "zero_mean":
+            return zero_mean(embeddings)
+        return lp(embeddings, self.p, self.power)
 
 
 class WeightRegularizer(AddedLoss):

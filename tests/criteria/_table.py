@@ -230,6 +230,8 @@ def nca(c, ps, ns):
 @each_anchor(cosine)
 def ntxent(c, ps, ns):
     near, far = ([torch.exp(s / c.temperature) for s in kind] for kind in (ps, ns))
+    if c.decoupled:
+        return [-torch.log(mass / sum(far)) if ns else 0 * mass for mass in near]
     return [-torch.log(mass / (mass + sum(far))) for mass in near]
 
 
@@ -264,6 +266,29 @@ def soft_rank(s, rivals, temperature):
 def smoothap(c, ps, ns):
     ratios = [soft_rank(s, ps, c.temperature) / soft_rank(s, ps + ns, c.temperature) for s in ps]
     return 1 - mean(ratios) if ps else None
+
+
+def step_bound(c, t):
+    if t <= 0:
+        return torch.sigmoid(t / c.temperature)
+    if t <= c.delta:
+        return c.start + torch.sigmoid(t / c.temperature)
+    return c.rho * (t - c.delta) + c.offset
+
+
+def roadmap(c, x, r, pairs, context):
+    @each_anchor(cosine)
+    def sup_ap(c, ps, ns):
+        precisions = []
+        for k, s in enumerate(ps):
+            rank = 1 + sum(float(p >= s) for place, p in enumerate(ps) if place != k)
+            precisions.append(rank / (rank + sum(step_bound(c, n - s) for n in ns) + 0 * s))
+        return 1 - mean(precisions) if ps else None
+
+    near, far = pair_values(cosine, x, r, pairs)
+    missing = mean_active([torch.relu(c.pos_margin - s) for s in near])
+    excess = mean_active([torch.relu(s - c.neg_margin) for s in far])
+    return sup_ap(c, x, r, pairs, context) + c.weight * (missing + excess)
 
 
 def recallatk(c, x, r, pairs, context):
@@ -542,6 +567,57 @@ def cosface(c, x, y):
     return [c.scale * (cosine(x, w) - c.margin * (k == y)) for k, w in enumerate(c.proxies)]
 
 
+def adaface(c, x, labels):
+    lengths = [row.detach().norm().clamp(0.001, 100) for row in x]
+    mean_length = c.momentum * mean(lengths) + (1 - c.momentum) * 20
+    deviation = torch.tensor(100.0)
+    if len(lengths) > 1:
+        variance = sum((length - mean(lengths)) ** 2 for length in lengths) / (len(lengths) - 1)
+        deviation = c.momentum * variance.sqrt() + (1 - c.momentum) * 100
+
+    @cross_entropy
+    def of_row(c, row, y):
+        length = row.detach().norm().clamp(0.001, 100)
+        z = (c.concentration * (length - mean_length) / (deviation + 0.001)).clamp(-1, 1)
+        cosines = [cosine(row, w).clamp(-0.999, 0.999) for w in c.proxies]
+        angle = (torch.acos(cosines[y]) - c.margin * z).clamp(0.001, math.pi - 0.001)
+        cosines[y] = torch.cos(angle) - c.margin * (1 + z)
+        return [c.scale * s for s in cosines]
+
+    return of_row(c, x, labels)
+
+
+def magface(c, x, labels):
+    def length(row):
+        return row.norm().clamp(c.shortest, c.longest)
+
+    @cross_entropy
+    def of_row(c, row, y):
+        share = (length(row) - c.shortest) / (c.longest - c.shortest)
+        cosines = [cosine(row, w) for w in c.proxies]
+        if cosines[y] > 0:
+            margin = c.lower_margin + share * (c.upper_margin - c.lower_margin)
+            cosines[y] = torch.cos(torch.acos(cosines[y].clamp(-1 + 1e-7, 1 - 1e-7)) + margin)
+        return [c.scale * s for s in cosines]
+
+    favour = mean([length(row) / c.longest**2 + 1 / length(row) for row in x])
+    return of_row(c, x, labels) + c.weight * favour
+
+
+def curricularface(c, x, labels):
+    progress = c.momentum * mean([cosine(row, c.proxies[y]).detach() for row, y in zip(x, labels, strict=True)])
+
+    @cross_entropy
+    def of_row(c, row, y):
+        cosines = [cosine(row, w).clamp(-1 + 1e-7, 1 - 1e-7) for w in c.proxies]
+        angle = torch.acos(cosines[y]) + c.margin
+        logits = [s * (progress + s) if s > torch.cos(angle) else s for s in cosines]
+        logits[y] = torch.cos(angle) if angle < math.pi else cosines[y] - c.margin * math.sin(c.margin)
+        return [c.scale * s for s in logits]
+
+    return of_row(c, x, labels)
+
+
 @cross_entropy
 def subcenter_arcface(c, x, y):
     per_class = len(c.proxies) // c.n_classes
@@ -717,12 +793,13 @@ COMPARING = cases(
         "multisimilarity": [{}, {"neg_weight": 7, "margin": 0.4}, {"margin": math.inf}],
         "nca": [{}, {"scale": 3}],
         "npair": [{"l2": 0.1}],
-        "ntxent": [{}, {"temperature": 0.5}],
+        "ntxent": [{}, {"temperature": 0.5}, {"temperature": 0.5, "decoupled": True}],
         "pml": [{"class": "ContrastiveLoss"}],
         "pnp": [*({"variant": name, "temperature": 0.1} for name in COSTS), {"alpha": 1.5, "temperature": 0.2}],
         "quadruplet": [{}],
         "rankedlist": [{}, {"alpha": 1.4, "neg_temperature": 3.0, "pos_temperature": 2.0}],
         "recallatk": [{"temperature": 0.2, "ks": [1, 2, 5]}],
+        "roadmap": [{}, {"temperature": 0.2, "delta": 0.3, "rho": 2.0, "start": 0.0, "offset": 1.0, "weight": 0.5}],
         "smoothap": [{"temperature": 0.2}],
         "snr": [{"reg_lambda": 0.3}],
         "snr_contrastive": [{"regularizer_weight": 0.2}, {"pos_margin": 0.4, "neg_margin": 2.5}],
@@ -735,14 +812,17 @@ COMPARING = cases(
 # likewise, of the batch as a whole
 WHOLE = cases(
     {
+        "adaface": [{}, {"momentum": 0.3, "margin": 1.5, "scale": 4.0}],
         "arcface": [{}, {"angular_margin": 2.5}],  # passes pi
         "center": [{}, {"weight": 1.0}],
         "circle_softmax": [{}, {"margin": 0.1, "scale": 4.0}],
         "contextual": [{"mean": 0.1}, {"k": 2, "eps": 0.5}, {"pos_margin": 1.25}, {"k": 3, "projection": 7}],
         "cosface": [{}],
+        "curricularface": [{}, {"margin": 0.8, "momentum": 0.5, "scale": 4.0}],
         "hist": [{"hidden": 4, "alpha": 1.1, "tau": 3.0, "weight": 0.7}],
         "instance": [{"gamma": 3}],
         "largemargin_softmax": [{}, {"margin": 3, "scale": 3.0}],
+        "magface": [{}, {"shortest": 0.2, "longest": 1.5, "weight": 0.5, "scale": 4.0}],
         "manifold": [{"n_proxies": 3}],
         "meanfield": [{}, {"alpha": 2.0, "beta": 10.0, "margin": 0.3}],
         "p2sgrad": [{}],

@@ -21,7 +21,7 @@ from utilities.tensors import normalize
 
 PREFIXES = [2, 5, DIMENSIONS]
 WEIGHTS = [0.5, 2.0, 3.0]
-STATEFUL = {"dynamic_softmargin", "hist"}  # keep statistics of one embedding
+STATEFUL = {"adaface", "curricularface", "dynamic_softmargin", "hist"}  # keep statistics of one embedding
 REPEATED = torch.tensor(LABELS["repeated"])
 
 

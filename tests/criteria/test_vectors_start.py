@@ -13,14 +13,17 @@ from tests.kit.mining import normal
 # loss; SHA-256 of the vectors of 7 classes in 24 dimensions, seed 0, before there was a choice; the package's class
 # that begins as it does under `pml` (CosFaceLoss where it has no such loss); vectors a class; rate at --lr 1e-4
 STARTS = [
+    ("adaface", "58e5c8c2bbb25456", losses.CosFaceLoss, 1, 5e-4),
     ("arcface", "9ebc11f5ba7e433e", losses.ArcFaceLoss, 1, 5e-4),
     ("center", "e15fc10bc094ba4d", losses.CosFaceLoss, 1, 5e-4),
     ("circle_softmax", "1af5a0349cc0849b", losses.CosFaceLoss, 1, 3.5e-4),
     ("cosface", "9ebc11f5ba7e433e", losses.CosFaceLoss, 1, 5e-4),
+    ("curricularface", "1af5a0349cc0849b", losses.CosFaceLoss, 1, 5e-4),
     ("hist", "178732d873d80bc6", losses.ProxyAnchorLoss, 1, 0.1),
     # the package's InstanceLoss has no vectors
     ("instance", "9ebc11f5ba7e433e", losses.NormalizedSoftmaxLoss, 1, 5e-4),
     ("largemargin_softmax", "9ebc11f5ba7e433e", losses.LargeMarginSoftmaxLoss, 1, 5e-4),
+    ("magface", "58e5c8c2bbb25456", losses.CosFaceLoss, 1, 5e-4),
     ("manifold", "9ebc11f5ba7e433e", lambda n, d: losses.ManifoldLoss(d, min(n, 50)), 1, 5e-4),
     ("meanfield", "e15fc10bc094ba4d", losses.CosFaceLoss, 1, 0.2),
     ("p2sgrad", "9ebc11f5ba7e433e", lambda n, d: losses.P2SGradLoss(d, n), 1, 5e-4),
@@ -70,7 +73,7 @@ def test_the_direction_alone_is_what_the_value_sees():
     batch = normal(6, 24, seed=1)
     labels = torch.tensor([0, 0, 1, 2, 3, 6])
     for name in sorted({name for name, *_ in STARTS} - LENGTHS_COUNT):
-        criterion = build(name).double()
+        criterion = build(name).double().eval()
         value = criterion(batch, labels)
         with torch.no_grad():
             criterion.proxies.mul_(20)

@@ -182,6 +182,33 @@ def test_anticollapse_is_the_determinant_of_the_vectors_in_the_batch(per_class):
     assert value == 1 and zeros.grad.isfinite().all()
 
 
+def test_koleo_spreads_embeddings_of_different_images():
+    """By a loop, and the value of the authors' function; copies of an image are not its nearest."""
+    x = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8]], dtype=torch.float64)
+    assert float(_regularizers.koleo(x, torch.arange(4))) == pytest.approx(0.2848586, abs=1e-7)
+    copies = x[[0, 0, 1, 2, 3]]
+    assert float(_regularizers.koleo(copies, torch.arange(5))) == pytest.approx(7.10, abs=0.005)
+    x = points()
+    images = torch.tensor([3, 3, 5, 6, 6, 7, 3])
+    terms = []
+    for row, image in zip(x, images, strict=True):
+        others = [k for k in range(7) if images[k] != image]
+        nearest = max(others, key=lambda k, row=row: float(torch.cosine_similarity(row, x[k], dim=0)))
+        difference = row / row.norm() - x[nearest] / x[nearest].norm() + 1e-8
+        terms.append(-torch.log(difference.norm() + 1e-8))
+    ours = _regularizers.koleo(x, images)
+    assert_close(ours, sum(terms) / 7)
+    assert_close(*(torch.autograd.grad(value, x)[0] for value in (ours, sum(terms) / 7)))
+    for lone in (torch.zeros(3, 2, requires_grad=True), torch.ones(1, 2, requires_grad=True)):
+        value = _regularizers.koleo(lone, torch.zeros(len(lone)))
+        value.backward()
+        assert value == 0 and lone.grad.isfinite().all()
+    trainer, opt = tiny.trainer("metric_only", "--loss contrastive --batch_mining none --embed_regularizer koleo")
+    outputs, losses, _ = tiny.step(opt, trainer).forward(tiny.batch())
+    expected = _regularizers.koleo(outputs["embeddings"], tiny.batch().indices)
+    assert_close(losses["embed_regularizer"], expected)
+
+
 def test_regularisers_are_losses_of_a_step():
     trainer, opt = tiny.trainer(
         "metric_only",
