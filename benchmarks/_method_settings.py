@@ -11,7 +11,7 @@ COMMON = (
 # for the losses that are meant for embeddings of any length
 RAW = "--arch conv4"
 # for those whose embeddings differ in length by intent, and are compared by cosines
-BY_COSINES = f"{RAW} --evaluation_metrics c_e_recall@1 c_map_r"
+BY_COSINES = f"{RAW} --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1"
 WITHOUT_FLAGS = (
     "circle contextual fastap gpw histogram intrapair_variance lifted_original multisimilarity ntxent pnp rankedlist "
     "recallatk roadmap smoothap snr_contrastive supcon threshold_consistent tupletmargin"

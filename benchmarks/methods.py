@@ -56,8 +56,9 @@ def result(loss: str, seed: int, save_path: str, peer: str = "") -> tuple[float,
             main.main(opt)
     summary = json.loads((run_folder(opt) / "summary.json").read_text(encoding="utf-8"))
     values = summary["last"]["test"]
-    prefix = "c_" if "c_map_r" in values else ""
-    return values[f"{prefix}e_recall@1"], values[f"{prefix}map_r"], summary["seconds"]
+    if "c_map_r" in values:
+        return values["c_recall@1"], values["c_map_r"], summary["seconds"]
+    return values["e_recall@1"], values["map_r"], summary["seconds"]
 
 
 def measured(flags: str, seed: int, save_path: str) -> tuple[dict, float]:

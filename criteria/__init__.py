@@ -126,7 +126,7 @@ def check_lengths(opt, inner) -> None:
         if REGISTRY.module(name).READS_LENGTHS:
             raise UserError(
                 f"--{flag} {name} reads the lengths of embeddings, which --arch {opt.arch} sets to 1: leave "
-                "_normalize out, and measure by cosines (--evaluation_metrics c_e_recall@1 …)"
+                "_normalize out, and measure by cosines (--evaluation_metrics c_recall@1 …)"
             )
 
 

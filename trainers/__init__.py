@@ -113,6 +113,11 @@ def check(opt) -> None:
     module = REGISTRY.module(opt.trainer)
     if hasattr(module, "check"):
         module.check(opt)
+    if opt.noise_filter and getattr(module.Trainer, "losses", Base.losses) is not Base.losses:
+        raise UserError(
+            f"--noise_filter {opt.noise_filter}: --trainer {opt.trainer} has losses of its own, which it does not "
+            "reach: take --trainer metric_only"
+        )
     if opt.views > 1 and opt.augmentation == "none":
         raise UserError(
             f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an "

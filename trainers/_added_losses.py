@@ -22,6 +22,10 @@ class AddedLoss(torch.nn.Module):
         """Outputs for each image that it needs beside the trainer's own; `named`: the trainer's `Trainer.named`."""
         return {}
 
+    def without_noise(self, outputs: dict, batch) -> tuple[dict, object]:
+        """Outputs and batch of the images that all losses of the step see, called before any of them; here all."""
+        return outputs, batch
+
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
         """The loss, a scalar; None while there is none.
 

@@ -9,6 +9,7 @@ from criteria._pairs import ENTRIES
 from options.flags import Flag, roles
 from trainers._added_losses import AddedLoss
 from trainers._averaging import MovingAverage
+from trainers._noise import NoiseFilter, Rows
 from utilities.criterion import check_memory
 from utilities.errors import UserError
 from utilities.numbers import number, whole
@@ -114,6 +115,9 @@ class Memory(AddedLoss):
         self.start = opt.memory_start
         self.steps = 0
         self.queue = Queue(opt.memory_size)
+        self.noise_filter = None
+        if opt.noise_filter:
+            self.noise_filter = NoiseFilter(opt.noise_rate, opt.noise_window, opt.n_classes)
         self.average = None if opt.memory_ema is None else MovingAverage(network, opt.memory_ema)
 
     def outputs(self, images: torch.Tensor, named) -> dict:
@@ -122,6 +126,15 @@ class Memory(AddedLoss):
             return {}
         with torch.no_grad():
             return {KEYS: named(*self.average(images))["embeddings"]}
+
+    def without_noise(self, outputs: dict, batch) -> tuple[dict, object]:
+        """Outputs and batch of the images that the noise filter keeps; of all until there are rows to judge by."""
+        if self.noise_filter is None or self.queue.rows is None:
+            return outputs, batch
+        rows = self.noise_filter(outputs["embeddings"], batch.labels, self.queue.rows, self.queue.labels)
+        return Rows(outputs, rows), batch._replace(
+            labels=batch.labels.index_select(0, rows), indices=batch.indices[rows.to(batch.indices.device)]
+        )
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
         """See `trainers._added_losses.AddedLoss.loss`; None before `--memory_start`."""

@@ -222,6 +222,8 @@ class Trainer(torch.nn.Module):
             outputs: the result of `outputs` for all images.
             batch: `engine.loading.Batch(labels, images, indices)`.
         """
+        for added in self.added_losses:
+            outputs, batch = added.without_noise(outputs, batch)
         losses = {METRIC_LOSS: self.metric_loss(outputs, batch)}
         for added in self.added_losses:
             added.used = True
