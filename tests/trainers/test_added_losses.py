@@ -192,8 +192,8 @@ def test_koleo_spreads_embeddings_of_different_images():
     images = torch.tensor([3, 3, 5, 6, 6, 7, 3])
     terms = []
     for row, image in zip(x, images, strict=True):
-        others = [k for k in range(7) if images[k] != image]
-        nearest = max(others, key=lambda k, row=row: float(torch.cosine_similarity(row, x[k], dim=0)))
+        rivals = [k for k in range(7) if images[k] != image]
+        nearest = max(rivals, key=lambda k, row=row: float(torch.cosine_similarity(row.detach(), x[k].detach(), dim=0)))
         difference = row / row.norm() - x[nearest] / x[nearest].norm() + 1e-8
         terms.append(-torch.log(difference.norm() + 1e-8))
     ours = _regularizers.koleo(x, images)
