@@ -83,8 +83,8 @@ def test_the_filter_is_that_of_lists(rate):
 
 def test_without_a_class_in_the_memory_the_lowest_are_all_equal():
     noise_filter = NoiseFilter(0.5, 3, 4).double()
-    left = noise_filter(PINNED, torch.tensor([2, 2, 3, 3]), PINNED, PINNED_LABELS)
-    assert left.tolist() == [2, 3] and noise_filter.count == 0
+    staying = noise_filter(PINNED, torch.tensor([2, 2, 3, 3]), PINNED, PINNED_LABELS)
+    assert staying.tolist() == [2, 3] and noise_filter.count == 0
     assert NoiseFilter(0.2, 3, 4).double()(PINNED, PINNED_LABELS, PINNED, PINNED_LABELS).tolist() == [0, 1, 2, 3]
 
 
@@ -97,14 +97,14 @@ def test_a_step_leaves_images_out_of_both_losses_and_the_memory():
     assert len(rows) == 6
     batch = tiny.batch(seed=4)
     outputs, losses = tiny.losses(trainer, batch)
-    left = SlowFilter(0.4, 30)(slow_probabilities(outputs["embeddings"].detach(), batch.labels, rows, row_labels))
-    assert 0 < len(left) < 6 and len(queue.rows) == 6 + len(left)
+    staying = SlowFilter(0.4, 30)(slow_probabilities(outputs["embeddings"].detach(), batch.labels, rows, row_labels))
+    assert 0 < len(staying) < 6 and len(queue.rows) == 6 + len(staying)
     alone, _ = tiny.trainer("metric_only", "--loss contrastive --embed_regularizer koleo")
-    part = batch._replace(labels=batch.labels[left], indices=batch.indices[left])
-    expected = alone.losses({"embeddings": outputs["embeddings"][left]}, part)
+    part = batch._replace(labels=batch.labels[staying], indices=batch.indices[staying])
+    expected = alone.losses({"embeddings": outputs["embeddings"][staying]}, part)
     for name in ("metric_loss", "embed_regularizer"):
         torch.testing.assert_close(losses[name], expected[name])
-    torch.testing.assert_close(queue.rows[6:], outputs["embeddings"][left].detach())
+    torch.testing.assert_close(queue.rows[6:], outputs["embeddings"][staying].detach())
     noise_filter = trainer.added_losses[0].noise_filter
     resumed, _ = tiny.trainer("metric_only", f"{WORDS} --noise_rate .4 --embed_regularizer koleo")
     resumed.load_state_dict(trainer.state_dict())
