@@ -108,12 +108,13 @@ def sums_of_pairs(
     return sums_per_anchor(torch.cat([values.new_zeros(0), *parts]), anchors, len(values))
 
 
-def bounding_step(differences: torch.Tensor, criterion) -> torch.Tensor:
-    """An upper bound of the step function, of the shape of `differences`, whose gradient does not vanish above 0.
-
-    `criterion` has its numbers: sigmoid(t / temperature), + start at t > 0, and rho (t - delta) + offset at t > delta.
+def bounding_step(
+    differences: torch.Tensor, temperature: float, rho: float, delta: float, offset: float, start: float
+) -> torch.Tensor:
+    """An upper bound of the step function, of the shape of `differences` t, whose gradient does not vanish above 0:
+    sigmoid(t / temperature), + start at t > 0, and rho (t - delta) + offset at t > delta.
     """
-    sigmoids = torch.sigmoid(differences / criterion.temperature)
-    line = criterion.rho * (differences - criterion.delta) + criterion.offset
-    near = torch.where(differences > 0, criterion.start + sigmoids, sigmoids)
-    return torch.where(differences > criterion.delta, line, near)
+    sigmoids = torch.sigmoid(differences / temperature)
+    line = rho * (differences - delta) + offset
+    near = torch.where(differences > 0, start + sigmoids, sigmoids)
+    return torch.where(differences > delta, line, near)

@@ -118,5 +118,6 @@ class Criterion(PairCriterion):
         of_k = of_j.gather(1, related[:, None])
         rel_k = rel_j.gather(1, related[:, None])
         ahead = (excesses >= 0).to(excesses.dtype)
-        ranks = 1 + (torch.where(of_j < of_k, bounding_step(excesses, self), ahead) * rivals).sum(1)
+        steps = bounding_step(excesses, self.temperature, self.rho, self.delta, self.offset, self.start)
+        ranks = 1 + (torch.where(of_j < of_k, steps, ahead) * rivals).sum(1)
         return (rel_k.squeeze(1) + (ahead * torch.minimum(rel_j, rel_k) * rivals).sum(1)) / ranks

@@ -67,5 +67,6 @@ class Criterion(PairCriterion):
         differences = rows - rows.gather(1, partners[:, None])
         rivals = positives.index_select(0, anchors).scatter(1, partners[:, None], 0.0)
         ranks = 1 + ((differences >= 0).to(values.dtype) * rivals).sum(1)
-        before = (bounding_step(differences, self) * negatives.index_select(0, anchors)).sum(1)
+        steps = bounding_step(differences, self.temperature, self.rho, self.delta, self.offset, self.start)
+        before = (steps * negatives.index_select(0, anchors)).sum(1)
         return ranks / (ranks + before)
