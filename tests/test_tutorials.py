@@ -12,8 +12,11 @@ import pytest
 import torch
 import yaml
 
+import evaluation.__main__
 import Result_Evaluations
 import retrieval.__main__
+from datasets import _mot_table
+from experiments import moving_glyphs
 from runs import RunFolder
 from search import __main__ as searcher
 from tests.kit import runs as kit
@@ -135,6 +138,26 @@ def test_run_to_search(place, capsys):
     assert capsys.readouterr().out.count(" -> ") == 2
     assert {"index", "answers.html", "explore.html", "exported"} <= {path.name for path in place.iterdir()}
     assert (place / "exported" / "README.md").is_file()
+
+
+@pytest.mark.long
+def test_track_reid(place, capsys):
+    small = {
+        "experiments/moving_glyphs.py": (moving_glyphs.main, "--train 4 --val 2 --frames 60 --tracks 3"),
+        "datasets.mot": (_mot_table.main, ""),
+        "main.py": (lambda words: run_main(*words), "--kernels 0 --eval_kernels 0"),
+        "evaluation": (evaluation.__main__.main, "--gap 10 --stride 20"),
+        "retrieval": (retrieval.__main__.main, ""),
+    }
+    results = []
+    for words in commands("track_reid"):
+        program, *flags = [word for word in words[1:] if word != "-m"]
+        if "--loss" in flags:
+            flags += "--bs 8 --iterations_per_epoch 1 --n_epochs 1".split()
+        run, further_flags = small[program]
+        results.append(run([*flags, *further_flags.split()]))
+    assert 0 <= results[4]["track_mrr"] <= 1 and "scored" in capsys.readouterr().out
+    assert {"films", "crops", "crops.csv", "Training_Results"} <= {path.name for path in place.iterdir()}
 
 
 # ---------- in a copy of the program

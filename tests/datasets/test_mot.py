@@ -258,6 +258,11 @@ def test_the_table_of_halves_and_what_no_table_holds(tmp_path):
         _mot_table.main([words[0], "--out", str(tmp_path / "none" / "b.csv")])
 
 
+def test_the_preset_of_small_networks_trains_on_films(tmp_path, capsys):
+    output = kit.pass_dry_run(["--config", "tracks_mot", "--dataset_mot", make_mot(tmp_path), "--bs", "8"], capsys)
+    assert "48 rows of ground truth" in output and "osnet_x0_25" in output
+
+
 @pytest.mark.long
 def test_the_command_of_the_table(tmp_path):
     root = make_mot(tmp_path)
