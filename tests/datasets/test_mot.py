@@ -259,7 +259,8 @@ def test_the_table_of_halves_and_what_no_table_holds(tmp_path):
 
 
 def test_the_preset_of_small_networks_trains_on_films(tmp_path, capsys):
-    output = kit.pass_dry_run(["--config", "tracks_mot", "--dataset_mot", make_mot(tmp_path), "--bs", "8"], capsys)
+    words = kit.words_of("--config tracks_mot --bs 8 --mot_gap 3 --dataset_mot", make_mot(tmp_path))
+    output = kit.pass_dry_run(words, capsys)
     assert "48 rows of ground truth" in output and "osnet_x0_25" in output
 
 
