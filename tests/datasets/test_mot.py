@@ -1,16 +1,21 @@
 """--dataset mot: layouts of the benchmarks, splits, roles, detections, damaged files; the same crops as a table."""
 
 import itertools
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 
 import datasets
+import evaluation
 from datasets import _mot, _mot_table
+from evaluation import outputs
 from tests.datasets.layouts import film_rows, make_film, make_mot, names, write_lines
 from tests.kit import runs as kit
+from tests.kit.images import write_image
 from tests.kit.refusals import refused
+from tools import tracks
 
 SPLITS = ("training", "testing")
 
@@ -111,6 +116,28 @@ def test_several_benchmarks_are_domains(tmp_path):
     assert names(splits)["testing"][0] == "dancetrack/dancetrack0004_1"
     assert names(splits)["testing"][-1] == "sportsmot/v_00HRwkvvjtQ_c001_1" and len(splits["training"]) == 48
     assert splits["testing"].roles == {"query_images": 4, "gallery_images": 32} and splits["testing"].frames is not None
+
+
+def test_embeddings_of_films_have_what_tracks_needs(tmp_path):
+    root = make_mot(tmp_path)
+    testing = read(root)["testing"]
+    labels = np.array([label for _, label in testing.image_list])
+    embedded = evaluation.Embedded({}, labels, 0.0, testing)
+    arrays = outputs._arrays(embedded, kit.resolve("--dataset mot --dataset_mot", root))
+    films = tracks.films_of("file", {**arrays, "features": np.zeros((16, 2))})
+    assert set(films.sequences) == {"dancetrack0004"} and set(films.tracks) == {"dancetrack0004_1", "dancetrack0004_2"}
+    queries = list(tracks.scored(films, 2, 4, Counter()))
+    assert [(query.row, query.match) for query in queries] == [(3, 0), (11, 1)], "frame 4; frame 8 has none later"
+    photographs = datasets.select("csv", dataset_csv=str(films_free_table(tmp_path)), input_size=8)["testing"]
+    assert photographs.frames is None and photographs.cameras is None
+
+
+def films_free_table(folder):
+    """A table of images that are of no film."""
+    rows = ["label,path,split", "a,a.png,train", "b,a.png,train", "c,a.png,validation", "c,a.png,validation"]
+    write_lines(folder / "photographs.csv", rows)
+    write_image(folder / "a.png", 1)
+    return folder / "photographs.csv"
 
 
 def test_boxes_are_clipped_and_strides_count_boxes(tmp_path):
