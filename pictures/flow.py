@@ -1,5 +1,6 @@
 """A chain of boxes: the steps of an experiment, from its data to what is compared."""
 
+import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -7,10 +8,12 @@ from pictures.fonts import save_figure
 from pictures.groups import BASE, DPI, new_figure
 
 WIDTH = 6.2  # inches: legible where a phone shrinks it to 360 pixels
-STEP_HEIGHT = 0.62
-BOX_HEIGHT = 0.42
+STEP_HEIGHT = 0.82
+BOX_HEIGHT = 0.6
 MARGIN = 0.08
-TITLE_WIDTH = 1.15
+TITLE_WIDTH = 1.3
+FONT_SIZE = 13
+LINE_LENGTH = 42  # characters
 
 
 class Step(NamedTuple):
@@ -42,8 +45,8 @@ def draw_flow(steps: list[Step], path: Path) -> None:
         )
         axes.add_patch(box)
         middle = bottom + BOX_HEIGHT / 2
-        axes.text(MARGIN + 0.12, middle, step.title, va="center", weight="bold", size=10)
-        axes.text(MARGIN + TITLE_WIDTH, middle, step.text, va="center", size=10)
+        axes.text(MARGIN + 0.12, middle, step.title, va="center", weight="bold", size=FONT_SIZE)
+        axes.text(MARGIN + TITLE_WIDTH, middle, textwrap.fill(step.text, LINE_LENGTH), va="center", size=FONT_SIZE)
         if place:
             ends = {"xy": (0.6, bottom + BOX_HEIGHT), "xytext": (0.6, bottom + STEP_HEIGHT)}
             axes.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": BASE})

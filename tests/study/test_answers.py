@@ -98,4 +98,5 @@ def test_the_texts_of_a_design_fit_into_their_boxes(script, tmp_path, monkeypatc
     titles = texts[::2]
     start_of_text = figure.axes[0].transData.transform((flow.MARGIN + flow.TITLE_WIDTH, 0))[0]
     assert max(text.get_window_extent().x1 for text in texts) < right
+    assert max(text.get_window_extent().height for text in texts) < flow.BOX_HEIGHT * figure.dpi
     assert max(title.get_window_extent().x1 for title in titles) < start_of_text
