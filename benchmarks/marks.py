@@ -25,6 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from results import inference
+from results.simultaneous import gaps_to_best, worse_groups
 from results.squeezing import prior, squeezed
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.intervals import interpolated, modulus_quantile, t_quantile
@@ -133,6 +134,16 @@ class Procedure(NamedTuple):
     squeeze: Callable | None = None
     has_steps: bool = False
 
+    def values(self, groups: int, seeds: np.ndarray, freedom: np.ndarray, is_squeezed: np.ndarray) -> np.ndarray:
+        """`critical` of arrays."""
+        values = np.empty(freedom.shape)
+        for n, flag in product(np.unique(seeds), (False, True)):
+            of_kind = (seeds == n) & (is_squeezed == flag)
+            if of_kind.any():
+                critical = functools.partial(self.critical, groups, int(n), is_squeezed=flag)
+                values[of_kind] = interpolated(critical, freedom[of_kind])
+        return values
+
 
 present = Procedure(tables_value, squeezed, has_steps=True)
 before = Procedure(tables_value)
@@ -149,83 +160,6 @@ PROCEDURES = {
 }
 
 
-class Gaps(NamedTuple):
-    """Groups against the best of their table, `(T, k)`: see `inference.Gap`. `critical`: a procedure's."""
-
-    critical: Callable
-    difference: np.ndarray
-    error: np.ndarray
-    freedom: np.ndarray
-    seeds: np.ndarray
-    is_squeezed: np.ndarray
-
-    def reach(self, groups: int) -> np.ndarray:
-        """Half of the intervals `(T, k)` in tables of so many groups."""
-        reach = np.zeros_like(self.error)
-        for n, is_squeezed in product(np.unique(self.seeds), (False, True)):
-            of_kind = (self.seeds == n) & (self.is_squeezed == is_squeezed) & (self.error > 0)
-            if of_kind.any():
-                value = functools.partial(self.critical, groups, int(n), is_squeezed=is_squeezed)
-                reach[of_kind] = interpolated(value, self.freedom[of_kind]) * self.error[of_kind]
-        return reach
-
-    def rows(self, chosen: np.ndarray) -> "Gaps":
-        """The gaps of some tables."""
-        return self._replace(**{name: getattr(self, name)[chosen] for name in self._fields[1:]})
-
-
-def _with_best(variances: np.ndarray, freedom: np.ndarray, counts: np.ndarray, best: np.ndarray):
-    """Standard error of the difference to the best, and Welch's degrees of freedom, `(T, k)` both."""
-    rows = np.arange(len(variances))
-    squares = variances / counts
-    best_squares = squares[rows, best, None]
-    total = squares + best_squares
-    doubt = squares**2 / freedom + best_squares**2 / freedom[rows, best, None]
-    return np.sqrt(total), total**2 / np.where(doubt > 0, doubt, np.inf)
-
-
-def gaps_of(procedure: Procedure, values: np.ndarray) -> Gaps:
-    """The gaps of tables `(T, k, n)`."""
-    counts = np.isfinite(values[0]).sum(-1)
-    means = np.nanmean(values, -1)
-    variances = np.nanvar(values, -1, ddof=1)
-    best = means.argmax(1)
-    seeds = np.minimum(counts, counts[best][:, None])
-    freedom = np.broadcast_to(counts - 1.0, means.shape)
-    error, welch = _with_best(variances, freedom, counts, best)
-    is_squeezed = np.zeros(means.shape, bool)
-    members = counts >= inference.SEEDS_TO_SQUEEZE
-    if procedure.squeeze and members.any():
-        raised = variances.copy()
-        gained = freedom.copy()
-        raised[:, members], gained[:, members], are = procedure.squeeze(variances[:, members], counts[members] - 1)
-        is_squeezed = are[:, None] & (seeds >= inference.SEEDS_TO_SQUEEZE)
-        squeezed_error, squeezed_welch = _with_best(raised, gained, counts, best)
-        error = np.where(is_squeezed, squeezed_error, error)
-        welch = np.where(is_squeezed, squeezed_welch, welch)
-    difference = means[np.arange(len(means)), best, None] - means
-    return Gaps(procedure.critical, difference, error, welch, seeds, is_squeezed)
-
-
-def stepwise(gaps: Gaps, reach: np.ndarray) -> np.ndarray:
-    """Which groups are marked as worse `(T, k)`, by steps from four seeds on."""
-    tables, k = reach.shape
-    by_steps = (gaps.seeds >= inference.SEEDS_TO_SQUEEZE) & (gaps.difference > 0)
-    marked = ~by_steps & (gaps.difference > reach)
-    distance = np.where(by_steps, gaps.difference / np.where(reach > 0, reach, 1e-300), -1)
-    order = np.argsort(-distance, 1)
-    rows = np.arange(tables)
-    for step in range(k - 1):
-        group = order[rows, step]
-        within = gaps.rows(rows).reach(k - step)[np.arange(len(rows)), group]
-        goes_on = by_steps[rows, group] & (gaps.difference[rows, group] > within)
-        rows = rows[goes_on]
-        if not len(rows):
-            break
-        marked[rows, order[rows, step]] = True
-    return marked
-
-
 def measured(procedure: Procedure, values: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which groups are marked as worse `(T, k)`, which of these wrongly, and whether all intervals hold `(T,)`.
 
@@ -234,12 +168,14 @@ def measured(procedure: Procedure, values: np.ndarray, true: np.ndarray) -> tupl
         true: means `(k,)`, added to them.
     """
     values = values + true[:, None]
-    gaps = gaps_of(procedure, values)
-    reach = gaps.reach(len(true))
+    means = np.nanmean(values, -1)
+    best = means.argmax(1)
+    counts = np.isfinite(values[0]).sum(-1)
+    gaps = gaps_to_best(means, np.nanvar(values, -1, ddof=1), counts, best, procedure.squeeze)
+    reach = gaps.half(len(true), procedure.values)
     marked = gaps.difference > reach
     if procedure.has_steps:
-        marked = stepwise(gaps, reach)
-    best = np.nanmean(values, -1).argmax(1)
+        marked = worse_groups(gaps, procedure.values)
     true_gaps = true[best, None] - true
     holds = np.abs(gaps.difference - true_gaps) <= reach + ROUNDING
     return marked, marked & (true_gaps <= 0), holds.all(1)

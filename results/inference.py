@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from results.squeezing import FEWEST_GROUPS, simulated_pairs, squeezed
+from results.simultaneous import SEEDS_TO_SQUEEZE, gaps_to_best, worse_groups
+from results.squeezing import FEWEST_GROUPS, simulated_pairs
 from utilities.intervals import NEGLIGIBLE, interpolated, modulus_quantile, t_power, t_quantile, t_shift, two_sided
 
 ALPHA = 0.05
 SEEDS_TO_COMPARE = 3  # the fewest seeds of a group that is compared with the best
-SEEDS_TO_SQUEEZE = 4  # the fewest seeds for squeezed variances and step-down marks
 SEEDS_FOR_T3 = 5  # with fewer, Dunnett's T3 exceeds its level in large tables (benchmarks/marks.py)
 GROUPS_TO_CORRELATE = 5  # with fewer, chance alone gives coefficients near 1
 POWER = 0.8  # power from which a difference counts as one that the seeds can show
@@ -44,17 +44,16 @@ def estimate(values, ddof: int = 1) -> Estimate:
     return Estimate(float(values.mean()), deviation, len(values))
 
 
-def _welch(first: Estimate, second: Estimate, freedoms: tuple[float, float] | None = None) -> tuple[float, float]:
+def _welch(first: Estimate, second: Estimate) -> tuple[float, float]:
     """Standard error of the difference of two means, and its degrees of freedom (Welch-Satterthwaite).
 
-    From estimates with ddof 1. `freedoms`: of the two variances, if not the numbers of seeds less 1.
+    From estimates with ddof 1.
     """
     a = first.deviation**2 / first.count
     b = second.deviation**2 / second.count
     if a + b == 0:
         return 0.0, math.inf
-    first_freedom, second_freedom = freedoms or (first.count - 1, second.count - 1)
-    return math.sqrt(a + b), (a + b) ** 2 / (a**2 / first_freedom + b**2 / second_freedom)
+    return math.sqrt(a + b), (a + b) ** 2 / (a**2 / (first.count - 1) + b**2 / (second.count - 1))
 
 
 def welch(first: Estimate, second: Estimate) -> float:
@@ -190,101 +189,36 @@ class Place(NamedTuple):
     interval: tuple[float, float] | None = None
 
 
-class Gap(NamedTuple):
-    """A group less the best one: standard error, its degrees of freedom, the fewer seeds of the two.
-
-    `is_squeezed`: whether both variances are squeezed.
-    """
-
-    difference: float
-    error: float
-    freedom: float
-    seeds: int
-    is_squeezed: bool
-
-    def half(self, groups: int) -> float:
-        """Half of the interval, in a table of so many groups."""
-        return self.error and critical(groups, self.seeds, self.freedom, self.is_squeezed) * self.error
-
-
-def _squeezed_groups(estimates: list[Estimate]) -> dict[int, tuple[Estimate, float]]:
-    """Groups with squeezed variances and their degrees of freedom, by number; empty if the column is not squeezed."""
-    members = [i for i, e in enumerate(estimates) if e.count >= SEEDS_TO_SQUEEZE]
-    variances = [estimates[i].deviation ** 2 for i in members]
-    raised, freedoms, is_squeezed = squeezed(variances, [estimates[i].count - 1 for i in members])
-    groups = {}
-    if is_squeezed:
-        for i, variance, freedom in zip(members, raised, freedoms, strict=True):
-            groups[i] = (estimates[i]._replace(deviation=math.sqrt(variance)), float(freedom))
-    return groups
-
-
-def _gaps(estimates: list[Estimate], first: int) -> dict[int, Gap]:
-    """Gaps to the best group, `first`, by number of a group; both have `SEEDS_TO_COMPARE` seeds."""
-    best = estimates[first]
-    squeezed_groups = _squeezed_groups(estimates)
-    gaps = {}
-    for i, e in enumerate(estimates):
-        seeds = min(e.count, best.count)
-        if i == first or seeds < SEEDS_TO_COMPARE:
-            continue
-        is_squeezed = i in squeezed_groups and first in squeezed_groups
-        error, freedom = _welch(e, best)
-        if is_squeezed:
-            pair = (squeezed_groups[i], squeezed_groups[first])
-            error, freedom = _welch(pair[0][0], pair[1][0], (pair[0][1], pair[1][1]))
-        gaps[i] = Gap(e.mean - best.mean, error, freedom, seeds, is_squeezed)
-    return gaps
-
-
-def _worse(gaps: dict[int, Gap], groups: int) -> set[int]:
-    """Numbers of the groups that are significantly worse than the best.
-
-    With fewer than `SEEDS_TO_SQUEEZE` seeds: the interval excludes 0. Else step-down, as in Hansen's model confidence
-    set (Econometrica 79, 2011): the group with the largest gap, in units of its interval, is tested first. If it is
-    worse, the next one is tested as in a table with one group fewer.
-    """
-    worse = set()
-    distances = {}
-    for i, gap in gaps.items():
-        half = gap.half(groups)
-        if gap.seeds < SEEDS_TO_SQUEEZE:
-            if abs(gap.difference) > half:
-                worse.add(i)
-        elif gap.difference:
-            distances[i] = abs(gap.difference) / half if half else math.inf
-    farthest_first = sorted(distances, key=distances.get, reverse=True)
-    for remaining, i in zip(range(groups, 1, -1), farthest_first, strict=False):
-        if abs(gaps[i].difference) <= gaps[i].half(remaining):
-            break
-        worse.add(i)
-    return worse
+# for arrays of seeds, degrees of freedom and whether they are squeezed
+_criticals = np.vectorize(critical, otypes=[float])
 
 
 def ranked(estimates: list[Estimate], higher: bool | None) -> list[Place]:
     """The place of each group; estimates have ddof 1.
 
     The best is the best mean of two seeds or more. Another one has an interval if both have `SEEDS_TO_COMPARE`
-    seeds, and is `close` if it is not significantly worse (`_worse`).
+    seeds, and is `close` if it is not significantly worse (`simultaneous.worse_groups`).
     """
-    means = [e.mean if e.count > 1 else math.nan for e in estimates]
-    groups = int(np.isfinite(means).sum())
-    if higher is None or groups < 2:  # the only one of its column is not the best of anything
-        return [Place()] * len(means)
-    argbest = np.nanargmax if higher else np.nanargmin
-    first = int(argbest(means))
-    gaps = _gaps(estimates, first)
-    worse = _worse(gaps, groups)
-    places = []
-    for i in range(len(estimates)):
-        mark = "best" if means[i] == means[first] else ""
-        if i not in gaps:
-            places.append(Place(mark))
+    places = [Place()] * len(estimates)
+    members = [i for i, e in enumerate(estimates) if e.count > 1 and math.isfinite(e.mean)]
+    if higher is None or len(members) < 2:  # the only one of its column is not the best of anything
+        return places
+    means = np.array([[estimates[i].mean for i in members]])
+    variances = np.array([[estimates[i].deviation ** 2 for i in members]])
+    counts = np.array([estimates[i].count for i in members])
+    best = means.argmax(1) if higher else means.argmin(1)
+    gaps = gaps_to_best(means, variances, counts, best)
+    halves = gaps.half(len(members), _criticals)[0]
+    worse = worse_groups(gaps, _criticals)[0]
+    for place, i in enumerate(members):
+        difference = float(means[0, place] - means[0, best[0]])
+        mark = "best" if difference == 0 else ""
+        if place == best[0] or gaps.seeds[0, place] < SEEDS_TO_COMPARE:
+            places[i] = Place(mark)
             continue
-        half = gaps[i].half(groups)
-        if not mark and i not in worse:
+        if not mark and not worse[place]:
             mark = "close"
-        places.append(Place(mark, (gaps[i].difference - half, gaps[i].difference + half)))
+        places[i] = Place(mark, (difference - float(halves[place]), difference + float(halves[place])))
     return places
 
 

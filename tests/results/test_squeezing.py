@@ -26,7 +26,8 @@ def plain_prior(variances, freedoms):
     if excess <= 0:
         total = sum(freedoms)
         return sum(v * f for v, f in zip(variances, freedoms, strict=True)) / total, math.inf
-    low, high = 1e-9, 1e9
+    low = 1e-9
+    high = 1e9
     for _ in range(300):
         half = math.sqrt(low * high)
         if polygamma(1, half) > excess:
@@ -95,14 +96,14 @@ def plain_marks(groups, higher=True):
     means = [float(np.mean(values)) for values in groups]
     sign = 1 if higher else -1
     best = max(range(len(groups)), key=lambda i: sign * means[i])
-    own = [(float(np.var(values, ddof=1)), len(values) - 1) for values in groups]
+    unsqueezed = [(float(np.var(values, ddof=1)), len(values) - 1) for values in groups]
     members = [i for i, count in enumerate(counts) if count >= 4]
-    squeezed, is_squeezed = plain_squeezed([own[i][0] for i in members], [own[i][1] for i in members])
+    squeezed, is_squeezed = plain_squeezed([unsqueezed[i][0] for i in members], [unsqueezed[i][1] for i in members])
     by_group = dict(zip(members, squeezed, strict=True))
 
     def reach(i, remaining):
         is_pair = is_squeezed and i in by_group and best in by_group
-        source = by_group if is_pair else own
+        source = by_group if is_pair else unsqueezed
         parts = [(source[j][0] / counts[j], source[j][1]) for j in (i, best)]
         error = math.sqrt(sum(part[0] for part in parts))
         if not error:
@@ -127,14 +128,22 @@ def plain_marks(groups, higher=True):
         worse.add(farthest)
         remaining.remove(farthest)
         groups_left -= 1
+    halves = {i: reach(i, len(groups)) for i in compared}
+    return plain_places(means, best, halves, worse)
+
+
+def plain_places(means, best, halves, worse):
+    """Mark and interval of each group; those in `halves` are compared."""
     places = []
     for i, mean in enumerate(means):
-        mark = "close" if i in compared and i not in worse else ""
+        mark = "close" if i in halves and i not in worse else ""
+        if mean == means[best]:
+            mark = "best"
         interval = None
-        if i in compared:
-            half = reach(i, len(groups))
-            interval = pytest.approx((mean - means[best] - half, mean - means[best] + half), rel=1e-6)
-        places.append(("best" if mean == means[best] else mark, interval))
+        if i in halves:
+            difference = mean - means[best]
+            interval = pytest.approx((difference - halves[i], difference + halves[i]), rel=1e-6)
+        places.append((mark, interval))
     return places
 
 
@@ -147,7 +156,9 @@ def test_marks_and_intervals_by_their_definition(seeds, higher):
             table = []
             for i in range(groups):
                 values = rng.normal(step * i, 1, seeds[i % len(seeds)])
-                table.append(values.round() if rounded else values)
+                if rounded:
+                    values = values.round()
+                table.append(values)
             places = inference.ranked([inference.estimate(values) for values in table], higher)
             assert list(places) == plain_marks(table, higher)
 
@@ -183,8 +194,7 @@ def test_columns_that_are_not_squeezed():
     assert inference.ranked([constant] * 3, True) == [("best", None), ("best", (0, 0)), ("best", (0, 0))]
     assert inference.ranked([constant, constant, Estimate(49, 0, 5)], True)[2] == ("", (-1, -1))
     mixed = [constant, constant, Estimate(49, 1, 5), Estimate(48, 2, 5)]
-    error, freedom = 1 / math.sqrt(5), 4
-    half = inference.critical(4, 5, freedom) * error
+    half = inference.critical(4, 5, 4) / math.sqrt(5)
     assert inference.ranked(mixed, True)[2].interval == pytest.approx((-1 - half, -1 + half))
     two_seeds = [Estimate(50, 1, 2), Estimate(49, 1, 2), Estimate(10, 1, 2)]
     assert inference.ranked(two_seeds, True) == [("best", None), ("", None), ("", None)]
