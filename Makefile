@@ -13,7 +13,7 @@ SIZE_gpu = downloads 4.1 GB and takes 7.7 GB of disk on Linux (PyTorch with its 
 SIZE_cpu = downloads 0.4 GB and takes 2 GB of disk (PyTorch without GPU libraries)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-gpu docs wheel completion lint bench study-data referee clean environment
+.PHONY: help demo test test-long test-gpu docs wheel completion lint bench study-data objects-data referee clean environment
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -65,6 +65,9 @@ bench: environment  ## the quick benchmarks: start-up, input, loop
 
 study-data: environment  ## fetch what docs/study.md trains on (npm, pip; 350 MB) and lay it out in Datasets/
 	$(BIN)/python -m experiments.study.data
+
+objects-data: environment  ## fetch 3D models (apt-get; 730 MB) and render the objects of docs/data.md in Datasets/, in 20 minutes on one core
+	$(BIN)/python -m experiments.objects.data
 
 referee:  ## ask other programs for exact cases (docs/referee.md), in .venv-referee: as large as .venv, and 1.5 GB for the programs
 	$(PYTHON) -m venv .venv-referee

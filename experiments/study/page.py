@@ -28,10 +28,10 @@ def p_text(value: float) -> str:
     return f"p {value:.3f}"
 
 
-def put(page: Path, name: str, results: str) -> None:
+def put(page: Path, name: str, results: str, marks: tuple[str, str] = MARKS) -> None:
     """Write the results of `name` between its marks on the page. Raises UserError where it has none."""
     before = page.read_text(encoding="utf-8") if page.exists() else ""
-    start, end = (mark.format(name) for mark in MARKS)
+    start, end = (mark.format(name) for mark in marks)
     if not before.count(start) == before.count(end) == 1:
         raise UserError(
             f"--write {page}: the page holds no lines {start} and {end}: add them where the results are to stand"
