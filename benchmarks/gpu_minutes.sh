@@ -85,7 +85,6 @@ run() {
 }
 
 tests=(-q -p no:cacheprovider -rs -m gpu)
-[ ${#small[@]} -gt 0 ] && tests+=(-k small)
 part versions 60 "$python" benchmarks/_gpu_records.py versions "$folder"
 part tests_of_steps 150 "$python" -m pytest "${tests[@]}" tests/test_gpu.py
 part tests_of_the_rest 90 "$python" -m pytest "${tests[@]}" tests/metrics/test_search.py tests/engine/test_cropping.py \

@@ -58,3 +58,40 @@ def test_small_on_a_gpu():
         "--small", "--workers", "1", "--repeats", "3", CUDA_VISIBLE_DEVICES=os.environ.get("CUDA_VISIBLE_DEVICES", "0")
     )
     assert done.returncode == 0, done.stderr
+
+
+MINUTES = ROOT / "benchmarks" / "gpu_minutes.sh"
+
+
+def minutes(folder, *words):
+    environment = {**os.environ, "PYTHON": sys.executable}
+    return subprocess.run(
+        ["bash", MINUTES, folder, "--small", "--device", "cpu", *words], capture_output=True, text=True, env=environment
+    )
+
+
+def statuses(folder):
+    rows = [line.split(",") for line in (folder / "parts.csv").read_text().splitlines()[1:]]
+    return {part: status for part, status, *_ in rows}
+
+
+@pytest.mark.long
+def test_the_script_for_minutes_on_a_gpu_goes_on_with_what_is_left(tmp_path):
+    for words in ([], ["--minutes", "0"], [tmp_path, "--device", "tpu"]):
+        assert subprocess.run(["bash", MINUTES, *words], capture_output=True).returncode == 2
+    (tmp_path / "parts.csv").write_text(
+        "part,status,seconds,note\ndeterminism,done,1,\nrun_resnet50,stopped,9,after 9 s\n"
+    )
+    done = minutes(tmp_path)
+    assert done.returncode == 0, done.stderr
+    results = statuses(tmp_path)
+    assert set(results.values()) <= {"done", "skipped"}, (tmp_path / "parts.csv").read_text()
+    assert results["steps"] == results["run_resnet50"] == results["chunks"] == "done"
+    assert not (tmp_path / "logs" / "determinism.log").exists(), "it was done before"
+    assert "torch," in (tmp_path / "versions.csv").read_text()
+    assert len((tmp_path / "whole_runs.csv").read_text().splitlines()) == 3
+    printed = benchmark("--tables", str(tmp_path)).stdout
+    for title in ("training steps", "loader", "metrics", "whole runs", "versions"):
+        assert f"## {title}\n" in printed
+    before = (tmp_path / "parts.csv").read_text()
+    assert minutes(tmp_path).returncode == 0 and (tmp_path / "parts.csv").read_text() == before
