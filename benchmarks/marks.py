@@ -83,6 +83,8 @@ def limma(variances: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray, np.nd
     """Squeezed variances as limma has them: lowered, too, and with all degrees of freedom for each group."""
     is_squeezed = (variances > 0).sum(-1) > 1
     freedom = np.broadcast_to(freedom, variances.shape)
+    if not is_squeezed.any():
+        return variances, freedom, is_squeezed
     scale, gain = (part[..., None] for part in prior(np.where(is_squeezed[..., None], variances, 1.0), freedom))
     weight = 1 / (1 + freedom / gain)
     lowered = (1 - weight) * variances + weight * scale
