@@ -111,7 +111,8 @@ def scan(kind: str, path: Path, cache: Path, jobs: int) -> tuple[list[Entry], np
     stored = {}
     if cache.exists():
         stored = read_arrays(cache, way_out="delete it")
-    source, names = f"{kind}_source", [f"{kind}_{name}" for name in ("entries", "hashes", "views")]
+    source = f"{kind}_source"
+    names = [f"{kind}_{name}" for name in ("entries", "hashes", "views")]
     if stored.get(source) != fingerprint(kind, path):
         rows = sources.results(look_at, getattr(sources, kind)(path), jobs)
         seen = [row for row in progress(rows, f"looking at {kind}") if row is not None]
@@ -199,10 +200,10 @@ def make_objects(packages: dict[str, Path], options) -> None:
     missing = missing_classes(entries, out / "objects", options.views)
     if not options.list_only:
         for kind, path in packages.items():
-            wanted = {entry.model for entry in missing if entry.is_part == (kind == "parts")}
-            if wanted:
+            selected = {entry.model for entry in missing if entry.is_part == (kind == "parts")}
+            if selected:
                 paint = functools.partial(draw, out=out, n_views=options.views)
-                done = sources.results(paint, getattr(sources, kind)(path, wanted), options.jobs)
+                done = sources.results(paint, getattr(sources, kind)(path, selected), options.jobs)
                 Counter(progress(done, f"rendering {kind}"))
         shutil.rmtree(out / "objects_unfinished", ignore_errors=True)
     sets.write_lists(entries, options.views, out)
@@ -245,7 +246,10 @@ def pinned_pixels(folder: Path) -> tuple[str, str]:
     _, pins = read_records(PINS)
     for pin in pins:
         path = folder / pin["label"] / "00.png"
-        digests.append(pixel_digest(path) if path.exists() else f"{path} is missing")
+        if path.exists():
+            digests.append(pixel_digest(path))
+        else:
+            digests.append(f"{path} is missing")
     return _joined(digests), _joined([pin["sha256"] for pin in pins])
 
 
@@ -271,7 +275,8 @@ def copy_turned(path: Path, out: Path) -> None:
     views = {label: files for label, files in views.items() if len(files) >= LEAST_TURNED}
     if not views:
         raise UserError(f"{path} has no turned objects: give its release, or leave turned out with --only")
-    target, unfinished = out / "turned", out / "turned_unfinished"
+    target = out / "turned"
+    unfinished = out / "turned_unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     for (category, name), files in views.items():
         folder = unfinished / category / name

@@ -53,7 +53,10 @@ CLASSES = (
         "furniture_office/blendswap-cc-0_armchair",
     ),
 )
-TILE, GAP, TEXT, N_VIEWS = 96, 4, 18, 5
+TILE = 96
+GAP = 4
+TEXT = 18
+N_VIEWS = 5
 INK = (60, 60, 60)
 
 
@@ -68,15 +71,15 @@ def sheet(data: Path, path: Path) -> None:
     drawing = ImageDraw.Draw(picture)
     font = ImageFont.load_default(12)
     for number, labels in enumerate(CLASSES):
-        left = GAP + number * (width + 3 * GAP)
+        x = GAP + number * (width + 3 * GAP)
         for row, label in enumerate(labels):
             top = GAP + row * row_height
             for view in range(N_VIEWS):
                 tile = Image.open(data / "objects" / label / f"{view:02}.png").resize(
                     (TILE, TILE), Image.Resampling.LANCZOS
                 )
-                picture.paste(tile, (left + view * (TILE + GAP), top))
-            drawing.text((left, top + TILE + 1), label.replace("/", "  /  "), INK, font)
+                picture.paste(tile, (x + view * (TILE + GAP), top))
+            drawing.text((x, top + TILE + 1), label.replace("/", "  /  "), INK, font)
     path.parent.mkdir(exist_ok=True)
     picture.quantize(255, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
 

@@ -76,10 +76,15 @@ def read_vrml(text: str) -> Model | None:
     """The model of a VRML file. None for one with `Transform`, which is not read, or without triangles."""
     if "Transform" in text:
         return None
-    names, materials, material_numbers, index_lists, point_lists = {}, [Material()], [], [], []
+    names = {}
+    materials = [Material()]
+    material_numbers = []
+    index_lists = []
+    point_lists = []
     for shape in SHAPE.split(text)[1:]:
         number = _vrml_material(shape, names, materials)
-        polygons, points = COORDINATES.search(shape), POINTS.search(shape)
+        polygons = COORDINATES.search(shape)
+        points = POINTS.search(shape)
         if polygons is not None and points is not None:
             material_numbers.append(number)
             index_lists.append(polygons[1])
@@ -104,17 +109,17 @@ def _vrml_material(shape: str, names: dict[str, int], materials: list[Material])
     match = MATERIAL.search(shape)
     if match is None:
         return 0
-    used, defined, body = match.groups()
-    if used is not None:
-        return names.get(used, 0)
+    reference, definition, body = match.groups()
+    if reference is not None:
+        return names.get(reference, 0)
     fields = {name: tuple(numbers(value).tolist()) for name, value in FIELD.findall(body)}
     # without the rounding error of 1 - .7, which is above .3
     opacity = round(1 - fields.get("transparency", (0.0,))[0], 9)
     materials.append(
         Material(fields.get("diffuseColor", GREY)[:3], fields.get("specularColor", (0.0,) * 3)[:3], opacity)
     )
-    if defined is not None:
-        names[defined] = len(materials) - 1
+    if definition is not None:
+        names[definition] = len(materials) - 1
     return len(materials) - 1
 
 
@@ -124,21 +129,26 @@ def read_obj(text: str, read_file: Callable[[str], bytes | None]) -> Model | Non
     Args:
         read_file: content of a file beside it by its name, None if it is missing: `mtllib` and textures.
     """
-    points, coordinates, polygons, polygon_materials = [], [], [], []
-    names, materials, number = {}, [Material()], 0
+    points = []
+    coordinates = []
+    polygons = []
+    polygon_materials = []
+    names = {}
+    materials = [Material()]
+    number = 0
     for line in text.replace("\\\n", " ").splitlines():
-        word, _, rest = line.strip().partition(" ")
+        word, _, arguments = line.strip().partition(" ")
         if word == "v":
-            points.append([float(value) for value in rest.split()[:3]])
+            points.append([float(value) for value in arguments.split()[:3]])
         elif word == "vt":
-            coordinates.append([float(value) for value in (rest.split() + ["0"])[:2]])
+            coordinates.append([float(value) for value in (arguments.split() + ["0"])[:2]])
         elif word == "f":
-            polygons.append([_corner(corner, len(points), len(coordinates)) for corner in rest.split()])
+            polygons.append([_corner(corner, len(points), len(coordinates)) for corner in arguments.split()])
             polygon_materials.append(number)
         elif word == "usemtl":
-            number = names.get(rest.strip(), 0)
+            number = names.get(arguments.strip(), 0)
         elif word == "mtllib":
-            _read_materials(rest.strip(), read_file, names, materials)
+            _read_materials(arguments.strip(), read_file, names, materials)
     sizes = np.array([len(polygon) for polygon in polygons], dtype=np.int64)
     if not (sizes > 2).any():
         return None
@@ -152,8 +162,8 @@ def read_obj(text: str, read_file: Callable[[str], bytes | None]) -> Model | Non
 
 def _corner(text: str, n_points: int, n_coordinates: int) -> tuple[int, int]:
     """Rows of point and texture coordinate of `a`, `a/b` or `a/b/c`: from 1, or negative from the last one."""
-    point, _, rest = text.partition("/")
-    coordinate = int(rest.partition("/")[0] or 0)
+    point, _, suffix = text.partition("/")
+    coordinate = int(suffix.partition("/")[0] or 0)
     if coordinate < 0:
         coordinate += n_coordinates + 1
     row = int(point)
@@ -168,18 +178,18 @@ def _read_materials(name: str, read_file: Callable, names: dict[str, int], mater
     if content is None:
         return
     for line in content.decode("latin-1").splitlines():
-        word, _, rest = line.strip().partition(" ")
+        word, _, arguments = line.strip().partition(" ")
         if word == "newmtl":
-            names[rest.strip()] = len(materials)
+            names[arguments.strip()] = len(materials)
             materials.append(Material())
         elif word == "Kd":
-            materials[-1] = materials[-1]._replace(diffuse=tuple(map(float, rest.split()[:3])))
+            materials[-1] = materials[-1]._replace(diffuse=tuple(map(float, arguments.split()[:3])))
         elif word == "Ks":
-            materials[-1] = materials[-1]._replace(specular=tuple(map(float, rest.split()[:3])))
+            materials[-1] = materials[-1]._replace(specular=tuple(map(float, arguments.split()[:3])))
         elif word == "d":
-            materials[-1] = materials[-1]._replace(opacity=float(rest.split()[-1]))
+            materials[-1] = materials[-1]._replace(opacity=float(arguments.split()[-1]))
         elif word == "map_Kd":
-            picture = read_file(rest.strip())
+            picture = read_file(arguments.strip())
             if picture is not None:
                 materials[-1] = materials[-1]._replace(texture=read_texture(picture))
 

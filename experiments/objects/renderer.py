@@ -106,7 +106,8 @@ def place(corners: np.ndarray, camera: Camera, side: int) -> tuple[np.ndarray, n
     right, up = axes(camera)
     distances = camera.distance * radius - dot(points, camera.view)
     screen = np.stack([dot(points, right) / distances, -dot(points, up) / distances])
-    lowest, highest = screen.min(axis=(1, 2)), screen.max(axis=(1, 2))
+    lowest = screen.min(axis=(1, 2))
+    highest = screen.max(axis=(1, 2))
     scale = camera.fill * side / max((highest - lowest).max(), 1e-300)
     offset = side / 2 + np.array(camera.shift) * side - scale * (lowest + highest) / 2
     return points, screen * scale + offset[:, None, None], radius / distances, radius
@@ -141,11 +142,16 @@ def _crossing(x, y, a: int, b: int, triangle, centre) -> np.ndarray:
 def gradients(screen: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Value at (0, 0) and its changes per pixel to the right and down, of `values` `(T, 3)` linear in the picture."""
     x, y = screen
-    ax, ay, bx, by = x[:, 1] - x[:, 0], y[:, 1] - y[:, 0], x[:, 2] - x[:, 0], y[:, 2] - y[:, 0]
-    area = ax * by - bx * ay
+    x1 = x[:, 1] - x[:, 0]
+    y1 = y[:, 1] - y[:, 0]
+    x2 = x[:, 2] - x[:, 0]
+    y2 = y[:, 2] - y[:, 0]
+    area = x1 * y2 - x2 * y1
     area = np.where(area != 0, area, np.inf)
-    a, b = values[:, 1] - values[:, 0], values[:, 2] - values[:, 0]
-    right, down = (a * by - b * ay) / area, (b * ax - a * bx) / area
+    value1 = values[:, 1] - values[:, 0]
+    value2 = values[:, 2] - values[:, 0]
+    right = (value1 * y2 - value2 * y1) / area
+    down = (value2 * x1 - value1 * x2) / area
     return values[:, 0] - x[:, 0] * right - y[:, 0] * down, right, down
 
 
@@ -177,7 +183,10 @@ def shade(
     nearest = rasterise(screen, depth, side)
     pixels = np.flatnonzero(nearest >= 0)
     seen, rows = np.unique(nearest[pixels], return_inverse=True)
-    points, screen, depth, material = points[:, seen], screen[:, seen], depth[seen], model.material[seen]
+    points = points[:, seen]
+    screen = screen[:, seen]
+    depth = depth[seen]
+    material = model.material[seen]
     normal = np.stack(unit(cross(points[:, :, 1] - points[:, :, 0], points[:, :, 2] - points[:, :, 0])))
     to_camera = [camera.distance * radius * v - p for v, p in zip(camera.view, points[:, :, 0], strict=True)]
     normal = np.where(dot(normal, to_camera) < 0, -normal, normal)
@@ -203,7 +212,8 @@ def shade(
 
 def _texture_coordinates(uv, screen, depth, rows, pixels, side) -> list[np.ndarray]:
     """Texture coordinates u and v of `pixels`, each on the triangle of `rows`: linear in space, not in the picture."""
-    x, y = pixels % side + 0.5, pixels // side + 0.5
+    x = pixels % side + 0.5
+    y = pixels // side + 0.5
     values = []
     for corners in (depth, uv[:, :, 0] * depth, uv[:, :, 1] * depth):
         start, right, down = gradients(screen, corners)
@@ -233,7 +243,8 @@ def noise(key: str, n_points: int) -> np.ndarray:
 def background(key: str, brightness: float) -> np.ndarray:
     """`(SIDE, SIDE, 3)`: in four of five pictures as in a photograph of a product, else a pattern of two colours."""
     b = uniform(f"{key} back", 12)
-    row, column = np.arange(SIDE)[:, None] / SIDE, np.arange(SIDE) / SIDE
+    row = np.arange(SIDE)[:, None] / SIDE
+    column = np.arange(SIDE) / SIDE
     if b[9] < 0.8:
         grey = 0.62 + 0.36 * b[0] + 0.16 * (b[4] - 0.5) * (row - 0.5) + 0.16 * (b[5] - 0.5) * (column - 0.5)
         grey = grey + 0.06 * (noise(f"{key} backa", 5) - 0.5)
@@ -243,7 +254,8 @@ def background(key: str, brightness: float) -> np.ndarray:
     for red, green, blue in (b[0:3], b[3:6]):
         grey = (red + green + blue) / 3
         colours.append(0.45 * np.array([red, green, blue]) + 0.55 * grey)
-    kind, n_cells = math.floor(4 * b[7]), 4 + math.floor(12 * b[8])
+    kind = math.floor(4 * b[7])
+    n_cells = 4 + math.floor(12 * b[8])
     if kind < 2:
         share = noise(f"{key} backa", 5 + 12 * kind)
     elif kind == 2:
@@ -253,11 +265,11 @@ def background(key: str, brightness: float) -> np.ndarray:
     return brightness * (colours[0] + (colours[1] - colours[0]) * share[:, :, None])
 
 
-def picture(model: Model, camera: Camera, ambient: float, lights: list[Light], behind: np.ndarray) -> np.ndarray:
+def picture(model: Model, camera: Camera, ambient: float, lights: list[Light], backdrop: np.ndarray) -> np.ndarray:
     """A model on a background `(S, S, 3)`, of 0 to 1: the mean of FACTOR x FACTOR pixels of the raster."""
-    side = len(behind) * FACTOR
+    side = len(backdrop) * FACTOR
     colours, pixels = shade(model, camera, ambient, lights, side)
-    raster = behind.repeat(FACTOR, axis=0).repeat(FACTOR, axis=1)
+    raster = backdrop.repeat(FACTOR, axis=0).repeat(FACTOR, axis=1)
     raster.reshape(-1, 3)[pixels] = colours
     mean = (raster[::2, ::2] + raster[::2, 1::2] + raster[1::2, ::2] + raster[1::2, 1::2]) / 4
     return np.clip(mean, 0, 1)
@@ -290,8 +302,8 @@ def render(model: Model, key: str) -> np.ndarray:
     """The picture `(SIDE, SIDE, 3)` uint8 of a model by its key "<model> <view>"."""
     u = uniform(key, 24)
     camera = view_camera(key)
-    behind = background(key, 0.8 + 0.24 * (u[14] - 0.5))
-    values = picture(model, camera, 0.325 + 0.15 * (u[13] - 0.5), view_lights(key, camera.view), behind)
+    backdrop = background(key, 0.8 + 0.24 * (u[14] - 0.5))
+    values = picture(model, camera, 0.325 + 0.15 * (u[13] - 0.5), view_lights(key, camera.view), backdrop)
     if u[15] < 0.5:
         values = blurred(blurred(values).transpose(1, 0, 2)).transpose(1, 0, 2)
     return np.floor(255 * values + 0.5).astype(np.uint8)

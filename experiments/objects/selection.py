@@ -61,12 +61,12 @@ def _colour(material) -> list[int]:
 
 def fixed_views(model: Model) -> np.ndarray:
     """Six small pictures `(6, 32, 32, 3)` uint8 of a model."""
-    behind = np.full((VIEW_SIDE, VIEW_SIDE, 3), BACKGROUND)
+    backdrop = np.full((VIEW_SIDE, VIEW_SIDE, 3), BACKGROUND)
     pictures = []
     for towards in VIEWS:
         view = unit(towards)
         to_light = unit([eye + offset for eye, offset in zip(view, LIGHT_OFFSET, strict=True)])
-        pictures.append(picture(model, Camera(view), AMBIENT, [Light(to_light, (LIGHT,) * 3)], behind))
+        pictures.append(picture(model, Camera(view), AMBIENT, [Light(to_light, (LIGHT,) * 3)], backdrop))
     return np.floor(255 * np.stack(pictures) + 0.5).astype(np.uint8)
 
 
@@ -81,17 +81,17 @@ def distinct(views: np.ndarray, threshold: float = NEARLY_EQUAL) -> list[int]:
     n, n_views = views.shape[:2]
     flat = views.reshape(n, n_views, math.prod(views.shape[2:]))
     limit = (threshold * 255) ** 2 * flat.shape[2]
-    kept = []
+    survivors = []
     for start in range(0, n, BLOCK):
         block = flat[start : start + BLOCK].astype(np.float64)
-        is_near = _squares(block, flat[kept]) < limit
+        is_near = _squares(block, flat[survivors]) < limit
         is_near_within = _squares(block, flat[start : start + BLOCK]) < limit
         chosen = []
         for row in range(len(block)):
             if not is_near[row].any() and not is_near_within[row, chosen].any():
                 chosen.append(row)
-        kept += [start + row for row in chosen]
-    return kept
+        survivors += [start + row for row in chosen]
+    return survivors
 
 
 def _squares(block: np.ndarray, flat: np.ndarray) -> np.ndarray:
@@ -99,7 +99,8 @@ def _squares(block: np.ndarray, flat: np.ndarray) -> np.ndarray:
     n_views = block.shape[1]
     squares = np.empty((n_views, len(block), len(flat)))
     for view in range(n_views):
-        a, b = block[:, view], flat[:, view].astype(np.float64)
+        a = block[:, view]
+        b = flat[:, view].astype(np.float64)
         squares[view] = (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2 * (a @ b.T)
     return np.partition(squares, RANK, axis=0)[RANK]
 
@@ -122,7 +123,8 @@ def few_per_series(names: list[str]) -> list[str]:
 
 def first_of_equal(names: list[str], hashes: list[bytes]) -> list[int]:
     """Rows in the order of the names, of equal hashes the first."""
-    seen, rows = set(), []
+    seen = set()
+    rows = []
     for row in sorted(range(len(names)), key=lambda row: names[row]):
         if hashes[row] not in seen:
             seen.add(hashes[row])

@@ -65,7 +65,8 @@ def training_half(entries: list[Entry]) -> set[str]:
 
 def disjoint_sets(entries: list[Entry], size: int) -> list[list[str]]:
     """Sets of `size` labels; what a full set leaves of a series is in none, and an incomplete set is left out."""
-    sets, current = [], []
+    sets = []
+    current = []
     for members in in_order(entries):
         current += [entry.label for entry in members][: size - len(current)]
         if len(current) == size:

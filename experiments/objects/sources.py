@@ -59,12 +59,12 @@ def installed_files(path: Path) -> Iterator[tuple[str, object]]:
                 yield file.relative_to(path).as_posix(), content
 
 
-def parts(path: Path, wanted: set[str] | None = None) -> Iterator[Source]:
-    """The parts of KiCad's package, all or those of the `wanted` names; label: folder and name."""
+def parts(path: Path, selected: set[str] | None = None) -> Iterator[Source]:
+    """The parts of KiCad's package, all or those of the `selected` names; label: folder and name."""
     paragraphs = _copyright(path)
     for file_name, file in installed_files(path):
         match = PART.search(file_name)
-        if match and (wanted is None or match[1] in wanted):
+        if match and (selected is None or match[1] in selected):
             folder, name = match[1].split("/")
             label = f"{folder.removesuffix('.3dshapes').lower()}/{name}".replace(",", "-")
             licence = KICAD_LICENCE
@@ -82,19 +82,20 @@ def _copyright(path: Path) -> list[tuple[list[str], str]]:
     return []
 
 
-def furniture(path: Path, wanted: set[str] | None = None) -> Iterator[Source]:
-    """The furniture of Sweet Home 3D's package, all or those of the `wanted` names; label: category and name."""
+def furniture(path: Path, selected: set[str] | None = None) -> Iterator[Source]:
+    """The furniture of Sweet Home 3D's package, all or those of the `selected` names; label: category and name."""
     for file_name, file in installed_files(path):
         if not file_name.endswith(".sh3f"):
             continue
-        catalogue, archive = PurePosixPath(file_name).stem, zipfile.ZipFile(io.BytesIO(file.read()))
+        catalogue = PurePosixPath(file_name).stem
+        archive = zipfile.ZipFile(io.BytesIO(file.read()))
         by_folder = {}
         for name in archive.namelist():
             by_folder.setdefault(str(PurePosixPath(name).parent), []).append(name)
         for name, fields in _entries(archive.read(CATALOGUE).decode("latin-1")).items():
-            if wanted is None or name in wanted:
-                beside = [n for n in by_folder[str(PurePosixPath(name).parent)] if n.lower().endswith(BESIDE_OBJ)]
-                files = {PurePosixPath(beside_name).name: archive.read(beside_name) for beside_name in beside}
+            if selected is None or name in selected:
+                neighbours = [n for n in by_folder[str(PurePosixPath(name).parent)] if n.lower().endswith(BESIDE_OBJ)]
+                files = {PurePosixPath(neighbour).name: archive.read(neighbour) for neighbour in neighbours}
                 category = fields["category"].lower().replace(" ", "_")
                 label = f"furniture_{category}/{catalogue}_{PurePosixPath(name).stem}".lower().replace(",", "-")
                 text = archive.read(name).decode("latin-1")

@@ -70,7 +70,8 @@ def picture_file(colour, kind="PNG"):
 
 def catalogue(name, models):
     """A `.sh3f`: stem -> (category, size, texture file)."""
-    properties, content = ["id=test", "license=free"], io.BytesIO()
+    properties = ["id=test", "license=free"]
+    content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for number, (stem, (category, size, texture)) in enumerate(models.items(), start=1):
             folder = f"{name.lower()}/{stem}"

@@ -19,7 +19,7 @@ from tests.objects import models
 from utilities.errors import UserError
 from utilities.reading import read_records
 
-# the published packages, if they are there: where `make objects-data` puts them
+# the published packages, if they are there: target `make objects-data` puts them
 REAL = Path(os.environ.get("OBJECTS_PACKAGES", "Datasets/packages"))
 COPYRIGHT = """\
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
@@ -65,8 +65,8 @@ LABELS = [
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder of three small packages, whose hashes are taken for the published ones."""
-    where = tmp_path / "packages"
-    where.mkdir()
+    target = tmp_path / "packages"
+    target.mkdir()
     parts = {f"kicad/3dmodels/{name}": content for name, content in PARTS.items()}
     parts["doc/kicad-packages3d/copyright"] = COPYRIGHT.encode()
     furniture = {f"sweethome3d/{name}.sh3f": models.catalogue(name, entries) for name, entries in FURNITURE.items()}
@@ -78,8 +78,8 @@ def folder(tmp_path, monkeypatch):
             turned[path] = models.picture_file((view, 9, 9), "JPEG")
         turned[f"freedroidrpg/data/graphics/{name}/portrait.png"] = b"no view"
     for kind, files in (("parts", parts), ("furniture", furniture), ("turned", turned)):
-        monkeypatch.setitem(data.SHA256, kind, models.deb(where / data.FILES[kind][0], files))
-    return where
+        monkeypatch.setitem(data.SHA256, kind, models.deb(target / data.FILES[kind][0], files))
+    return target
 
 
 def make(folder, out, *flags):
@@ -132,7 +132,8 @@ def test_two_processes_write_the_same(folder, tmp_path):
 
 def test_an_interrupted_call_goes_on(folder, tmp_path, monkeypatch, capsys):
     out = tmp_path / "data"
-    paint, n_pictures = renderer.render, 0
+    paint = renderer.render
+    n_pictures = 0
 
     def killed(model, key):
         nonlocal n_pictures
@@ -145,14 +146,14 @@ def test_an_interrupted_call_goes_on(folder, tmp_path, monkeypatch, capsys):
     with pytest.raises(KeyboardInterrupt):
         make(folder, out)
     # a whole class, and no part of the second
-    whole = pictures(out / "objects")
-    assert len(whole) == 3 and not (out / "objects.csv").exists()
-    times = {name: (out / "objects" / name).stat().st_mtime_ns for name in whole}
+    finished = pictures(out / "objects")
+    assert len(finished) == 3 and not (out / "objects.csv").exists()
+    times = {name: (out / "objects" / name).stat().st_mtime_ns for name in finished}
     capsys.readouterr()
     make(folder, out)
     assert "looking at" not in capsys.readouterr().out
     assert len(pictures(out / "objects")) == 21 and n_pictures == 5 + 18
-    assert {name: (out / "objects" / name).stat().st_mtime_ns for name in whole} == times
+    assert {name: (out / "objects" / name).stat().st_mtime_ns for name in finished} == times
     make(folder, out)
     assert n_pictures == 5 + 18
 
@@ -265,14 +266,14 @@ needs_packages = pytest.mark.skipif(
 @pytest.mark.long
 def test_the_published_pictures():
     _, pins = read_records(data.PINS)
-    wanted = {pin["model"]: pin["sha256"] for pin in pins}
-    assert len(wanted) == 16
+    expected = {pin["model"]: pin["sha256"] for pin in pins}
+    assert len(expected) == 16
     digests = {}
     for kind, read in (("parts", sources.parts), ("furniture", sources.furniture)):
-        for source in read(REAL / data.FILES[kind][0], set(wanted)):
+        for source in read(REAL / data.FILES[kind][0], set(expected)):
             picture = renderer.render(sources.read_model(source), f"{source.name} 0")
             digests[source.name] = hashlib.sha256(picture.tobytes()).hexdigest()
-    assert digests == wanted
+    assert digests == expected
 
 
 @needs_packages
@@ -287,7 +288,8 @@ def test_pictures_of_the_design():
     seen = 0
     for source in sources.parts(REAL / data.FILES["parts"][0], set(expected)):
         n_triangles, share, colour = expected[source.name]
-        model, key = sources.read_model(source), f"{source.name} 0"
+        model = sources.read_model(source)
+        key = f"{source.name} 0"
         assert len(model.corners) == n_triangles
         camera = renderer.view_camera(key)
         _, pixels = renderer.shade(model, camera, 0.3, renderer.view_lights(key, camera.view), 256)

@@ -50,11 +50,11 @@ def slow_raster(screen, depth, side):
 
 def depth_at(corners, depths, x, y):
     """The depth of a triangle at a point, None outside."""
-    (ax, bx, cx), (ay, by, cy) = corners
+    (x0, x1, x2), (y0, y1, y2) = corners
     areas = [
-        (bx - x) * (cy - y) - (cx - x) * (by - y),
-        (cx - x) * (ay - y) - (ax - x) * (cy - y),
-        (ax - x) * (by - y) - (bx - x) * (ay - y),
+        (x1 - x) * (y2 - y) - (x2 - x) * (y1 - y),
+        (x2 - x) * (y0 - y) - (x0 - x) * (y2 - y),
+        (x0 - x) * (y1 - y) - (x1 - x) * (y0 - y),
     ]
     if not (min(areas) > 0 or max(areas) < 0):
         return None
@@ -69,7 +69,8 @@ def test_the_raster_equals_a_plain_loop():
     # a narrow triangle, a point, and two that lie in the plane of an earlier one
     screen[:, 5] = [[3, 30, 30], [4, 28, 28.01]]
     screen[:, 6] = 7.5
-    screen[:, 190:192], depth[190:192] = screen[:, 20:22], depth[20:22]
+    screen[:, 190:192] = screen[:, 20:22]
+    depth[190:192] = depth[20:22]
     result = renderer.rasterise(screen, depth, SIDE)
     assert (result == slow_raster(screen, depth, SIDE)).all()
     assert len(set(result.tolist())) > 50 and not {190, 191} & set(result.tolist())
@@ -82,7 +83,10 @@ def test_triangles_side_by_side_cover_each_pixel_once():
     triangles = []
     for row in range(8):
         for column in range(8):
-            a, b, c, d = grid[row, column], grid[row, column + 1], grid[row + 1, column], grid[row + 1, column + 1]
+            a = grid[row, column]
+            b = grid[row, column + 1]
+            c = grid[row + 1, column]
+            d = grid[row + 1, column + 1]
             triangles += [(a, b, c), (d, c, b)]
     screen = np.array(triangles).transpose(2, 0, 1)
     _, _, start, stop = renderer.span_rows(screen, SIDE)
@@ -110,7 +114,8 @@ ABOVE = Camera((0.0, 0.6, 0.8), fill=0.5)
 def test_box_and_light():
     picture = shaded(square(1, 5.0, diffuse=(0.5, 0.25, 1.0)), ABOVE)
     covered = np.isfinite(picture[:, :, 0])
-    rows, columns = np.flatnonzero(covered.any(axis=1)), np.flatnonzero(covered.any(axis=0))
+    rows = np.flatnonzero(covered.any(axis=1))
+    columns = np.flatnonzero(covered.any(axis=0))
     # the longer side is half of the picture, in its middle
     assert len(columns) == SIDE // 2 and columns[0] == SIDE // 4
     assert len(rows) < SIDE // 2 and abs(rows.mean() - (SIDE - 1) / 2) <= 0.5
@@ -140,7 +145,8 @@ def test_a_texture_lies_as_seen_from_its_side():
     # seen from the south, x is to the right and y is upwards
     picture = shaded(model, Camera((0.0, -0.6, 0.8)))
     covered = np.isfinite(picture[:, :, 0])
-    rows, columns = np.flatnonzero(covered.any(axis=1)), np.flatnonzero(covered.any(axis=0))
+    rows = np.flatnonzero(covered.any(axis=1))
+    columns = np.flatnonzero(covered.any(axis=0))
     corners = [picture[row, column].tolist() for row in (rows[1], rows[-2]) for column in (columns[8], columns[-9])]
     assert corners == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]]
     # perspective: the nearer half of the square is higher in the picture

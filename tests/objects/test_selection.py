@@ -27,14 +27,14 @@ def shuffled(model, seed=0):
 def test_the_hash_is_free_of_order_and_place():
     moved = PART._replace(corners=PART.corners + (7.5, -3.25, 1000.125))
     numbered = PART._replace(material=1 - PART.material, materials=PART.materials[::-1])
-    for same in (shuffled(PART), shuffled(moved, 1), numbered):
-        assert geometry_hash(same) == geometry_hash(PART)
+    for equal in (shuffled(PART), shuffled(moved, 1), numbered):
+        assert geometry_hash(equal) == geometry_hash(PART)
     below_the_grid = PART._replace(corners=PART.corners + np.where(PART.corners > 1, 1e-5, 0))
     assert geometry_hash(below_the_grid) == geometry_hash(PART)
 
 
 @pytest.mark.parametrize(
-    "other",
+    "variant",
     [
         joined(BODY, PIN, PIN),
         joined(BODY, box((0.2, 0.2, 2.0), (0.5, 0.502, -2.0), diffuse=(0.9, 0.9, 0.9))),
@@ -44,8 +44,8 @@ def test_the_hash_is_free_of_order_and_place():
     ],
     ids=["a pin twice", "moved pin", "colour", "mirrored", "scaled"],
 )
-def test_the_hash_tells_models_apart(other):
-    assert geometry_hash(other) != geometry_hash(PART)
+def test_the_hash_tells_models_apart(variant):
+    assert geometry_hash(variant) != geometry_hash(PART)
 
 
 def test_nearly_equal_models_are_dropped():
@@ -66,12 +66,12 @@ def test_nearly_equal_models_are_dropped():
 
 def slow_distinct(views, threshold):
     values = views.reshape(len(views), 6, -1) / 255
-    kept = []
+    survivors = []
     for row in range(len(values)):
-        distances = [sorted(np.sqrt(((values[row] - values[other]) ** 2).mean(axis=1)))[2] for other in kept]
+        distances = [sorted(np.sqrt(((values[row] - values[survivor]) ** 2).mean(axis=1)))[2] for survivor in survivors]
         if all(distance >= threshold for distance in distances):
-            kept.append(row)
-    return kept
+            survivors.append(row)
+    return survivors
 
 
 def test_blocks_equal_a_plain_loop(monkeypatch):
@@ -80,8 +80,8 @@ def test_blocks_equal_a_plain_loop(monkeypatch):
     centres = rng.integers(0, 200, (12, 6, 32, 32, 3))
     views = centres[rng.integers(0, 12, 40)] + rng.integers(0, 40, (40, 6, 1, 1, 1))
     views = views.astype(np.uint8)
-    kept = distinct(views)
-    assert kept == slow_distinct(views, 0.04) and 12 <= len(kept) < 40
+    survivors = distinct(views)
+    assert survivors == slow_distinct(views, 0.04) and 12 <= len(survivors) < 40
     assert distinct(views[:0]) == []
 
 
@@ -100,30 +100,30 @@ def test_series_of_parts():
 
 def entries(n_series=60):
     """Parts and furniture of series of one to five classes."""
-    made = [
+    classes = [
         Entry(f"p/S{series}x_{k}", f"p.3dshapes/{chr(97 + series % 26)}{'x' * series}_{k}", "", "")
         for series in range(n_series)
         for k in range(1 + series % 5)
     ]
-    return made + [Entry(f"furniture_a/c_chair{k}", f"c/chair{k}/chair{k}.obj", "", "") for k in range(3)]
+    return classes + [Entry(f"furniture_a/c_chair{k}", f"c/chair{k}/chair{k}.obj", "", "") for k in range(3)]
 
 
 def test_no_series_is_on_two_sides():
-    made = entries()
-    series = {entry.label: entry.series for entry in made}
+    classes = entries()
+    series = {entry.label: entry.series for entry in classes}
     assert series["furniture_a/c_chair2"] == "chair" and len(set(series.values())) == 61
-    training = sets.training_half(made)
-    assert 0 <= len(training) - len(made) / 2 < 5
+    training = sets.training_half(classes)
+    assert 0 <= len(training) - len(classes) / 2 < 5
     assert not {series[label] for label in training} & {series[label] for label in set(series) - training}
     for size in (20, 7):
-        groups = sets.disjoint_sets(made, size)
-        assert len(groups) >= 0.7 * len(made) // size and {len(group) for group in groups} == {size}
+        groups = sets.disjoint_sets(classes, size)
+        assert len(groups) >= 0.7 * len(classes) // size and {len(group) for group in groups} == {size}
         assert len(set().union(*groups)) == size * len(groups)
         of_set = [{series[label] for label in group} for group in groups]
         assert sum(map(len, of_set)) == len(set().union(*of_set))
     # the order of the models does not matter
-    assert sets.disjoint_sets(made[::-1], 7) == sets.disjoint_sets(made, 7)
-    assert sets.training_half(made[::-1]) == training
+    assert sets.disjoint_sets(classes[::-1], 7) == sets.disjoint_sets(classes, 7)
+    assert sets.training_half(classes[::-1]) == training
 
 
 def test_draws_use_each_set_once_per_side():
