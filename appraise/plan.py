@@ -19,6 +19,7 @@ from tools import models
 from utilities.console import say
 from utilities.counts import count_of
 from utilities.errors import NotFinite, UserError
+from utilities.shapes import pair
 
 FIRST_IMAGES = 64  # by which the speed is measured
 WARM_UP = 16  # images before them
@@ -60,7 +61,7 @@ def embed(appraisal: Appraisal) -> dict:
             model.release()
     if not rates:
         raise UserError(f"--archs {shlex.join(bench.models)}: no network could be had ({missing[0]}); name others")
-    input_side = min(bench.models[label].facts.input_size for label in rates)
+    input_side = min(max(pair(bench.models[label].facts.input_size)) for label in rates)
     plan = plan_of(sizes, rates, input_side, appraisal.flags)
     table = photographs.IMAGES
     if plan.images_of_class is not None:

@@ -25,6 +25,8 @@ TRAITS = ("frozen", "layernorm", "normalize")
 FAMILIES = (_osnet,)  # files with several names each
 SOURCES = {"tv": _torchvision, "ptm": _pretrainedmodels}  # in the order in which a name without a prefix is looked up
 MARKED = {**SOURCES, "timm": _timm}  # timm takes seconds to import: only for names with its prefix
+# flags of data and evaluation that networks read, with what namespaces of other programs are to mean that lack them
+OF_IMAGES = {"crop_size": None, "eval_long_side": None, "eval_scales": [1]}
 LISTED = (  # lines of --list beside the files of this folder that have one name
     (
         "osnet_<variant>",
@@ -44,6 +46,10 @@ LISTED = (  # lines of --list beside the files of this folder that have one name
             "print(*timm.list_models('vit*', pretrained=True))\""
         ),
     ),
+    (
+        "timm:hf-hub:<owner>/<name>[@<revision>]",
+        "a network of timm on the Hugging Face Hub, also exports of this program; timm:local-dir:<path> in a folder",
+    ),
 )
 
 
@@ -56,8 +62,8 @@ class Name(NamedTuple):
 
     @property
     def constructor(self) -> str:
-        """The backbone without the `tv:` or `ptm:` that chooses its package."""
-        return self.backbone.rpartition(":")[2]
+        """The backbone without the `tv:`, `ptm:` or `timm:` that chooses its package."""
+        return _after_package(self.backbone)
 
 
 def parse(name: str) -> Name:
@@ -99,7 +105,7 @@ def published_weights(name: str) -> str | None:
         module = _module_of(backbone)
         for package in MARKED.values():
             if module is not None and issubclass(module.Network, package.Network):
-                return package.weights_of(backbone.rpartition(":")[2])
+                return package.weights_of(_after_package(backbone))
         return None
     except (ImportError, UserError):
         return None
@@ -115,23 +121,25 @@ def check(name: str) -> None:
     parse(name)
 
 
-def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> torch.nn.Module:
+def select(name: str, opt=None, *, crop_size=None, **flags) -> torch.nn.Module:
     """The network `name`, on the CPU.
 
     Args:
         opt: the shared namespace; what it lacks takes its declared default.
-        crop_size: side of the images, overrides `opt.crop_size`; position embeddings (of timm's networks) are made for
-            it.
-        flags: single flags that override `opt`, e.g. `embed_dim=512`, `not_pretrained=True`.
+        crop_size: side of the images, or (height, width), overrides `opt.crop_size`; position embeddings (of timm's
+            networks) are made for it.
+        flags: single flags that override `opt`, e.g. `embed_dim=512`, `not_pretrained=True`, `eval_long_side=1024`.
 
     Raises:
         UnknownName: no such backbone or trait. UserError: weights that cannot be loaded or do not fit,
         or an unknown flag.
     """
     parsed = parse(name)
+    of_images = {flag: flags.pop(flag) for flag in OF_IMAGES if flag in flags}
     opt = REGISTRY.options(opt, **flags)
-    if crop_size is not None or not hasattr(opt, "crop_size"):  # a flag of the data, which other programs may lack
-        opt = argparse.Namespace(**{**vars(opt), "crop_size": crop_size})
+    if crop_size is not None:
+        of_images["crop_size"] = crop_size
+    opt = argparse.Namespace(**{**OF_IMAGES, **vars(opt), **of_images})
     network = _module_of(parsed.backbone).Network(opt, parsed)
     if opt.freeze_backbone and not getattr(network, "backbone_rests", False):
         raise UserError(
@@ -146,7 +154,8 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
             f"{partial_flags[0]}: {name} does not declare which parts of its backbone are frozen (attribute resting). "
             "Leave it out"
         )
-    for flag, default in (("pool", None), ("last_stride", 2), ("stem_pool", "padded"), ("neck", "none")):
+    defaults = {"pool": None, "last_stride": 2, "stem_pool": "padded", "neck": "none", "patch_stride": None}
+    for flag, default in defaults.items():
         if getattr(opt, flag) != default and not getattr(network, "pools", False):
             raise UserError(
                 f"--{flag} {getattr(opt, flag)}: {name} builds its own network and does not use this flag: leave it out"
@@ -160,7 +169,7 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
 def build_head(width: int, opt) -> torch.nn.Module:
     """The network of `opt.arch` without its backbone: its input is pooled features `(B, width)`, not images."""
     no_backbone = {"weights": None, "not_pretrained": True, "pool": None, "last_stride": 2, "stem_pool": "padded"}
-    no_backbone |= {"grad_checkpointing": False, "freeze_backbone": True}
+    no_backbone |= {"patch_stride": None, "grad_checkpointing": False, "freeze_backbone": True, **OF_IMAGES}
     opt = argparse.Namespace(**{**vars(REGISTRY.options(opt)), **no_backbone})
     return _network.Network(opt, parse(opt.arch), torch.nn.Identity(), width, None)
 
@@ -176,9 +185,17 @@ def _module_of(backbone: str):
         if backbone in module.names():
             return module
     source, marked, constructor = backbone.partition(":")
+    if source == "timm" and _timm.is_place(constructor):
+        return _timm
     if marked:
         return MARKED[source] if source in MARKED and constructor in MARKED[source].names() else None
     return next((module for module in SOURCES.values() if backbone in module.names()), None)
+
+
+def _after_package(backbone: str) -> str:
+    """What follows the prefix of a package: a name of timm's hub holds further colons."""
+    package, colon, constructor = backbone.partition(":")
+    return constructor if colon else package
 
 
 def _unknown(name: str, backbone: str) -> UnknownName:
@@ -197,7 +214,7 @@ def _unknown(name: str, backbone: str) -> UnknownName:
     known_names = list(families)
     for module in (*FAMILIES, *SOURCES.values()):
         known_names += module.names()
-    constructor = backbone.rpartition(":")[2]
+    constructor = _after_package(backbone)
     hint = did_you_mean(constructor.lower(), dict.fromkeys(known_names))
     package = f" in the package {source!r}" if marked and source in SOURCES else ""
     return UnknownName(

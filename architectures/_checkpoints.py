@@ -15,10 +15,11 @@ import torch
 
 from utilities import pickles
 from utilities.errors import UserError
-from utilities.reading import read_arrays, read_safetensors
+from utilities.reading import read_arrays, read_safetensors, read_safetensors_metadata
 
 SAFE = ".safetensors"
 ARRAYS = ".npz"
+GRID = "grid"  # the key of a checkpoint, or the entry of a safetensors file, that names the grid of the positions
 SHARE = 0.5  # of a backbone's tensors that lie below a prefix which is looked at
 # words of prefixes of copies that a project's own evaluation does not take
 SECOND = {"student", "k", "momentum", "ema", "target", "trained"}
@@ -30,12 +31,34 @@ def content_of(path: str):
     if path.endswith(ARRAYS):
         return {name: torch.from_numpy(values) for name, values in read_arrays(path).items()}
     if path.endswith(SAFE):
-        return read_safetensors(path)
+        words = read_safetensors_metadata(path).get(GRID, "").split()
+        grid = [int(word) for word in words if word.isdecimal()]
+        return with_grid(read_safetensors(path), grid_of({GRID: grid}))
     return pickles.load_tensors(path)
 
 
 class StateDict(dict):
-    """A dict that can carry `_metadata`, the modules' versions by which torch converts old formats."""
+    """A dict that can carry `_metadata`, the modules' versions by which torch converts old formats, and `grid`."""
+
+    grid = None
+
+
+def with_grid(entries: dict, grid: tuple[int, int] | None) -> StateDict:
+    """The entries, and the grid (rows, columns) of their position embeddings."""
+    entries = StateDict(entries)
+    entries.grid = grid
+    return entries
+
+
+def grid_of(content) -> tuple[int, int] | None:
+    """The grid (rows, columns) that a file of weights names; None if it names none, as those of other programs."""
+    if isinstance(content, StateDict):
+        return content.grid
+    grid = content.get(GRID) if isinstance(content, dict) else None
+    is_pair = isinstance(grid, list | tuple) and len(grid) == 2
+    if not is_pair or not all(type(side) is int and side > 0 for side in grid):
+        return None
+    return tuple(grid)
 
 
 def with_metadata(entries: dict, metadata: dict) -> StateDict:
@@ -99,7 +122,7 @@ class Fit(NamedTuple):
     @property
     def is_exact(self) -> bool:
         """Whether exactly the backbone's keys lie there, in its shapes."""
-        return not (self.missing or self.unexpected or self.other_shape)
+        return self.fault is None and not (self.missing or self.unexpected or self.other_shape)
 
 
 def prefixes(flat: dict, least: int) -> list[str]:

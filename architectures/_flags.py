@@ -29,6 +29,23 @@ FLAGS = {
         metavar="PREFIX",
         rules={"needs": "weights"},
     ),
+    "--weights_grid": Flag(
+        whole(1, 10**4),
+        None,
+        "rows and columns of the position embeddings in --weights, where their number does not tell it: files of "
+        "other programs, trained on images that are not square; 16 8 for 256 x 128 and patches of 16 (unset: named "
+        "by the file, else that of the published weights, else a square)",
+        nargs=2,
+        metavar=("H", "W"),
+        rules={"needs": "weights"},
+    ),
+    "--patch_stride": Flag(
+        whole(1, 1000),
+        None,
+        "step in pixels from patch to patch, smaller than the patch: patches overlap and there are more of them, as "
+        "in TransReID; timm's VisionTransformers (unset: the patch's side)",
+        metavar="S",
+    ),
     "--weights_cache": Flag(
         str,
         None,

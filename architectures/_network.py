@@ -8,39 +8,17 @@ of this folder makes the backbone and hands it to `Network.__init__`, which adds
 
 import contextlib
 import itertools
-from dataclasses import dataclass
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from architectures import _adaptation, _blocks, _pool, _stages, _weights
+from architectures import _adaptation, _blocks, _input, _pool, _stages, _weights
+from architectures._input import InputFormat
 from architectures._neck import NECKS
 from utilities.errors import UserError
 from utilities.parameter_groups import embedding_rates
+from utilities.shapes import pair, side_or_pair
 from utilities.tensors import normalize, raise_half
-
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
-
-
-@dataclass(frozen=True)
-class InputFormat:
-    """The images that a backbone's weights were trained on.
-
-    Attributes:
-        input_size: side in pixels.
-        mean, std: of the pixels, three numbers each, in the weights' colour order and range.
-        input_space: colour order, "RGB" or "BGR".
-        input_range: the value of white, 1 or 255.
-        interpolation: how images are resized, "bilinear" or "bicubic".
-    """
-
-    input_size: int = 224
-    mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
-    input_space: str = "RGB"
-    input_range: float = 1
-    interpolation: str = "bilinear"
 
 
 class Pooled(dict):
@@ -78,6 +56,11 @@ class Network(torch.nn.Module):
     pools = True  # whether it reads --pool
     leaves_out_embedding = False  # see `leave_out_embedding`
     takes_prompts = False  # its blocks take and give tokens `(B, N, E)`, for --prompts
+    native_shapes = True  # takes images of many shapes, for --eval_long_side and --eval_scales
+    overlaps_patches = False  # heeds --patch_stride
+    patch = (1, 1)  # sides of images are multiples of these
+    has_positions = False  # has position embeddings of a grid of patches
+    grid = None  # rows and columns of its patches at its input size, where it fixes them
 
     def __init__(
         self,
@@ -92,6 +75,7 @@ class Network(torch.nn.Module):
     ):
         super().__init__()
         _check_widths(opt)
+        _input.check(self, name.full, opt)
         self.name = name.full
         self.constructor = name.constructor
         self.frozen = "frozen" in name.traits
@@ -122,7 +106,7 @@ class Network(torch.nn.Module):
 
     def _set_input(self, images: InputFormat) -> None:
         """Set the attributes of the input, and the factors of `prepare`, buffers that no state dict holds."""
-        self.input_size = int(images.input_size)
+        self.input_size = side_or_pair(images.input_size)
         self.input_space = images.input_space
         self.input_range = images.input_range
         self.mean = tuple(images.mean)
@@ -232,7 +216,7 @@ class Network(torch.nn.Module):
             self._stages = _stages.Stages(self)
         self._stages.choose(names)
         was_training = self.training
-        image = torch.zeros(1, 3, self.input_size, self.input_size, dtype=torch.uint8, device=self.scale.device)
+        image = torch.zeros(1, 3, *pair(self.input_size), dtype=torch.uint8, device=self.scale.device)
         with torch.no_grad():
             self.eval()
             _, features = self(image)
@@ -272,8 +256,11 @@ class Network(torch.nn.Module):
         """The backbone's name for a key of its published state dict."""
         return key
 
-    def published_state(self, state: dict) -> dict:
-        """A state dict with keys from `published_key`, in the names and shapes of the backbone's modules."""
+    def published_state(self, state: dict, grid: tuple[int, int] | None = None) -> dict:
+        """A state dict with keys from `published_key`, in the names and shapes of the backbone's modules.
+
+        grid: rows and columns of the state's position embeddings, None if they are not named.
+        """
         return state
 
     def merge(self) -> "Network":
@@ -296,11 +283,7 @@ class Network(torch.nn.Module):
 
     def wrong_size(self, images: torch.Tensor) -> UserError:
         """The error for images of a size that the backbone cannot take."""
-        height, width = images.shape[2:]
-        size = self.input_size
-        return UserError(
-            f"{self.name} takes images of {size} x {size} pixels, not {height} x {width}: --crop_size {size}"
-        )
+        return _input.wrong_size(self, images)
 
     def train(self, mode: bool = True) -> "Network":
         """As in torch, but what does not train stays in eval mode.

@@ -5,21 +5,21 @@ URL, or from a file of another program, whose names and position embeddings are 
 timm is imported only for such a name, as its import takes seconds.
 """
 
-import contextlib
 import difflib
 import functools
 import re
 import sys
-import urllib.error
-import urllib.request
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from architectures import _adaptation, _blocks, _checkpoints, _network, _pool, _weights
-from architectures._weights import Pretrained
+from architectures import _adaptation, _blocks, _grid, _input, _network, _pool
+from architectures._sources import data_config, is_place, origin, package, source
+from utilities.console import say
 from utilities.errors import UnknownName, UserError
-from utilities.extras import way_out
+from utilities.shapes import by, flag_words, nearest_multiples, pair, side_or_pair
+
+__all__ = ["data_config", "is_place", "names", "package", "source"]  # with what is defined here
 
 FIND = "python -c \"import timm; print(*timm.list_models('vit*', pretrained=True))\""
 # what environment.yaml records of the data config
@@ -56,15 +56,6 @@ FOREIGN_PLAIN = {
 }
 
 
-def package():
-    """timm. Raises UserError if it is not installed."""
-    try:
-        import timm
-    except ImportError as error:
-        raise UserError(f"--arch timm:… needs a package that is not there ({error}): {way_out('timm')}") from None
-    return timm
-
-
 @functools.cache
 def names() -> frozenset[str]:
     """timm's names, with and without the tags of their weights."""
@@ -83,82 +74,83 @@ def unknown(name: str, constructor: str) -> UnknownName:
     return UnknownName(f"unknown architecture {name!r}.{hint} Names: {FIND}")
 
 
-def data_config(constructor: str):
-    """timm's record of a network and the weights of its tag, else the default ones (`PretrainedCfg`).
-
-    None if timm has none.
-    """
-    return package().get_pretrained_cfg(constructor, allow_unregistered=True)
-
-
-def published(config) -> Pretrained | None:
-    """Source of the weights; None without any."""
-    name = config.architecture
-    if config.tag:
-        name += f".{config.tag}"
-    if config.hf_hub_id:
-        return Pretrained(name, f"hf-hub:{config.hf_hub_id}", hashed=False, fetch=functools.partial(fetch, config))
-    if config.url and not config.url.endswith(".npz"):
-        return Pretrained(name, config.url, hashed=False)
-    return None
-
-
 def weights_of(constructor: str) -> str | None:
     """The name of the published weights; None without any."""
-    config = data_config(constructor)
-    weights = config and published(config)
+    weights = origin(constructor).published
     return weights and weights.name
 
 
-def fetch(config, cache: str | None) -> dict:
-    """The state dict on the hub, from the cache or the network. Raises OSError if neither has it."""
-    import huggingface_hub
-    from timm.models import load_state_dict_from_hf
-
-    repository, _, revision = config.hf_hub_id.partition("@")
-    for file in _files(config.hf_hub_filename):
-        path = huggingface_hub.try_to_load_from_cache(repository, file, cache_dir=cache, revision=revision or None)
-        if isinstance(path, str):
-            return _checkpoints.content_of(path)
-    arguments = {"cache_dir": cache, "weights_only": True}
-    if config.hf_hub_filename:
-        arguments["filename"] = config.hf_hub_filename
-    if not huggingface_hub.constants.HF_HUB_OFFLINE:
-        _reach(huggingface_hub.constants.ENDPOINT)
-    try:
-        return load_state_dict_from_hf(config.hf_hub_id, **arguments)
-    except Exception as error:  # the hub's client and its transport raise many kinds, which change with its versions
-        raise OSError(str(error).strip() or type(error).__name__) from error
-
-
-def _files(named: str | None) -> list[str]:
-    """Possible file names of a network's weights on the hub."""
-    if not named:
-        return ["model.safetensors", "pytorch_model.bin"]
-    return [named.replace("pytorch_model", "model").rpartition(".")[0] + _checkpoints.SAFE, named]
-
-
-def _reach(host: str) -> None:
-    """Raise OSError if the host does not answer: the hub's client would retry for most of a minute."""
-    with contextlib.suppress(urllib.error.HTTPError):  # is an answer too
-        urllib.request.urlopen(urllib.request.Request(host, method="HEAD"), timeout=_weights.TIMEOUT).close()
-
-
-def build(name, config, size: int | None) -> torch.nn.Module:
+def build(name, place, size, opt) -> torch.nn.Module:
     """The backbone without its classifier, with random weights.
 
-    `size`: side of the images, for networks of a fixed input size.
+    Args:
+        place: of its architecture (`_sources.origin`).
+        size: side, or (height, width), of the images, for networks of a fixed input size; else None.
+
+    Raises UserError for a network that timm cannot build at this size, or that cannot take images of many shapes where
+    --eval_long_side or --eval_scales need it.
     """
-    arguments = {}
+    arguments = dict(place.arguments)
     at_size = ""
     if size is not None:
         arguments["img_size"] = size
-        at_size = f" at --crop_size {size}: take {config.input_size[-1]}"
+        at_size = f" at --crop_size {flag_words(size)}: take {flag_words(place.config.input_size[-2:])}"
     try:
-        return package().create_model(name.constructor, pretrained=False, num_classes=0, **arguments)
+        if size is not None and _input.keeps_shapes(opt):
+            _refuse_one_shape(name, place, arguments, opt)
+            arguments["dynamic_img_size"] = True
+        backbone = package().create_model(place.architecture, pretrained=False, num_classes=0, **arguments)
+        if size is not None:
+            _check_patches(name, size, _grid.patch_of(backbone))
+        if isinstance(side_or_pair(size), tuple):
+            _check_rectangle(backbone, size)
     except (ArithmeticError, AssertionError, RuntimeError, TypeError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"{name.full} cannot be built{at_size} ({reason[:120]})") from None
+    if opt.patch_stride is not None:
+        _set_patch_stride(name, backbone, size is not None, opt)
+    return backbone
+
+
+def _refuse_one_shape(name, place, arguments: dict, opt) -> None:
+    """Raise UserError where a network of a fixed input size cannot take images of other shapes."""
+    models = package().models
+    with torch.device("meta"):
+        backbone = package().create_model(place.architecture, pretrained=False, num_classes=0, **arguments)
+    is_known = isinstance(backbone, models.VisionTransformer | models.Eva)
+    if not is_known or not isinstance(backbone.patch_embed, package().layers.PatchEmbed):
+        raise _input.one_shape(name.full, opt)
+
+
+def _check_rectangle(backbone: torch.nn.Module, size: tuple[int, int]) -> None:
+    """Embed a blank image: some networks are built for images that are not square, and then fail."""
+    device = next(backbone.parameters()).device
+    backbone.eval()
+    with torch.no_grad():
+        backbone(torch.zeros(1, 3, *size, device=device))
+    backbone.train()
+
+
+def _set_patch_stride(name, backbone: torch.nn.Module, has_fixed_size: bool, opt) -> None:
+    """Let patches overlap. Raises UserError where they cannot."""
+    stride = opt.patch_stride
+    timm = package()
+    is_transformer = isinstance(backbone, timm.models.VisionTransformer)
+    is_cut_plainly = is_transformer and isinstance(backbone.patch_embed, timm.layers.PatchEmbed)
+    if not is_cut_plainly or not has_fixed_size or _grid.positions_of(backbone) is None:
+        raise UserError(
+            f"--patch_stride {stride}: {name.full} is no VisionTransformer of timm with positions of a fixed size: "
+            "leave it out"
+        )
+    if _input.keeps_shapes(opt):
+        raise UserError(
+            f"--patch_stride {stride} needs images of one shape: take --eval_long_side 0 and --eval_scales 1, or leave "
+            "it out"
+        )
+    patch = min(_grid.patch_of(backbone))
+    if stride >= patch:
+        raise UserError(f"--patch_stride {stride}: the patches of {name.full} are {patch} wide: take less")
+    _grid.set_stride(backbone, stride)
 
 
 def set_pool(backbone: torch.nn.Module, name: str, pool: str) -> None:
@@ -192,36 +184,53 @@ class Network(_network.Network):
     """
 
     def __init__(self, opt, name):
-        config = data_config(name.constructor)
-        size = _input_size(name, config, opt.crop_size)
-        fixed_size = size if config.fixed_input_size else None
-        backbone = build(name, config, fixed_size)
-        if config.fixed_input_size:
-            _check_patches(name, size, backbone)
+        place = origin(name.constructor, opt.weights_cache)
+        for remark in place.remarks:
+            say(remark)
+        if "normalize" in place.pipeline.get("traits", []) and "normalize" not in name.traits:
+            say(f"{name.full}: its embeddings have unit length, as exported")
+            name = name._replace(traits=name.traits | {"normalize"})
+        config = place.config
+        size = _input_size(config, opt.crop_size)
+        self.fixed_size = config.fixed_input_size
+        fixed_size = size if self.fixed_size else None
+        backbone = build(name, place, fixed_size, opt)
+        self.native_shapes = not self.fixed_size or _input.keeps_shapes(opt)
+        models = package().models
+        if self.fixed_size or isinstance(backbone, models.VisionTransformer | models.Eva | models.NaFlexVit):
+            self.patch = _grid.patch_of(backbone)
+            _check_patches(name, opt.crop_size or size, self.patch)
+        self.overlaps_patches = opt.patch_stride is not None
+        self.grid = _grid.grid_of(backbone)
+        self.has_positions = _grid.positions_of(backbone) is not None
         self.joins_tokens = opt.pool == "token_avg"
         self.maps_are_channels_last = getattr(backbone, "output_fmt", "NCHW") == "NHWC"
         self.prefix_tokens = getattr(backbone, "num_prefix_tokens", 0)
-        self.fixed_size = config.fixed_input_size
-        self.data_config = {}
+        self.published_size = config.input_size[-2:]
+        self.architecture = place.architecture
+        self.arguments = place.arguments
+        self.data_config = dict(place.record)
         for key in RECORDED:
             value = getattr(config, key)
             if value is not None:
                 self.data_config[key] = list(value) if isinstance(value, tuple) else value
         heads = config.classifier if isinstance(config.classifier, tuple) else (config.classifier,)
-        self.takes_prompts = isinstance(backbone, package().models.VisionTransformer)
+        self.takes_prompts = isinstance(backbone, models.VisionTransformer)
         width = getattr(backbone, "head_hidden_size", None) or backbone.num_features
         super().__init__(
             opt,
             name,
             backbone,
             width * (1 + self.joins_tokens),
-            published(config),
+            place.published,
             input_size=size,
             mean=config.mean,
             std=config.std,
             head=heads[0] or "head",
             interpolation=config.interpolation,
         )
+        if not opt.weights and self.weights_name != "random":
+            self.weights_file = place.weights_file
         if self.frozen and not any(isinstance(module, _BatchNorm) for module in self.backbone.modules()):
             raise UserError(f"--arch {name.full}: _frozen freezes BatchNorm, and this backbone has none: leave it out")
         modules = dict(self.backbone.named_modules())
@@ -233,21 +242,31 @@ class Network(_network.Network):
         if kind is not None:
             set_pool(backbone, self.name, kind)
 
-    def published_state(self, state: dict) -> dict:
-        """A state dict in the backbone's names and shapes.
+    def published_state(self, state: dict, grid: tuple[int, int] | None = None) -> dict:
+        """A state dict in the backbone's names and shapes, its position embeddings on the backbone's grid.
 
-        timm's own function converts names of other programs and position embeddings of other sizes.
+        timm's own function converts names of other programs and position embeddings of other sizes. grid: of the
+        state's positions; None: it is that of the published weights, else a square. Raises UserError if neither fits.
         """
         prompts = f".{_adaptation.PROMPTS}"
         expected = {key: value for key, value in self.backbone.state_dict().items() if not key.endswith(prompts)}
         state = self._without_pooling(state)
-        if all(key in state and state[key].shape == value.shape for key, value in expected.items()):
+        published_grid = None
+        if self.grid is not None:
+            sides = zip(self.published_size, self.patch, strict=True)
+            published_grid = tuple(side // patch for side, patch in sides)
+        grid = _grid.source_grid(state, self.backbone, published_grid, grid)
+        is_moved = None not in (grid, self.grid) and grid != self.grid
+        if not is_moved and all(key in state and state[key].shape == value.shape for key, value in expected.items()):
             return state
         if "_conv_stem.weight" in state:
             return renamed_efficientnet(state, self.backbone)
+        if is_moved:
+            state = _grid.moved(state, self.backbone, grid)
         convert = getattr(sys.modules[type(self.backbone).__module__], "checkpoint_filter_fn", None)
         if convert is not None:
-            state = convert(dict(state), self.backbone)
+            with _grid.from_grid(state, self.backbone, grid):
+                state = convert(dict(state), self.backbone)
         return self._without_pooling(state)  # to which the conversion may have given its names
 
     def _without_pooling(self, state: dict) -> dict:
@@ -285,8 +304,10 @@ class Network(_network.Network):
 
     def extract(self, images: torch.Tensor) -> dict:
         """`pooled`, and `spatial` where the features are maps."""
-        if self.fixed_size and images.shape[2:] != (self.input_size, self.input_size):
+        if not self.native_shapes and images.shape[2:] != pair(self.input_size):
             raise self.wrong_size(images)
+        if any(side % patch for side, patch in zip(images.shape[2:], self.patch, strict=True)):
+            raise _input.uncut(self, images)
         activations = self.backbone.forward_features(images)
         features = {"pooled": self.backbone.forward_head(activations, pre_logits=True)}
         if self.joins_tokens:
@@ -305,33 +326,26 @@ class Network(_network.Network):
         return self.backbone.forward_head(spatial, pre_logits=True)
 
 
-def _input_size(name, config, crop_size) -> int:
-    """The side of the images: --crop_size if the network has a fixed input size, else that of its weights.
-
-    Raises UserError if the network needs square images.
-    """
-    if not config.fixed_input_size:
-        return config.input_size[-1]
-    if isinstance(crop_size, list):
-        if len(set(crop_size)) > 1:
-            raise UserError(
-                f"--crop_size {' '.join(map(str, crop_size))}: {name.full} is made for square images: take one "
-                "number, or a convolutional network"
-            )
-        crop_size = crop_size[0]
-    return crop_size or config.input_size[-1]
+def _input_size(config, crop_size):
+    """Side, or (height, width), of the images: --crop_size if the input size is fixed, else that of the weights."""
+    size = config.input_size[-2:]
+    if config.fixed_input_size and crop_size:
+        size = crop_size
+    return side_or_pair(size)
 
 
-def _check_patches(name, size: int, backbone: torch.nn.Module) -> None:
-    """Raise UserError if images of this side cannot be cut into the backbone's patches."""
-    patch = getattr(getattr(backbone, "patch_embed", None), "patch_size", None) or 1
-    if isinstance(patch, tuple | list):
-        patch = max(patch)
-    if size % patch:
-        nearest = max(round(size / patch), 1) * patch
-        raise UserError(
-            f"--crop_size {size}: {name.full} cuts images into patches of {patch} x {patch}: take a multiple, {nearest}"
-        )
+def _check_patches(name, size, patch: tuple[int, int]) -> None:
+    """Raise UserError if images of this size cannot be cut into the backbone's patches."""
+    nearest = nearest_multiples(size, patch)
+    if nearest == pair(size):
+        return
+    multiples = "a multiple"
+    if isinstance(side_or_pair(size), tuple):
+        multiples = "multiples"
+    raise UserError(
+        f"--crop_size {flag_words(size)}: {name.full} cuts images into patches of {by(patch)}: take {multiples}, "
+        f"{flag_words(nearest)}"
+    )
 
 
 def _leaves(module: torch.nn.Module):

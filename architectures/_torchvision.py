@@ -115,8 +115,9 @@ class Network(_network.Network):
             arguments = {"image_size": input_format["input_size"]}  # its position embedding is made for one size
         backbone = torchvision.models.get_model(name.constructor, weights=None, **arguments)
         head, feature_dim = cut_classifier(backbone, CLASSES)
-        super().__init__(opt, name, backbone, feature_dim, pretrained, head=head, **input_format)
         self.fixed_size = name.constructor.startswith(("vit_", "maxvit"))
+        self.native_shapes = not self.fixed_size
+        super().__init__(opt, name, backbone, feature_dim, pretrained, head=head, **input_format)
         self.STAGES = {stage: stage for stage in STAGES.get(type(backbone).__name__, ())}
 
     def published_key(self, key: str) -> str:

@@ -68,7 +68,8 @@ def fill(network, opt, pretrained: Pretrained | None) -> str:
     Returns the weights' name for the records: that of the package, the file's path, or `random`.
     """
     if opt.weights:
-        _load(network, _read(opt.weights), f"--weights {opt.weights}", opt.weights_prefix)
+        grid = tuple(opt.weights_grid) if opt.weights_grid else None
+        _load(network, _read(opt.weights), f"--weights {opt.weights}", opt.weights_prefix, grid)
         return str(opt.weights)
     if opt.not_pretrained:
         return "random"
@@ -99,7 +100,7 @@ def _download(name: str, pretrained: Pretrained, cache) -> dict:
     folder = cache or os.path.join(torch.hub.get_dir(), "checkpoints")
     file = os.path.join(folder, os.path.basename(pretrained.url))
     try:
-        with _patience(TIMEOUT):
+        with patience(TIMEOUT):
             if pretrained.fetch is not None:
                 return pretrained.fetch(cache)
             return torch.hub.load_state_dict_from_url(
@@ -115,16 +116,16 @@ def _download(name: str, pretrained: Pretrained, cache) -> dict:
     except Exception as error:  # hosts, disks and damaged files fail in all kinds of ways
         if pretrained.fetch is None and os.path.isfile(file):
             raise UserError(
-                f"{name}: its weights in {file} cannot be read ({_first_line(error)}): delete that file"
+                f"{name}: its weights in {file} cannot be read ({first_line(error)}): delete that file"
             ) from None
         raise UserError(
-            f"{name}: its weights {pretrained.name} cannot be had from {pretrained.url} ({_first_line(error)}): give "
+            f"{name}: its weights {pretrained.name} cannot be had from {pretrained.url} ({first_line(error)}): give "
             "a local state dict with --weights FILE, or start random with --not_pretrained"
         ) from None
 
 
 @contextmanager
-def _patience(seconds: float):
+def patience(seconds: float):
     """Context in which sockets time out after `seconds` without an answer, as torch's downloader sets no limit."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
@@ -134,26 +135,34 @@ def _patience(seconds: float):
         socket.setdefaulttimeout(before)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".: ")[:160]
 
 
-def _load(network, content, source: str, prefix: str | None = None) -> None:
+def _load(
+    network, content, source: str, prefix: str | None = None, requested_grid: tuple[int, int] | None = None
+) -> None:
     """Load a file's content: the weights of the backbone, and those of a whole network of this program.
 
-    `prefix`: --weights_prefix; None: the place of the backbone is searched. Raises UserError if there are no weights,
-    or those of another backbone, and for values that are no weights.
+    Args:
+        prefix: --weights_prefix; None: the place of the backbone is searched.
+        requested_grid: --weights_grid; None: that which the file names, if it does.
+
+    Raises UserError if there are no weights, or those of another backbone, and for values that are no weights.
     """
+    grid = _source_grid(network, _checkpoints.grid_of(content), requested_grid, source)
     flat = _checkpoints.flattened(content)
     if not flat or not _is_of_tensors(content):
         way_out = "give a file that torch.save(network.state_dict(), …) wrote"
         raise UserError(f"{source} holds no state dict (names to tensors): {way_out}")
     flat = _foreign.renamed(network, flat, source)
-    fit = functools.partial(_fit, network, flat)
+    fit = functools.partial(_fit, network, flat, grid)
     size = len(network.backbone.state_dict())
     place, further_places = _checkpoints.search(flat, size, fit, _usual_prefix(content), prefix, source)
+    if isinstance(place.fault, UserError):
+        raise UserError(f"{source}: {place.fault}")
     if isinstance(place.fault, Exception):
-        reason = _first_line(place.fault)
+        reason = first_line(place.fault)
         raise UserError(
             f"{source} does not fit {network.name} ({reason}): give weights of this backbone, or --not_pretrained"
         )
@@ -167,6 +176,18 @@ def _load(network, content, source: str, prefix: str | None = None) -> None:
         _load_embedding_layer(network, network_state, source)
 
 
+def _source_grid(network, named, requested, source: str) -> tuple[int, int] | None:
+    """The grid of a file's positions, (rows, columns), as the file or --weights_grid names it; None if neither does."""
+    if requested is None:
+        return named
+    words = " ".join(map(str, requested))
+    if not network.has_positions:
+        raise UserError(f"--weights_grid {words}: {network.name} has no position embeddings to resample: leave it out")
+    if named not in (None, requested):
+        raise UserError(f"--weights_grid {words}: {source} names its own grid, {named[0]} {named[1]}: leave it out")
+    return requested
+
+
 def _load_backbone(network, place: "_checkpoints.Fit", source: str) -> tuple[list[str], list[str]]:
     """Load the backbone's weights; returns missing and unexpected keys. Raises UserError for other shapes."""
     state = {key: weights.dequantized(value) for key, value in place.state.items()}
@@ -178,7 +199,7 @@ def _load_backbone(network, place: "_checkpoints.Fit", source: str) -> tuple[lis
     except (RuntimeError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if "size mismatch" in line]
         if not lines:
-            lines = [_first_line(error)]
+            lines = [first_line(error)]
         raise UserError(f"{source} does not fit {network.name}: {_few(lines, '; ', 2)}") from None
     _refuse_other_prompts(state, missing, unexpected, source)
     return missing, unexpected
@@ -213,25 +234,32 @@ def _refuse_other_keys(network, missing: list, unexpected: list, source: str, pl
     raise UserError(f"{source} does not fit {network.name}: {'; '.join(faults)}: {way_out}")
 
 
-def _fit(network, flat: dict, prefix: str) -> "_checkpoints.Fit":
-    """How the tensors below a prefix fit the backbone, as they are or in the names that other programs give them."""
+def _fit(network, flat: dict, grid: tuple[int, int] | None, prefix: str) -> "_checkpoints.Fit":
+    """How the tensors below a prefix fit the backbone, as they are or in the names that other programs give them.
+
+    grid: of the file's positions, None if it is not named.
+    """
     below = _checkpoints.under(flat, prefix)
-    as_it_is = _fit_of(network, below, prefix)
+    as_it_is = _fit_of(network, below, grid, prefix)
     if as_it_is.is_exact:
         return as_it_is
     for renamed in (_checkpoints.by_position(below, network.backbone), _checkpoints.without_chunks(below)):
         if renamed is not None:
-            fit = _fit_of(network, renamed, prefix)
+            fit = _fit_of(network, renamed, grid, prefix)
             if fit.is_exact:
                 return fit
     return as_it_is
 
 
-def _fit_of(network, state: dict, prefix: str) -> "_checkpoints.Fit":
+def _fit_of(network, state: dict, grid: tuple[int, int] | None, prefix: str) -> "_checkpoints.Fit":
     backbone = network.backbone.state_dict()
     try:
         state = _adaptation.merged(state)
-        state = network.published_state(_with_keys(state, network.published_key))
+        named_grid = () if grid is None else (grid,)  # networks of earlier plug-ins do not take one
+        state = network.published_state(_with_keys(state, network.published_key), *named_grid)
+    except UserError as error:  # of the grid of the positions
+        missing = [key for key in backbone if key not in state]
+        return _checkpoints.Fit(prefix, state, missing, [], [], error)
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         return _checkpoints.Fit(prefix, state, list(backbone), list(state), [], error)
     classifiers = tuple(f"{name}." for name in (network.head, *CLASSIFIERS))

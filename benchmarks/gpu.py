@@ -43,6 +43,7 @@ from engine.optimisers import build_optimizer
 from utilities.errors import OneLineParser
 from utilities.files import write_csv
 from utilities.numbers import WIDEST, whole
+from utilities.shapes import pair
 
 
 class Scale(NamedTuple):
@@ -115,8 +116,8 @@ def _number(cell: str) -> "float | str":
 def with_batch(arch: str, bs: int, *flags):
     """A step of the project, its trainer, its runtime, its options, and a batch as the loader gives it."""
     step, opt = built(arch, "--loss", "multisimilarity", "--embed_dim", str(WIDTH), "--bs", str(bs), *flags)
-    side = step.trainer.network.input_size
-    images = torch.randint(0, 256, (bs, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    size = pair(step.trainer.network.input_size)
+    images = torch.randint(0, 256, (bs, 3, *size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     batch = Batch(torch.arange(bs) // 4 % CLASSES, images, torch.arange(bs))
     if step.runtime.device.type == "cuda":
         batch = Batch(*(part.pin_memory() for part in batch))

@@ -76,13 +76,13 @@ def is_test_only(opt) -> bool:
     return getattr(module, "TEST_ONLY", False)
 
 
-def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
+def sizes(flags: dict, input_size=None) -> tuple | None:
     """Sizes of the test images' crop and of the resize before it, by the flags of a run (`_transforms.sizes`).
 
     None for images that are shown whole, and for flags that name no known data set or augmentation.
 
     Args:
-        input_size: side of the network's input; None: 224.
+        input_size: side, or (height, width), of the network's input; None: 224.
     """
     name = flags.get("dataset")
     if flags.get("eval_long_side") or name not in REGISTRY.names() or hasattr(REGISTRY.module(name), "IMAGE_SIZE"):
@@ -157,9 +157,10 @@ def select(
     name: str,
     opt=None,
     source_path=None,
-    input_size: int | None = None,
+    input_size=None,
     fold: int | None = None,
     interpolation: str | None = None,
+    multiple=1,
     **flags,
 ) -> dict:
     """The splits of the data set `name`: `training`, `validation` (or None), `testing`, `evaluation`.
@@ -170,10 +171,11 @@ def select(
         opt: the shared namespace; what it lacks takes its declared default.
         source_path: parent folder of the data sets, or the data set's own; default `opt.source_path`, else the data
             set's default.
-        input_size: side of the images that the network expects; None: 224, or the images' own where they are shown
-            whole.
+        input_size: side, or (height, width), of the images that the network expects; None: 224, or the images' own
+            where they are shown whole.
         fold: which fold of `--split_scheme`, from 0; None: `opt.fold` where it is set, else 0.
         interpolation: how images are resized, "bilinear" (also None) or "bicubic".
+        multiple: what sides of images are multiples of that are evaluated in their own shape.
         flags: single flags that override `opt`, e.g. `use_tv_split=True`.
 
     Returns:
@@ -193,12 +195,17 @@ def select(
     if fold is None:
         # A property of `options.options.Options`, no flag in `vars(opt)`; the namespace of other programs may lack it.
         fold = getattr(opt, "fold", None) or 0
-    return _splits.build(name, module, opt, _reading.source_of(module, opt), input_size, fold, interpolation)
+    shape = _transforms.Shape(input_size, interpolation, multiple)
+    return _splits.build(name, module, opt, _reading.source_of(module, opt), shape, fold)
 
 
 def shape_for(network) -> dict:
-    """The arguments of `select` that depend on a network: the side of its images, and how they are resized for it."""
-    return {"input_size": network.input_size, "interpolation": getattr(network, "interpolation", None)}
+    """The arguments of `select` that depend on a network: the size of its images, and how they are resized for it."""
+    return {
+        "input_size": network.input_size,
+        "interpolation": getattr(network, "interpolation", None),
+        "multiple": getattr(network, "patch", 1),
+    }
 
 
 def preparation(opt, network) -> _own.Preparation:
@@ -208,7 +215,7 @@ def preparation(opt, network) -> _own.Preparation:
     """
     opt = REGISTRY.options(opt)
     module = REGISTRY.module(opt.dataset)
-    return _own.Preparation(opt, getattr(module, "IMAGE_SIZE", None), **shape_for(network))
+    return _own.Preparation(opt, getattr(module, "IMAGE_SIZE", None), _transforms.Shape(**shape_for(network)))
 
 
 def ground_truth(path: Path) -> dict:

@@ -5,6 +5,7 @@ import torch
 
 from datasets import _cache, _content, _images, _transforms
 from utilities.errors import UserError
+from utilities.shapes import pair
 
 
 class Preparation:
@@ -15,21 +16,21 @@ class Preparation:
 
     Args:
         opt: the run's flags. image_size: side of its data set's images where they are shown whole, in grey; else None.
-        input_size, interpolation: see `datasets.select`.
+        shape: of the images that the network takes.
 
     Attributes:
         size: (height, width) of the result. steps: the transform's steps; `text` lists them with the reading.
     """
 
-    def __init__(self, opt, image_size: int | None, input_size: int | None, interpolation: str | None):
+    def __init__(self, opt, image_size: int | None, shape: _transforms.Shape):
         from torchvision.transforms import v2
 
         self.grey = image_size is not None
         decode = _images.grey if self.grey else _images.decode
         self.read = _cache.Reader(decode, opt.image_cache_side)
-        self.transform = _transforms.build(opt, input_size, image_size, interpolation)[1]
+        self.transform = _transforms.build(opt, shape.input_size, image_size, shape.interpolation, shape.multiple)[1]
         if self.grey and not self.transform.steps:  # the data set's images have this size; others are resized to it
-            mode = v2.InterpolationMode(interpolation or "bilinear")
+            mode = v2.InterpolationMode(shape.interpolation or "bilinear")
             self.transform = _transforms.Steps([v2.Resize((image_size, image_size), interpolation=mode)], image_size)
         self.steps = self.transform.steps
         self.size = tuple(self(np.zeros((256, 256, 3), np.uint8)).shape[1:])
@@ -83,6 +84,9 @@ class Preparation:
 
 def _described(step) -> dict:
     """A step of the test transform, a resize or a centre crop, for use by another program."""
+    if type(step).__name__ == "Multiple":
+        sides = list(pair(step.patch))
+        return {"resize_to_nearest_multiples": sides, "interpolation": "bilinear", "antialias": True}
     size = list(step.size) if isinstance(step.size, list | tuple) else [step.size]
     if type(step).__name__ != "Resize":
         return {"center_crop": size}

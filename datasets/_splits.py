@@ -268,9 +268,7 @@ def _with_classless(division: Division, contents: Contents) -> dict[str, list | 
     return {**division._asdict(), "testing": [*division.testing, *contents.classless]}
 
 
-def build(
-    name: str, module, opt, source: Path, input_size: int | None, fold: int = 0, interpolation: str | None = None
-) -> dict[str, ImageSet | None]:
+def build(name: str, module, opt, source: Path, shape: _transforms.Shape, fold: int = 0) -> dict[str, ImageSet | None]:
     """The four splits of a data set, in one fold of `--split_scheme`; those that there are not are None.
 
     Raises UserError if it is missing, or not the published one and `--allow_partial_dataset` is not given.
@@ -290,7 +288,9 @@ def build(
     class_lists = files.class_lists(images)
 
     image_size = getattr(module, "IMAGE_SIZE", None)  # of small images, which stay in memory
-    training_transform, test_transform = _transforms.build(opt, input_size, image_size, interpolation)
+    training_transform, test_transform = _transforms.build(
+        opt, shape.input_size, image_size, shape.interpolation, shape.multiple
+    )
     read = _cache.reader(opt, name, root, files, grey=image_size is not None)
     labels = _schemes.common_labels(division) if opt.split_scheme in _schemes.BY_IMAGES else None
     splits = {}

@@ -9,6 +9,8 @@ import math
 
 import torch
 
+from utilities.shapes import nearest_multiples, pair
+
 MAX_SHIFT = 2  # pixels
 
 
@@ -154,6 +156,28 @@ class Limit:
         return f"Limit(side={self.side})"
 
 
+class Multiple:
+    """Resizes so that each side is the nearest multiple of `patch`, at least one patch, for networks of patches.
+
+    patch: side, or height and width, in pixels.
+    """
+
+    def __init__(self, patch):
+        self.patch = patch
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        """uint8 `(3, H, W)` -> `(3, H', W')`, bilinearly resized; one that fits is returned as it is."""
+        from torchvision.transforms.v2 import functional
+
+        size = nearest_multiples(image.shape[-2:], self.patch)
+        if size == tuple(image.shape[-2:]):
+            return image
+        return functional.resize(image, list(size), functional.InterpolationMode.BILINEAR, antialias=True)
+
+    def __repr__(self):
+        return f"Multiple({self.patch})"
+
+
 class ShiftedCrop:
     """The centre crop of `size` (its side, or height and width), moved by up to `pixels` each way.
 
@@ -273,8 +297,3 @@ class Erasing:
 def _between(least: float, greatest: float) -> float:
     """A number drawn uniformly."""
     return float(torch.empty(()).uniform_(least, greatest))
-
-
-def pair(size) -> tuple[int, int]:
-    """(height, width) of a side, or of both."""
-    return (size, size) if isinstance(size, int) else (*size,)

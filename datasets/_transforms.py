@@ -8,13 +8,28 @@ whole, at most shifted.
 import math
 from typing import NamedTuple
 
-from datasets._steps import Erasing, Limit, OnDevice, OnPillow, ShiftedCrop, Sometimes, Steps, pair
+from datasets._steps import Erasing, Limit, Multiple, OnDevice, OnPillow, ShiftedCrop, Sometimes, Steps
 from utilities.errors import UserError
+from utilities.shapes import pair, side_or_pair
 
 # test: short side 256, centre 224; other input sizes keep this ratio
 CLASSIC_INPUT = 224
 CLASSIC_RESIZE = 256
 MOST_HUE = 0.5  # half the circle: all hues
+
+
+class Shape(NamedTuple):
+    """The images that a network takes.
+
+    Attributes:
+        input_size: side, or (height, width), in pixels; None: 224, or the images' own where they are shown whole.
+        interpolation: of every resize, "bilinear" (also None) or "bicubic".
+        multiple: what sides of images in their own shape are multiples of: a side, or (height, width).
+    """
+
+    input_size: int | tuple[int, int] | None = None
+    interpolation: str | None = None
+    multiple: int | tuple[int, int] = 1
 
 
 class Preset(NamedTuple):
@@ -169,14 +184,16 @@ def _check_decode_once(opt, preset: Preset) -> None:
 
 
 def build(
-    opt, input_size: int | None = None, image_size: int | None = None, interpolation: str | None = None
+    opt, input_size=None, image_size: int | None = None, interpolation: str | None = None, multiple=1
 ) -> tuple[Steps, Steps]:
     """The training and the test transform.
 
     Args:
-        input_size: side that the network expects; None: 224, or the images' own where they are shown whole.
+        input_size: side, or (height, width), that the network expects; None: 224, or the images' own where they are
+            shown whole.
         image_size: side of images that are shown whole; None: photographs of any size.
         interpolation: that of every resize, as torchvision names it: "bilinear" (also None) or "bicubic".
+        multiple: what sides of images in their own shape are multiples of: a side, or (height, width).
     """
     from torchvision.transforms import v2
 
@@ -197,7 +214,8 @@ def build(
     test = Steps([*_resized(test_resize, resizing), v2.CenterCrop(size)], size)
     own_shape = None
     if opt.eval_long_side:
-        own_shape = Steps([], opt.eval_long_side, limit=Limit(opt.eval_long_side))
+        steps = [] if max(pair(multiple)) == 1 else [Multiple(side_or_pair(multiple))]
+        own_shape = Steps(steps, opt.eval_long_side, limit=Limit(opt.eval_long_side))
     if preset.crop == "centre":
         return test, own_shape or test
     steps = []
@@ -215,11 +233,11 @@ def build(
     return kind(steps, size, _erasing(opt, size)), own_shape or test
 
 
-def _shown_whole(opt, input_size: int | None, image_size: int, resizing: dict) -> tuple[Steps, Steps]:
+def _shown_whole(opt, input_size, image_size: int, resizing: dict) -> tuple[Steps, Steps]:
     """The training and the test transform of small images that are neither cropped nor mirrored."""
     from torchvision.transforms import v2
 
-    size = _short(opt.crop_size) or input_size or image_size
+    size = side_or_pair(opt.crop_size) or side_or_pair(input_size) or image_size
     test = [] if size == image_size else [v2.Resize(pair(size), **resizing)]
     training = list(test)
     if SHOWN_WHOLE[opt.augmentation or "base"] == "shift":
@@ -298,8 +316,9 @@ class LongSide(int):
     __format__ = object.__format__
 
 
-def sizes(opt, input_size: int | None = None, test: bool = False) -> tuple:
-    """Size of the crop, and that which images are resized to before it, for a network of `input_size` (None: 224).
+def sizes(opt, input_size=None, test: bool = False) -> tuple:
+    """Size of the crop, and that which images are resized to before it, for a network of `input_size`, a side or
+    (height, width) (None: 224).
 
     `test`: of test images, which have `--eval_resize_size`.
 
@@ -310,7 +329,7 @@ def sizes(opt, input_size: int | None = None, test: bool = False) -> tuple:
     """
     preset = PRESETS[opt.augmentation or "base"]
     mode = opt.resize_mode
-    size = _short(opt.crop_size) or preset.crop_size or input_size or CLASSIC_INPUT
+    size = side_or_pair(opt.crop_size) or preset.crop_size or side_or_pair(input_size) or CLASSIC_INPUT
     longest = max(pair(size))
     resize_size = opt.resize_size
     if test and opt.eval_resize_size:
@@ -335,13 +354,6 @@ def words_of(value) -> str:
     values = value if isinstance(value, list | tuple) else [value]
     words = [value if isinstance(value, str) else f"{value:g}" for value in values]
     return " ".join(words)
-
-
-def _short(size):
-    """The side of a square for two equal ones, else (height, width); None for None."""
-    if size is None or isinstance(size, int):
-        return size
-    return size[0] if len(set(size)) == 1 else tuple(size)
 
 
 def _test_resize(size: int) -> int:

@@ -7,6 +7,7 @@ import math
 import torch
 
 from utilities.errors import UserError
+from utilities.shapes import nearest_multiples, pair
 from utilities.tensors import normalize
 
 
@@ -43,22 +44,29 @@ def power_of(model, opt, bare: bool) -> float:
     return power
 
 
-def resized(images: torch.Tensor, scale: float) -> torch.Tensor:
-    """Images `(B, 3, H, W)`, bilinearly resized; other sizes than 1 as float in [0,
-    1], which networks take beside uint8.
+def resized(images: torch.Tensor, scale: float, patch=1) -> torch.Tensor:
+    """Images `(B, 3, H, W)`, bilinearly resized; other sizes than 1 as float in [0, 1], which networks take beside
+    uint8.
+
+    patch: side, or (height, width): the resized sides are the nearest multiples.
     """
     if scale == 1:
         return images
     if not images.is_floating_point():
         images = images.float() / 255
-    return torch.nn.functional.interpolate(images, scale_factor=scale, mode="bilinear", align_corners=False)
+    settings = {"mode": "bilinear", "align_corners": False}
+    if max(pair(patch)) == 1:
+        return torch.nn.functional.interpolate(images, scale_factor=scale, **settings)
+    size = nearest_multiples([scale * side for side in images.shape[2:]], patch)
+    return torch.nn.functional.interpolate(images, size=size, **settings)
 
 
 def outputs_at(model, images: torch.Tensor, scales, power: float, outputs) -> dict[str, torch.Tensor]:
     """Name -> embeddings `(B, D)` of `images`; `outputs`: what the network gives -> name -> `(B, D)`. One scale of 1
     leaves them as they are.
     """
-    of_scales = [outputs(*model(resized(images, scale))) for scale in scales]
+    patch = getattr(model, "patch", 1)
+    of_scales = [outputs(*model(resized(images, scale, patch))) for scale in scales]
     if list(scales) == [1]:
         return of_scales[0]
     return {name: joined([of_scale[name] for of_scale in of_scales], power) for name in of_scales[0]}

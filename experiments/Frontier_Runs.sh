@@ -447,6 +447,22 @@ python main.py --config osnet_x0_25_market1501 --source $datapath --project Fron
 python main.py --config osnet_x0_25_market1501 --source $datapath --project Frontier --group MARKET_OSNet_x0_25 --seed 3
 python main.py --config osnet_x0_25_market1501 --source $datapath --project Frontier --group MARKET_OSNet_x0_25 --seed 4
 
+# MARKET_ViT, ViT as in TransReID: published R@1 unknown (ViT-B/16 at a stride of 12, 768 dimensions)
+python main.py --config transreid_market1501 --source $datapath --project Frontier --group MARKET_ViT --seed 0
+python main.py --config transreid_market1501 --source $datapath --project Frontier --group MARKET_ViT --seed 1
+python main.py --config transreid_market1501 --source $datapath --project Frontier --group MARKET_ViT --seed 2
+python main.py --config transreid_market1501 --source $datapath --project Frontier --group MARKET_ViT --seed 3
+python main.py --config transreid_market1501 --source $datapath --project Frontier --group MARKET_ViT --seed 4
+
+# ============================== msmt17
+
+# MSMT17_ViT, ViT as in TransReID: published R@1 unknown (ViT-B/16 at a stride of 12, 768 dimensions)
+python main.py --config transreid_msmt17 --source $datapath --project Frontier --group MSMT17_ViT --seed 0
+python main.py --config transreid_msmt17 --source $datapath --project Frontier --group MSMT17_ViT --seed 1
+python main.py --config transreid_msmt17 --source $datapath --project Frontier --group MSMT17_ViT --seed 2
+python main.py --config transreid_msmt17 --source $datapath --project Frontier --group MSMT17_ViT --seed 3
+python main.py --config transreid_msmt17 --source $datapath --project Frontier --group MSMT17_ViT --seed 4
+
 # ============================== inaturalist2018
 
 # INAT_HAPPIER, HAPPIER (R50): published R@1 70.7 (ResNet-50, 512 dimensions)

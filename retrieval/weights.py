@@ -17,6 +17,7 @@ import torch
 import architectures
 from architectures import _timm, _torchvision
 from trainers._heads import Evaluated
+from utilities.shapes import pair, side_or_pair
 
 FILE = "model.safetensors"
 # torchvision's constructors that add auxiliary classifiers and draw weights of their own
@@ -24,21 +25,29 @@ WITH_AUXILIARY_CLASSIFIERS = ("googlenet", "inception_v3")
 # Flags of networks that do not change what is computed: where the weights came from and how they were trained. Low-rank
 # updates are merged before an export.
 OF_TRAINING = {
-    *("weights", "weights_cache", "weights_prefix", "not_pretrained", "head_init"),
+    *("weights", "weights_cache", "weights_prefix", "weights_grid", "not_pretrained", "head_init"),
     *("freeze_backbone", "freeze_blocks", "train_biases", "lora_rank", "lora_alpha", "layer_decay"),
     *("feature_cache", "grad_checkpointing"),
 }
+
+# in the data config of a network of the hub: of the place, not of the weights
+OF_PLACE = ("architecture", "revision")
+# trait of a name -> the network's attribute that tells it; with _layernorm the package form is not taken
+TRAITS = {"frozen": "frozen", "normalize": "normalizes"}
 
 
 class Form(NamedTuple):
     """One way to load the weights: the card's lines, the weights under the names that these lines expect, and the same
     in this process: a function that makes the network, and one that embeds images `(B, 3, H, W)` with it.
+
+    config: content of the config.json by which timm and this program load the folder by its name; None without one.
     """
 
     code: str
     state: dict
     build: Callable[[], torch.nn.Module]
     embed: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor]
+    config: dict | None = None
 
     def loaded(self, file: Path) -> Callable[[np.ndarray], np.ndarray]:
         """A new network with the weights of the file, as a function: images uint8 -> embeddings."""
@@ -53,13 +62,17 @@ class Form(NamedTuple):
         return embed
 
 
-def write(path: Path, state: dict, arch: str) -> None:
-    """Write a state dict as safetensors."""
+def write(path: Path, state: dict, embedder) -> None:
+    """Write a state dict of a run's network as safetensors, with the grid of its position embeddings."""
     from safetensors.torch import save
 
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
     # safetensors' own save_file would give the file to its owner alone
-    path.write_bytes(save(tensors, metadata={"format": "pt", "arch": str(arch)}))
+    metadata = {"format": "pt", "arch": str(embedder.opt.arch)}
+    grid = getattr(embedder.network, "grid", None)
+    if grid is not None:
+        metadata["grid"] = " ".join(map(str, grid))
+    path.write_bytes(save(tensors, metadata=metadata))
 
 
 def read_into(path: Path, network: torch.nn.Module) -> None:
@@ -86,14 +99,14 @@ def package_form(embedder) -> Form | None:
     opt = architectures.REGISTRY.options(embedder.opt)
     further_layers = [layer for name, layer in network.embedding_layers.items() if name != "last_linear"]
     is_changed = opt.pool is not None or opt.last_stride == 1 or opt.stem_pool != "padded"
-    has_own_parts = is_changed or not all(map(does_nothing, further_layers))
+    has_own_parts = is_changed or opt.patch_stride is not None or not all(map(does_nothing, further_layers))
     if has_own_parts or does_nothing(network.last_linear):
         return None
-    package, constructor, arguments = _constructor(network)
+    package, function, constructor, arguments = _constructor(network)
 
     def build() -> torch.nn.Module:
         if package == "timm":
-            return _timm.package().create_model(network.constructor, **arguments)
+            return _timm.package().create_model(constructor, **arguments)
         import torchvision
 
         return torchvision.models.get_model(network.constructor, **arguments)
@@ -110,13 +123,13 @@ def package_form(embedder) -> Form | None:
     state = network.backbone.state_dict()
     for name, value in network.last_linear.state_dict().items():
         state[f"{network.head}.{name}"] = value
-    words = ", ".join([repr(network.constructor), *(f"{name}={value!r}" for name, value in arguments.items())])
+    words = ", ".join([repr(constructor), *(f"{name}={value!r}" for name, value in arguments.items())])
     lines = [
         "import torch",
         f"import {package}",
         "from safetensors.torch import load_file",
         "",
-        f"network = {constructor}({words})",
+        f"network = {function}({words})",
         f'network.load_state_dict(load_file("{FILE}"))',
         "network.eval()",
         f"mean = torch.tensor({list(network.mean)}).view(3, 1, 1)",
@@ -125,7 +138,31 @@ def package_form(embedder) -> Form | None:
     ]
     if network.normalizes:
         lines.append("embeddings = torch.nn.functional.normalize(embeddings)")
-    return Form("\n".join(lines), state, build, embed)
+    config = _config(network, arguments) if package == "timm" else None
+    return Form("\n".join(lines), state, build, embed, config)
+
+
+def _config(network, arguments: dict) -> dict:
+    """The config.json of an export: timm's own keys, and what brings the embedding back by `timm:local-dir:PATH`."""
+    height, width = pair(network.input_size)
+    fields = {
+        **{name: value for name, value in network.data_config.items() if name not in OF_PLACE},
+        "input_size": [3, height, width],
+        "fixed_input_size": network.fixed_size,
+        "classifier": network.head,
+        "num_classes": network.embed_dim,
+        "mean": list(network.mean),
+        "std": list(network.std),
+    }
+    traits = [trait for trait, attribute in TRAITS.items() if getattr(network, attribute)]
+    return {
+        "architecture": network.architecture,
+        "num_classes": network.embed_dim,
+        "num_features": network.feature_dim,
+        "model_args": {name: value for name, value in arguments.items() if name != "num_classes"},
+        "pretrained_cfg": fields,
+        "pipeline": {"traits": traits, "head": network.head, "grid": network.grid and list(network.grid)},
+    }
 
 
 def program_form(embedder) -> Form:
@@ -133,7 +170,7 @@ def program_form(embedder) -> Form:
     network = embedder.network
     flags = {"not_pretrained": True, "embed_dim": embedder.opt.embed_dim, **flags_of_network(embedder.opt)}
     if getattr(network, "fixed_size", False):
-        flags["crop_size"] = embedder.preparation.size[0]
+        flags["crop_size"] = side_or_pair(network.input_size)
     words = ", ".join([repr(embedder.opt.arch), *(f"{name}={value!r}" for name, value in flags.items())])
     lines = [
         "import architectures  # in the folder of the training program",
@@ -155,18 +192,19 @@ def program_form(embedder) -> Form:
     return Form("\n".join(lines), network.state_dict(), build, embed)
 
 
-def _constructor(network) -> tuple[str, str, dict]:
-    """The package, its function that makes networks, and the arguments beside the name."""
+def _constructor(network) -> tuple[str, str, str, dict]:
+    """The package, its function that makes networks, the name of the network there, and further arguments."""
     arguments = {"num_classes": network.last_linear.out_features}
     if isinstance(network, _timm.Network):
+        arguments = {**network.arguments, **arguments}
         if network.fixed_size:
             arguments["img_size"] = network.input_size
-        return "timm", "timm.create_model", arguments
+        return "timm", "timm.create_model", network.architecture, arguments
     if network.constructor in WITH_AUXILIARY_CLASSIFIERS:
         arguments |= {"aux_logits": False, "init_weights": False}
     if network.constructor.startswith("vit_"):
         arguments["image_size"] = network.input_size
-    return "torchvision", "torchvision.models.get_model", arguments
+    return "torchvision", "torchvision.models.get_model", network.constructor, arguments
 
 
 def flags_of_network(opt) -> dict:

@@ -26,9 +26,13 @@ EVALUATED = ("model", "trainer", "criterion")  # the parts that evaluation and u
 def save(path: Path | str, parts: dict, **extra) -> None:
     """Write the states of `parts` (name -> object with `state_dict()`), the random states, and `extra` (plain values).
 
-    Part `model`, the network that is evaluated, is stored under `state_dict`.
+    Part `model`, the network that is evaluated, is stored under `state_dict`; `grid` names the rows and columns of its
+    patches, so that its position embeddings can be resampled.
     Raises UserError when the file cannot be written.
     """
+    grid = getattr(parts.get("model"), "grid", None)
+    if grid is not None:
+        extra["grid"] = list(grid)
     states = {("state_dict" if name == "model" else name): part.state_dict() for name, part in parts.items()}
     with replacing(path, "wb") as file:
         try:

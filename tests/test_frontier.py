@@ -18,8 +18,10 @@ from tests.kit.runs import assert_flags, pass_dry_run, read
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "experiments/Frontier_Runs.sh"
-SETS = ("cub200", "cars196", "online_products", "inshop", "market1501", "inaturalist2018")
-CLASSIFIERS = ("dml", "fastretri", "bot", "sbs")  # families of classification baselines, measured by cosines
+SETS = ("cub200", "cars196", "online_products", "inshop", "market1501", "msmt17", "inaturalist2018")
+PERSONS = ("market1501", "msmt17")
+# families of classification baselines, measured by cosines
+CLASSIFIERS = ("dml", "fastretri", "bot", "sbs", "transreid")
 BY_COSINE = (*CLASSIFIERS, "hist", "intrabatch")
 SOURCES = {  # beginning of a preset's name -> paper and repository
     "hyp_dino": ("2203.10833", "htdt/hyp_metric"),
@@ -35,6 +37,7 @@ SOURCES = {  # beginning of a preset's name -> paper and repository
     "bot": ("1903.07071", "JDAI-CV/fast-reid"),
     "sbs": ("2006.02631", "JDAI-CV/fast-reid"),
     "osnet": ("1905.00953", "KaiyangZhou/deep-person-reid"),
+    "transreid": ("2102.04378", "damo-cv/TransReID"),
     "unicom": ("2304.05884", "deepglint/unicom"),
     "meanfield": ("2306.15368", None),  # its README and train.py, read without the name of their repository
     "anticollapse": ("2407.03106", "NUST-Machine-Intelligence-Laboratory/Anti-Collapse-Loss"),
@@ -83,6 +86,8 @@ FACTS = {
     "sbs_market1501": ("95.4", 64, 16, 3.5e-4, 5e-4, 60, None, None, 0),
     "osnet_x1_0_market1501": ("94.2", 64, None, 0.0015, 5e-4, 150, None, (60, 120), 0),
     "osnet_x0_25_market1501": ("91.2", 128, None, 0.003, 5e-4, 180, None, (80, 160), 0),
+    "transreid_market1501": ("unknown", 64, 4, 8e-3, 1e-4, 120, None, None, 0),
+    "transreid_msmt17": ("unknown", 64, 4, 8e-3, 1e-4, 120, None, None, 0),
     "unicom_sop": ("88.8", 64, None, 1e-5, 0.0, 64, None, None, 0),
     "unicom_inshop": ("95.5", 64, None, 1e-5, 0.0, 128, None, None, 0),
     "meanfield_r50_cub200": ("unknown", 120, None, 0.0001, 0.0001, 60, None, range(5, 60, 5), 512),
@@ -169,7 +174,7 @@ def test_a_preset_has_the_authors_settings(opts):
         assert set("dataset arch loss lr decay n_epochs bs optim evaluation_metrics".split()) <= written, name
         recall = "c_recall" if name.startswith(BY_COSINE) else "e_recall"
         assert opt.evaluation_metrics[0] == f"{recall}@1" == opt.storage_metrics[0] and opt.no_train_metrics, name
-        ranks = {"online_products": 1000, "inshop": 40, "market1501": 10, "inaturalist2018": 32}
+        ranks = {"online_products": 1000, "inshop": 40, "market1501": 10, "msmt17": 10, "inaturalist2018": 32}
         assert f"{recall}@{ranks.get(opt.dataset, 8)}" in opt.evaluation_metrics, name
 
 
@@ -181,10 +186,16 @@ OF_CLASSIFIERS = {
 }
 OF_CLASSIFIERS["bot"] |= dict(neck_feature="before")
 OF_CLASSIFIERS["sbs"] |= dict(resize_size=384)
+OF_CLASSIFIERS["transreid"] = dict(
+    **dict(crop_size=[256, 128], patch_stride=12, neck_feature="before", eval_use_trunk_output=True),
+    **dict(warmup_epochs=5, warmup_start=0.01, classifier_smoothing=0, loss_triplet_smooth=True, optim="sgd"),
+    classifier_smoothing_over="all",
+    **dict(min_lr=pytest.approx(0.002 * 8e-3), momentum=0.9),
+)
 
 
 def classifiers(opt, family, large):
-    person = opt.dataset == "market1501"
+    person = opt.dataset in PERSONS
     assert person == (opt.loss == "triplet" and not opt.loss_weights)
     smoothing = 0.1
     if family == "fastretri":
@@ -194,7 +205,7 @@ def classifiers(opt, family, large):
     if (family, opt.dataset) == ("dml", "cub200"):
         flags |= dict(neck="none")
     if person:
-        return flags | dict(optim="adam", nesterov=False, random_erasing=0.5)
+        return dict(optim="adam", nesterov=False, random_erasing=0.5) | flags
     momentum = {"dml": 0.9, "fastretri": 0.99}[family] if large else 0
     return flags | dict(optim="sgd", nesterov=large, momentum=momentum, random_erasing=0)
 
@@ -387,6 +398,7 @@ def tiny(tmp_path_factory):
     make_online_products(path, n_train=6, n_test=4, n_images=4)
     layouts.make_inshop(path, n_train=8, n_test=3)
     layouts.make_market1501(path)
+    layouts.make_msmt17(path)
     layouts.make_inaturalist2018(path)
     return path
 
@@ -396,7 +408,7 @@ def dry_run(name, tiny, capsys):
     per_class = FACTS[name][2] or 4
     bs = 4 * per_class if per_class < 5 else 2 * per_class
     words = f"--config {name} --source {tiny} --eval_bs 8 --iterations_per_epoch 1"
-    if name.endswith("market1501"):  # of two persons
+    if name.endswith(PERSONS):  # of two persons
         words += " --bs 4 --samples_per_class 2"
     else:
         words += " --bs 8" if name.endswith("inaturalist2018") else f" --bs {bs}"

@@ -86,18 +86,21 @@ class Unavailable(UserError):
 
 class Facts(NamedTuple):
     """What is known of a network without building it. weights: hash of its backbone's;
-    parameters: number of the backbone's.
+    parameters: number of the backbone's. native_shapes: whether it takes images of many shapes;
+    patch: what their sides are multiples of.
     """
 
     weights: str
     weights_name: str
-    input_size: int
+    input_size: int | tuple[int, int]
     interpolation: str
     prepared: list
     width: int
     parameters: int
     pooling: str
     licence: str
+    native_shapes: bool = True
+    patch: tuple[int, int] = (1, 1)
 
 
 def facts_of(network, opt) -> Facts:
@@ -117,6 +120,8 @@ def facts_of(network, opt) -> Facts:
         sum(parameter.numel() for parameter in network.backbone.parameters()),
         opt.pool or _pooling_of(network.backbone),
         licence,
+        getattr(network, "native_shapes", True),
+        getattr(network, "patch", (1, 1)),
     )
 
 
@@ -178,7 +183,8 @@ class Model:
             stamp = feature_store.stamp_of(expanded(self.opt.weights))
         else:
             stamp = architectures.published_weights(self.opt.arch)
-        content = {"arch": self.opt.arch, "crop": self.opt.crop_size, "stamp": stamp, "code": self._code, **flags}
+        flags |= {flag: getattr(self.opt, flag) for flag in architectures.OF_IMAGES}
+        content = {"arch": self.opt.arch, "stamp": stamp, "code": self._code, **flags}
         return self.store / "networks" / f"{feature_store.digest(content)}.json"
 
     @functools.cached_property
@@ -203,6 +209,9 @@ class Model:
             "code": self._code,
             "weights": self.facts.weights,
             "prepared": self.facts.prepared,
+            # networks of relative positions and of windows have one state dict for all sizes
+            "input": self.facts.input_size,
+            "native": self.facts.native_shapes,
             **flags,
             "transform": dataset.transforms_as_resolved,
             "images": feature_store.images_of(dataset),

@@ -17,6 +17,7 @@ from trainers._trainer import Trainer as Base
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
 from utilities.parameter_groups import criterion_groups
+from utilities.shapes import pair
 from utilities.tensors import normalize
 
 TARGET_LOSS = "target_loss"
@@ -93,8 +94,7 @@ class Trainer(Base):
         """
         parameter = next(self.network.parameters())
         was_training = self.network.training
-        side = opt.crop_size or self.network.input_size
-        height, width = side if isinstance(side, list) else (side, side)
+        height, width = pair(opt.crop_size or self.network.input_size)
         self.network.eval()
         with torch.no_grad():
             features = self.network(torch.zeros(1, 3, height, width, dtype=torch.uint8, device=parameter.device))[1]

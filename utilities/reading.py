@@ -245,6 +245,14 @@ def read_safetensors(path: Path | str, way_out: str = "") -> dict:
         return safetensors.torch.load_file(_checked(path), device="cpu")
 
 
+def read_safetensors_metadata(path: Path | str, way_out: str = "") -> dict[str, str]:
+    """The words that a .safetensors file holds beside its tensors, by their names. Raises Unreadable."""
+    import safetensors
+
+    with parsing(path, way_out), safetensors.safe_open(_checked(path), framework="pt") as file:
+        return file.metadata() or {}
+
+
 def read_matlab(path: Path | str, way_out: str = "") -> dict:
     """The variables of a MATLAB file, name -> value. Raises Unreadable."""
     from scipy.io import loadmat

@@ -218,14 +218,21 @@ def test_plain_pickles_are_read_and_damaged_truth_is_named(tmp_path):
             assert datasets.ground_truth(path)["medium"] == {"a": (["x", "y"], [])}
 
 
-def test_a_network_measured_on_revisited_oxford(tmp_path, monkeypatch, capsys, with_pictures):
+@pytest.mark.parametrize(
+    "network",
+    [
+        "--arch conv4_normalize",
+        pytest.param("--arch timm:test_vit_normalize --not_pretrained --crop_size 32", marks=pytest.mark.long),
+    ],
+)
+def test_a_network_measured_on_revisited_oxford(network, tmp_path, monkeypatch, capsys, with_pictures):
     """The command's values are those of its dumped embeddings by the official definition; junk is shown grey."""
     pictures = []
     monkeypatch.setattr(roxford5k, "published", lambda opt: None)
     monkeypatch.setattr("evaluation.outputs.recoveries", lambda path, **arguments: pictures.append(arguments))
     layouts.make_revisitop(tmp_path)
     words = f"--dataset roxford5k --source {tmp_path} --save_path {tmp_path} --group A --eval_long_side 90".split()
-    words += "--arch conv4_normalize --embed_dim 8".split()
+    words += [*network.split(), "--embed_dim", "8"]
     options = "--evaluate_only --eval_scales 1 .7 --eval_whiten fit_gallery --eval_whiten_dims 4 --dump_embeddings"
     scores = main.main(parameters.read([*words, *options.split()]))["test"]
     assert "whitened by the images that are searched" in capsys.readouterr().out

@@ -226,3 +226,12 @@ def test_added_steps_act_are_recorded_and_draw_without_pixels():
     transform = build(image_size=48, crop_size=[32, 24], randaugment=[1, 5], random_erasing=0.5)[0]
     assert transform(torch.zeros(3, 48, 48, dtype=torch.uint8)).shape == (3, 32, 24)
     assert "RandomErasing" in transform.text
+
+
+def test_images_in_their_own_shape_become_multiples_of_a_patch():
+    flags = datasets.REGISTRY.options(None, dataset="folder", eval_long_side=100)
+    steps = _transforms.build(flags, (64, 32), None, "bicubic", (14, 14))[1]
+    assert steps.text == "Limit(side=100); Multiple(14)"
+    assert steps(torch.zeros(3, 300, 150, dtype=torch.uint8)).shape == (3, 98, 56)
+    assert _transforms.build(flags, 224)[1].text == "Limit(side=100)"
+    assert _transforms.sizes(datasets.REGISTRY.options(None, dataset="folder"), (256, 128))[0] == (256, 128)

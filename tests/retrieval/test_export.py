@@ -27,6 +27,7 @@ from runs.folder import RunFolder
 from tests.conftest import train
 from tests.kit.refusals import refused
 from utilities.errors import UserError, one_line_errors
+from utilities.shapes import pair
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
 ALL = ["onnx", "torchscript", "torch_export", "safetensors"]
@@ -161,7 +162,7 @@ def random_embedder(arch, side=64, **flags):
     for name, value in network.named_parameters():
         if name.endswith((".up", ".prompts")):
             torch.nn.init.normal_(value, std=0.05)
-    preparation = SimpleNamespace(size=(side, side))
+    preparation = SimpleNamespace(size=pair(side))
     module = Embeddings(network, "discriminative")
     return SimpleNamespace(opt=opt, network=network, preparation=preparation, module=module)
 
@@ -179,6 +180,8 @@ PROMPTS = {"prompts": 7, "prompt_step": 3, "lora_rank": 2, "train_biases": True}
         ("torchvision", "resnet18", {}),
         ("timm", "timm:test_vit_normalize", {"lora_rank": 2, **SMALL}),
         ("timm", "timm:test_resnet", {}),
+        ("timm", "timm:test_vit_normalize", {"crop_size": [64, 32]}),
+        ("architectures", "timm:test_vit", {"crop_size": [64, 32], "patch_stride": 12}),
         ("architectures", "squeezenet1_1", {}),  # its classifier is a convolution
         ("architectures", "timm:deit_tiny_distilled_patch16_224", SMALL),  # two classifiers
         ("architectures", "googlenet", {"pool": "gem", "last_stride": 1}),

@@ -28,6 +28,7 @@ from tests.kit.refusals import refused
 from tests.kit.runs import equal_states
 from tools import models
 from utilities.errors import UserError
+from utilities.shapes import side_or_pair
 
 SIZES = "--kernels 0 --bs 4 --resize_size 18 --crop_size 16".split()
 CONV = "conv4 --not_pretrained"
@@ -434,6 +435,28 @@ def test_a_licence_is_that_of_published_weights_alone(tmp_path):
     ):
         network = types.SimpleNamespace(weights_name=weights_name, **facts)
         assert models.facts_of(network, parameters.read(["--arch", "conv4", *words])).licence == licence
+
+
+def test_features_of_other_shapes_have_other_keys(shared, tmp_path):
+    """A network of rotary positions has the same weights for all sizes."""
+    keys = []
+    for words in ("--crop_size 32", "--crop_size 64 32", "--crop_size 32 --eval_long_side 32"):
+        shape = ["--arch", "timm:vit_small_patch16_rope_224", "--not_pretrained", *words.split()]
+        opt = parameters.read(["--dataset", "folder", "--dataset_folder_path", str(shared), *shape])
+        model = models.Model("rope", opt, tmp_path, "float32", None)
+        network = types.SimpleNamespace(
+            **{"mean": (0,), "std": (1,), "input_space": "RGB", "input_range": 1, "feature_dim": 2, "patch": (16, 16)},
+            **{"interpolation": "bicubic", "weights_name": "random", "backbone": torch.nn.Linear(2, 2)},
+            native_shapes=bool(opt.eval_long_side),
+            input_size=side_or_pair(opt.crop_size),
+        )
+        torch.nn.init.zeros_(network.backbone.weight)
+        torch.nn.init.zeros_(network.backbone.bias)
+        model.facts = models.facts_of(network, opt)
+        dataset = datasets.select("folder", opt, **datasets.shape_for(model.facts))["testing"]
+        keys.append(model.shards(dataset).about)
+    assert [(key["input"], key["native"]) for key in keys] == [(32, False), ((64, 32), False), (32, True)]
+    assert len({key["weights"] for key in keys}) == 1 and keys[2]["transform"] == "Limit(side=32); Multiple(16)"
 
 
 def test_types_and_hashes(tmp_path):
