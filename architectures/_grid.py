@@ -44,7 +44,8 @@ def grid_of(backbone: torch.nn.Module) -> tuple[int, int] | None:
         grid = getattr(getattr(backbone, name, None), "grid_size", None)
         if grid:
             return tuple(grid)
-    return getattr(backbone, "tokens_spatial_shape", None)
+    shape = getattr(backbone, "tokens_spatial_shape", None)  # of Hiera
+    return shape and tuple(shape)
 
 
 def positions_of(backbone: torch.nn.Module) -> str | None:
