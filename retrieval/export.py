@@ -163,17 +163,18 @@ def safetensors(embedder: Embedder, folder: Path):
     with torch.no_grad():
         expected = embedder.module(images).numpy()
     path = folder / weights.FILE
+    grid = getattr(embedder.network, "grid", None)
     for form in weights.forms(embedder):
         # the constructors of packages refuse in many ways; then the next form is tried
         with contextlib.suppress(Exception), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            weights.write(path, form.state, embedder)
+            weights.write(path, form.state, embedder.opt.arch, grid)
             embed = form.loaded(path)
             exporting.least_cosine("--format safetensors", embed, images.numpy(), expected)
             if form.config is not None:
                 (folder / "config.json").write_text(json.dumps(form.config, indent=1), encoding="utf-8")
             return form.code, embed
-    weights.write(path, embedder.network.state_dict(), embedder)
+    weights.write(path, embedder.network.state_dict(), embedder.opt.arch, grid)
     weights.read_into(path, embedder.network)
     return None, lambda images: embedder.module(torch.from_numpy(images)).detach().numpy()
 

@@ -178,7 +178,8 @@ def _roboflow(embedder, folder: Path) -> list[Written]:
     place.mkdir()
     config = json.dumps({"architecture": name, "preprocessing": preprocessing}, indent=1)
     (place / "reid_config.json").write_text(config, encoding="utf-8")
-    weights.write(place / "weights.safetensors", network.backbone.state_dict(), name)
+    grid = getattr(network, "grid", None)
+    weights.write(place / "weights.safetensors", network.backbone.state_dict(), name, grid)
     with exporting.guarded("--tracker roboflow", WAY_OUT):
         if is_osnet:
             backbone = _osnet.OSNet(_osnet.VARIANTS[name])

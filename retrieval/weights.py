@@ -62,14 +62,13 @@ class Form(NamedTuple):
         return embed
 
 
-def write(path: Path, state: dict, embedder) -> None:
-    """Write a state dict of a run's network as safetensors, with the grid of its position embeddings."""
+def write(path: Path, state: dict, arch: str, grid: tuple[int, int] | None = None) -> None:
+    """Write a state dict as safetensors; grid: rows and columns of its position embeddings."""
     from safetensors.torch import save
 
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
     # safetensors' own save_file would give the file to its owner alone
-    metadata = {"format": "pt", "arch": str(embedder.opt.arch)}
-    grid = getattr(embedder.network, "grid", None)
+    metadata = {"format": "pt", "arch": str(arch)}
     if grid is not None:
         metadata["grid"] = " ".join(map(str, grid))
     path.write_bytes(save(tensors, metadata=metadata))

@@ -34,7 +34,7 @@ def exported(network, opt, folder):
     embedder = SimpleNamespace(network=network, opt=opt, preparation=SimpleNamespace(size=pair(network.input_size)))
     form = weights.package_form(embedder)
     folder.mkdir()
-    weights.write(folder / weights.FILE, form.state, embedder)
+    weights.write(folder / weights.FILE, form.state, opt.arch, network.grid)
     return written(folder, form.config)
 
 
