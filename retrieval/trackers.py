@@ -18,7 +18,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from architectures import _osnet, _timm
-from architectures._network import IMAGENET_MEAN, IMAGENET_STD
+from architectures._input import IMAGENET_MEAN, IMAGENET_STD
 from retrieval import exporting, weights
 from utilities.console import warn
 from utilities.errors import UserError
