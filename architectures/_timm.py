@@ -187,7 +187,7 @@ class Network(_network.Network):
         place = origin(name.constructor, opt.weights_cache)
         for remark in place.remarks:
             say(remark)
-        if "normalize" in place.pipeline.get("traits", []) and "normalize" not in name.traits:
+        if "normalize" in (place.pipeline.get("traits") or ()) and "normalize" not in name.traits:
             say(f"{name.full}: its embeddings have unit length, as exported")
             name = name._replace(traits=name.traits | {"normalize"})
         config = place.config
