@@ -300,7 +300,8 @@ def test_a_run_of_rectangles_resumes_is_exported_and_comes_back(name, folder_dat
 @pytest.mark.long
 def test_a_run_is_evaluated_in_the_images_own_shapes(folder_data, tmp_path, capsys):
     """Each embedding is that of the image as `Limit` and `Multiple` leave it."""
-    words = f"--arch {TINY}_normalize --not_pretrained --crop_size 64 32 --resize_mode squash --augmentation red"
+    words = f"--arch {TINY}_normalize --not_pretrained --crop_size 64 32 --augmentation red"
+    words += " --resize_mode squash --resize_size 64"
     folder = train(folder_data, tmp_path, words, "--n_epochs 1 --eval_long_side 50")
     embedder = Embedder(folder, device="cpu")
     assert embedder.network.native_shapes and embedder.preparation.text.endswith("Limit(side=50); Multiple(16)")

@@ -256,7 +256,7 @@ def test_a_trained_network_is_loaded_by_its_card(arch, flags, folder_data, tmp_p
     run = train(folder_data, tmp_path, "--n_epochs", "1", "--arch", arch, "--not_pretrained", *flags.split())
     out = tmp_path / "out"
     formats = ["safetensors", *(["onnx"] if arch.startswith(("googlenet", "timm:vit_tiny")) else [])]
-    assert min(exporting(run, out, *formats).values()) >= export.COSINE
+    assert min(exporting(run, out, *formats).values()) >= export.exporting.COSINE
     assert_card_loads(run, out)
     inside = preprocessing_of(out)["inside"]
     assert (inside["colours"], inside["white"]) == (("BGR", 255) if "bninception" in arch else ("RGB", 1))
