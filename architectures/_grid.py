@@ -13,7 +13,7 @@ import math
 import torch
 
 from utilities.errors import UserError
-from utilities.shapes import by, pair
+from utilities.shapes import in_words, pair
 
 POSITIONS = ("pos_embed", "patch_pos")  # of a patch each, (1, tokens, C), in timm's networks
 # … and in files of other programs; the image network's first, as a text network's may lie beside them
@@ -118,7 +118,7 @@ def moved(state: dict, backbone: torch.nn.Module, grid: tuple[int, int]) -> dict
     if not isinstance(backbone, (timm.models.Beit, timm.models.TNT)):
         is_bound = name is not None or isinstance(backbone, timm.models.MlpMixer)
         if is_bound or any(_is_of_rectangle(key, value) for key, value in state.items()):
-            raise UserError(f"weights of {by(grid)} patches, which timm does not resample to {by(target)}")
+            raise UserError(f"weights of {in_words(grid)} patches, which timm does not resample to {in_words(target)}")
         return state
     state = dict(state)
     if name in state:

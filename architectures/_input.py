@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from utilities.errors import UserError
-from utilities.shapes import by, flag_words, nearest_multiples
+from utilities.shapes import flag_words, in_words, nearest_multiples
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -42,7 +42,8 @@ def one_shape(name: str, opt) -> UserError:
         flag = f"--eval_long_side {opt.eval_long_side}"
         remedy = "--eval_long_side 0"
     else:
-        flag = f"--eval_scales {' '.join(f'{scale:g}' for scale in opt.eval_scales)}"
+        scales = " ".join(f"{scale:g}" for scale in opt.eval_scales)
+        flag = f"--eval_scales {scales}"
         remedy = "--eval_scales 1"
     return UserError(
         f"{flag}: {name} takes images of one shape: take {remedy}, or a convolutional network, a VisionTransformer, "
@@ -65,7 +66,7 @@ def wrong_size(network, images: torch.Tensor) -> UserError:
     """The error for images of a size that the backbone cannot take."""
     size = network.input_size
     return UserError(
-        f"{network.name} takes images of {by(size)} pixels, not {by(images.shape[2:])}: --crop_size {flag_words(size)}"
+        f"{network.name} takes images of {in_words(size)} pixels, not {in_words(images.shape[2:])}: --crop_size {flag_words(size)}"
     )
 
 
@@ -73,6 +74,6 @@ def uncut(network, images: torch.Tensor) -> UserError:
     """The error for images that the backbone's patches do not fill."""
     nearest = nearest_multiples(images.shape[2:], network.patch)
     return UserError(
-        f"{network.name} cuts images into patches of {by(network.patch)}, and {by(images.shape[2:])} pixels are no "
+        f"{network.name} cuts images into patches of {in_words(network.patch)}, and {in_words(images.shape[2:])} pixels are no "
         f"multiples: --crop_size {flag_words(nearest)}"
     )

@@ -58,8 +58,8 @@ def data_config(constructor: str):
 
 def is_place(constructor: str) -> bool:
     """Whether a name is a repository of the hub or a local folder, not one of timm's registry."""
-    kind, _, where = constructor.partition(":")
-    return kind in (HUB, FOLDER) and where != ""
+    kind, _, address = constructor.partition(":")
+    return kind in (HUB, FOLDER) and address != ""
 
 
 def origin(constructor: str, cache: str | None = None) -> "Registered | Place":
@@ -118,7 +118,7 @@ class Place(Registered):
     def __init__(self, constructor: str, cache: str | None):
         self.constructor = constructor
         self.cache = expanded(cache) if cache else None
-        self.kind, _, self.where = constructor.partition(":")
+        self.kind, _, self.address = constructor.partition(":")
         content = self._content()
         self.architecture = content["architecture"].partition(".")[0]  # a tag would name other weights
         if not package().is_model(self.architecture):
@@ -197,11 +197,11 @@ class Place(Registered):
     def _cached(self, file: str) -> Path | None:
         """The path of a file in the folder, or in the hub's cache; None if it is not there."""
         if self.kind == FOLDER:
-            path = expanded(self.where) / file
+            path = expanded(self.address) / file
             return path if path.is_file() else None
         import huggingface_hub
 
-        repository, _, revision = self.where.partition("@")
+        repository, _, revision = self.address.partition("@")
         with contextlib.suppress(ValueError):  # of a name that is no repository's; the hub says it below
             path = huggingface_hub.try_to_load_from_cache(
                 repository, file, cache_dir=self.cache, revision=revision or None
@@ -237,7 +237,7 @@ class Place(Registered):
     def _downloaded(self, file: str) -> Path:
         import huggingface_hub
 
-        repository, _, revision = self.where.partition("@")
+        repository, _, revision = self.address.partition("@")
         with _weights.patience(_weights.TIMEOUT):
             if not huggingface_hub.constants.HF_HUB_OFFLINE:
                 _reach(huggingface_hub.constants.ENDPOINT)
@@ -251,9 +251,9 @@ class Place(Registered):
         base = data_config(self.architecture) or kind()
         values = {name: getattr(base, name) for name in STRUCTURE}
         values["input_size"] = base.input_size
-        known = {field.name for field in dataclasses.fields(kind)}
+        field_names = {field.name for field in dataclasses.fields(kind)}
         for name, value in fields.items():
-            if name in known and value is not None:
+            if name in field_names and value is not None:
                 values[name] = tuple(value) if isinstance(value, list) else value
         if self.arguments.get("img_size"):
             values["input_size"] = (3, *pair(self.arguments["img_size"]))
@@ -262,7 +262,7 @@ class Place(Registered):
         # where weights lie is not for the file to say
         places = dict.fromkeys(("url", "file", "state_dict", "hf_hub_id", "hf_hub_filename", "custom_load"))
         if self.kind == HUB:
-            places["hf_hub_id"] = self.where
+            places["hf_hub_id"] = self.address
         return kind(**{**values, **places, "architecture": self.architecture, "tag": None})
 
     def _wrong(self, fault: str) -> UserError:

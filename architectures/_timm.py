@@ -17,7 +17,7 @@ from architectures import _adaptation, _blocks, _grid, _input, _network, _pool
 from architectures._sources import data_config, is_place, origin, package, source
 from utilities.console import say
 from utilities.errors import UnknownName, UserError
-from utilities.shapes import by, flag_words, nearest_multiples, pair, side_or_pair
+from utilities.shapes import flag_words, in_words, nearest_multiples, pair, side_or_pair
 
 __all__ = ["data_config", "is_place", "names", "package", "source"]  # with what is defined here
 
@@ -343,7 +343,7 @@ def _check_patches(name, size, patch: tuple[int, int]) -> None:
     if isinstance(side_or_pair(size), tuple):
         multiples = "multiples"
     raise UserError(
-        f"--crop_size {flag_words(size)}: {name.full} cuts images into patches of {by(patch)}: take {multiples}, "
+        f"--crop_size {flag_words(size)}: {name.full} cuts images into patches of {in_words(patch)}: take {multiples}, "
         f"{flag_words(nearest)}"
     )
 

@@ -19,7 +19,7 @@ def nearest_multiples(size, patch) -> tuple[int, int]:
     return tuple(max(round(side / length), 1) * length for side, length in sides)
 
 
-def by(size) -> str:
+def in_words(size) -> str:
     """`256 x 128` of a side, or of (height, width)."""
     return " x ".join(map(str, pair(size)))
 

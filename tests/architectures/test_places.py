@@ -60,24 +60,24 @@ def test_an_export_comes_back_with_its_embedding(name, size, tmp_path, capsys):
     network = architectures.select(name, opt, crop_size=size).eval()
     place = exported(network, opt, tmp_path / "run_normalize")
     place = place.replace("run_normalize", "run_normalize/")  # else a trait of the name
-    again = architectures.select(place, embed_dim=8).eval()
+    restored = architectures.select(place, embed_dim=8).eval()
     height, width = (size, size) if isinstance(size, int) else size
     images = torch.randint(0, 256, (3, 3, height, width), dtype=torch.uint8)
     with torch.no_grad():
         expected = network(images)[0]
-        embeddings = again(images)[0]
+        embeddings = restored(images)[0]
     assert_close(cosines(embeddings, expected), torch.ones(3, dtype=torch.float64), atol=1e-6, rtol=0)
     assert_close(embeddings, expected)
-    assert again.normalizes == network.normalizes and again.grid == network.grid
+    assert restored.normalizes == network.normalizes and restored.grid == network.grid
     assert ("unit length, as exported" in capsys.readouterr().out) == network.normalizes
-    assert (again.mean, again.std, again.interpolation) == (network.mean, network.std, network.interpolation)
+    assert (restored.mean, restored.std, restored.interpolation) == (network.mean, network.std, network.interpolation)
     if isinstance(size, list):
-        assert again.input_size == (64, 32)
+        assert restored.input_size == (64, 32)
     # another width of the embedding: the backbone alone
-    other = architectures.select(place, embed_dim=6)
+    wider = architectures.select(place, embed_dim=6)
     assert "only the backbone fits" in capsys.readouterr().out
     assert all(
-        torch.equal(value, network.backbone.state_dict()[key]) for key, value in other.backbone.state_dict().items()
+        torch.equal(value, network.backbone.state_dict()[key]) for key, value in wider.backbone.state_dict().items()
     )
 
 

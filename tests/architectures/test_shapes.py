@@ -89,10 +89,10 @@ def check_rectangle(name, case, tmp_path):
     with torch.no_grad():
         embeddings, features = network(pictures(height, width))
     assert embeddings.shape == (1, 8) and torch.isfinite(embeddings).all()
-    again = select(f"{name}_normalize", crop_size=[height, width]).eval()
-    again.load_state_dict(network.state_dict())
+    restored = select(f"{name}_normalize", crop_size=[height, width]).eval()
+    restored.load_state_dict(network.state_dict())
     with torch.no_grad():
-        assert_close(again(pictures(height, width))[0], embeddings, atol=0, rtol=0)
+        assert_close(restored(pictures(height, width))[0], embeddings, atol=0, rtol=0)
     content = {"state_dict": network.state_dict(), **({} if grid is None else {"grid": list(grid)})}
     begun = select(f"{name}_normalize", crop_size=[height, width], weights=saved(content, tmp_path / "run.pth.tar"))
     assert_same(begun.state_dict(), network.state_dict())
@@ -186,9 +186,9 @@ def test_tables_of_relative_positions_and_networks_that_timm_does_not_resample(t
     named = saved({"state_dict": network.state_dict(), "grid": [4, 2]}, tmp_path / "beit.pth.tar")
     lying = select(beit, crop_size=[32, 64], weights=named).backbone
     turned = lying.get_parameter(table)
-    own = network.backbone.get_parameter(table)
-    assert turned.shape == own.shape and not torch.equal(turned, own)
-    assert torch.equal(turned[-3:], own[-3:])  # of the class token
+    original = network.backbone.get_parameter(table)
+    assert turned.shape == original.shape and not torch.equal(turned, original)
+    assert torch.equal(turned[-3:], original[-3:])  # of the class token
     swin = select(SWIN, crop_size=[256, 128])
     named = saved({"state_dict": swin.state_dict(), "grid": [64, 32]}, tmp_path / "swin.pth.tar")
     with refused("weights of 64 x 32 patches, which timm does not resample to 32 x 64"):
@@ -288,11 +288,11 @@ def test_a_run_of_rectangles_resumes_is_exported_and_comes_back(name, folder_dat
     out = tmp_path / "out"
     cosines = retrieval.main(["export", str(folder), "--out", str(out), "--format", "onnx", "safetensors"])
     assert min(cosines.values()) > 1 - 1e-6
-    again = architectures.select(f"timm:local-dir:{out}", embed_dim=8).eval()
+    restored = architectures.select(f"timm:local-dir:{out}", embed_dim=8).eval()
     images = pictures(*size, 3)
     with torch.no_grad():
         expected = load_run(folder)[0](images)[0].double()
-        embeddings = again(images)[0].double()
+        embeddings = restored(images)[0].double()
     cosine = torch.nn.functional.cosine_similarity(embeddings, expected)
     assert_close(cosine, torch.ones(3, dtype=torch.float64), atol=1e-6, rtol=0)
 
