@@ -65,15 +65,17 @@ def check(network, name: str, opt) -> None:
 def wrong_size(network, images: torch.Tensor) -> UserError:
     """The error for images of a size that the backbone cannot take."""
     size = network.input_size
+    shown_size = in_words(images.shape[2:])
     return UserError(
-        f"{network.name} takes images of {in_words(size)} pixels, not {in_words(images.shape[2:])}: --crop_size {flag_words(size)}"
+        f"{network.name} takes images of {in_words(size)} pixels, not {shown_size}: --crop_size {flag_words(size)}"
     )
 
 
 def uncut(network, images: torch.Tensor) -> UserError:
     """The error for images that the backbone's patches do not fill."""
-    nearest = nearest_multiples(images.shape[2:], network.patch)
+    size = images.shape[2:]
+    nearest = nearest_multiples(size, network.patch)
     return UserError(
-        f"{network.name} cuts images into patches of {in_words(network.patch)}, and {in_words(images.shape[2:])} pixels are no "
+        f"{network.name} cuts images into patches of {in_words(network.patch)}, and {in_words(size)} pixels are no "
         f"multiples: --crop_size {flag_words(nearest)}"
     )
