@@ -22,6 +22,7 @@ from results import (
     ledger,
     page,
     paired,
+    planning,
     plots,
     progression,
     published,
@@ -104,10 +105,48 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
         "of these runs"
     )
     add("--plan", type=number(above=0), default=None, metavar="DELTA", help=help_plan)
+    _add_components(parser)
     opt = parser.parse_args(argv)
-    if not opt.runs and not opt.project:
+    _refuse_idle_plan(parser, opt)
+    if not (opt.runs or opt.project or opt.plan_components):
         opt.runs = ["Training_Results"]
     return opt
+
+
+def _add_components(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of a plan from variance components."""
+    add = parser.add_argument
+    help_components = (
+        "with --plan: print the draws of classes that DELTA needs, from the variance components of a CSV file "
+        f"({', '.join(planning.HEAD)}); {planning.SHIPPED}: those of docs/evidence.md. Without --runs and --project "
+        "no runs are read"
+    )
+    add("--plan_components", default=None, metavar="FILE", help=help_components)
+    of_plan = planning.Design()
+    for name, title in (
+        ("classes", "test classes"),
+        ("seeds", "seeds per method"),
+        ("draws", "draws of training and test classes"),
+    ):
+        help_design = f"with --plan_components: number of {title} (default: {getattr(of_plan, name)})"
+        add(f"--plan_{name}", type=whole(1), default=None, metavar="N", help=help_design)
+
+
+def _refuse_idle_plan(parser: argparse.ArgumentParser, opt: argparse.Namespace) -> None:
+    """End the program for a flag of a plan that has no effect."""
+    if opt.plan_components is not None and opt.plan is None:
+        parser.error("--plan_components needs --plan DELTA, the difference in points")
+    for name in vars(planning.Design()):
+        if getattr(opt, f"plan_{name}") is not None and opt.plan_components is None:
+            parser.error(f"--plan_{name} needs --plan DELTA --plan_components FILE")
+
+
+def _print_plan(opt: argparse.Namespace) -> None:
+    """Print the plan from variance components."""
+    typed = {name: getattr(opt, f"plan_{name}") for name in vars(planning.Design())}
+    design = planning.Design(**{name: value for name, value in typed.items() if value is not None})
+    components = planning.read(opt.plan_components, opt.metrics)
+    print("\n".join(planning.sentences(components, opt.plan, design)))
 
 
 @dataclass
@@ -152,12 +191,16 @@ class Counterparts:
     ledgers: dict[str, ledger.Comparison]
 
 
-def main(opt: argparse.Namespace, api=None) -> Path:
-    """Read, group, write everything. Returns the page.
+def main(opt: argparse.Namespace, api=None) -> Path | None:
+    """Read, group, write everything. Returns the page; None if only a plan from variance components was requested.
 
     Args:
         api: stands in for `wandb.Api()`.
     """
+    if opt.plan_components is not None:
+        _print_plan(opt)
+        if not opt.runs and not opt.project:
+            return None
     flag_roles = FlagRoles(parameters.declared_roles())
     declared = vars(parameters.get_parser().parse_args([]))
     runs, notes = collect.collect(opt.runs, opt.project, flag_roles, api)
@@ -487,4 +530,6 @@ def _print_report(report: Report, out: Path) -> None:
 
 if __name__ == "__main__":
     with one_line_errors(PROGRAM):
-        propose_view(main(read()))
+        page_file = main(read())
+        if page_file:
+            propose_view(page_file)

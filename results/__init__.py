@@ -16,6 +16,7 @@ Is it different?
   paired.py       two groups compared query by query, by the bootstrap of bootstrap.py
   splits.py       the same methods on several splits of the classes: variance by source, does a ranking survive
   progression.py  the same methods on the splits of an out-of-distribution progression
+  planning.py     how many draws, classes and seeds a difference needs, from variance components
 
 Is it the published one?
   ledger.py       docs/published/ledger.csv and the conditions of runs -> which numbers may be compared

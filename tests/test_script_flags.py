@@ -16,7 +16,7 @@ from utilities.numbers import LARGEST, MOST_64, Range
 
 ROOT = Path(__file__).resolve().parent.parent
 BAD = ["nan", "inf", "-inf", "-1", "0", "1e308", str(10**30), "x", ""]
-FOLDERS = ("", "benchmarks", "docs", "experiments/study", "toy_experiments", "launch", "search")
+FOLDERS = ("", "benchmarks", "docs", "experiments/objects", "experiments/study", "toy_experiments", "launch", "search")
 SCRIPTS = [
     path.relative_to(ROOT).as_posix()
     for folder in FOLDERS

