@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from pictures.fonts import save_figure
-from pictures.groups import BASE, DPI, REGULARISED, _figure
+from pictures.groups import BASE, DPI, REGULARISED, new_figure
 
 TESTED = "#c9d9e8"
 COLOURS = ("#2b6ca3", "#c2571a", "#e3a857", "#7a9a4e", "#b9bec4")
@@ -14,7 +14,7 @@ GREY = "0.45"
 
 def design(path: Path, n_sets: int) -> None:
     """Draw which set of classes trains and which tests: all but itself, the field's habit marked."""
-    figure = _figure(4.6, 4.3)
+    figure = new_figure(4.6, 4.3)
     axis = figure.add_axes((0.13, 0.2, 0.74, 0.78))
     for train_set in range(n_sets):
         for test_set in range(n_sets):
@@ -45,7 +45,7 @@ def _square(column: int, row: float, colour: str):
 
 def splits(path: Path, intervals: list[tuple[float, float, float]], mean: float, title: str) -> None:
     """Draw a difference on each split with its interval `(value, low, high)`, sorted, and the mean of all draws."""
-    figure = _figure(6.4, 3.6)
+    figure = new_figure(6.4, 3.6)
     axis = figure.add_axes((0.1, 0.13, 0.87, 0.75))
     ordered = sorted(intervals)
     for place, (value, low, high) in enumerate(ordered):
@@ -64,7 +64,7 @@ def splits(path: Path, intervals: list[tuple[float, float, float]], mean: float,
 
 def parts(path: Path, estimates: dict[str, dict[str, float]], names: dict[str, str]) -> None:
     """Draw the parts of the variance of one split's difference, a bar per metric; components below 0 count as 0."""
-    figure = _figure(6.4, 2.5)
+    figure = new_figure(6.4, 2.5)
     axis = figure.add_axes((0.12, 0.5, 0.85, 0.46))
     for place, variances in enumerate(estimates.values()):
         start = 0.0
