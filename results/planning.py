@@ -109,6 +109,8 @@ def read(name: str, metrics: list[str] = ()) -> list[Components]:
     """
     path = SHIPPED_FILE if name == SHIPPED else Path(name)
     flag = f"--plan_components {name}"
+    if name == SHIPPED and not path.exists():
+        raise UserError(f"{flag}: this study is not finished (docs/evidence.md): name a CSV file of components")
     head, rows = read_records(path)
     for column in HEAD:
         if column not in head:

@@ -242,25 +242,17 @@ def finetuning(folder: Path, runs: Runs) -> str:
 
 
 def counts(folder: Path) -> str:
-    """How many runs of each stage are finished, and how many of its seeds."""
+    """How many runs of each stage are finished, and of an unfinished one how many are analysed."""
     lines = []
     for name in STAGES:
         if name == "tune":
             continue
         runs = analysis.read(folder, name)
-        lines.append(
-            f"`{name}` {runs.finished:,} of {runs.expected:,} runs ({count_of(runs.seeds, 'seed')} of "
-            f"{len(runs.trained)} of {runs.stage.sets} training sets are complete)"
-        )
+        line = f"`{name}` {runs.finished:,} of {runs.expected:,}"
+        if runs.finished < runs.expected and len(runs.trained):
+            line += f" ({count_of(runs.seeds, 'seed')} of {count_of(len(runs.trained), 'training set')} are analysed)"
+        lines.append(line)
     return "; ".join(lines)
-
-
-def state(folder: Path) -> str:
-    """A sentence for the top of the page as long as runs are missing."""
-    stages = [analysis.read(folder, name) for name in STAGES if name != "tune"]
-    if all(runs.finished == runs.expected for runs in stages):
-        return ""
-    return f"**Runs are not finished**: {counts(folder)}. All numbers are of what is complete.\n\n"
 
 
 def results(folder: Path, runs: Runs, write: Path) -> dict[str, str]:
@@ -287,7 +279,7 @@ def results(folder: Path, runs: Runs, write: Path) -> dict[str, str]:
         "components": markdown(components_table(estimates, intervals)),
         "verdicts": markdown(verdicts_table(verdicts, runs.seeds)),
         "plans": markdown(plan_table(plans)),
-        "sizes": markdown(sizes) if sizes else "These runs are not finished: no number is shown.",
+        "sizes": markdown(sizes) if sizes else "Not finished: no number is shown.",
         "selection": markdown(selection_table(selections)),
     }
     computed = estimates, verdicts, selections, largest_changes(selections), plans
@@ -360,16 +352,19 @@ def main(argv=None) -> None:
         "--write", type=Path, default=Path("docs"), help="folder that gets evidence.md and its pictures"
     )
     options = parser.parse_args(argv)
-    runs = analysis.read(options.rows, "main")
+    stages = [analysis.read(options.rows, name) for name in STAGES if name != "tune"]
+    runs = stages[0]
     values = {
         "counts": counts(options.rows),
-        "state": state(options.rows),
         "finetuning": finetuning(options.rows, runs),
     }
     pictures.design(options.write / "evidence_design.png", runs.stage.sets)
     if len(runs.trained) >= FEWEST_SETS:
+        is_whole = all(of_stage.finished == of_stage.expected for of_stage in stages)
+        values["partial"] = "" if is_whole else f"Not finished: {values['counts']} runs. "
         values |= results(options.rows, runs, options.write)
     else:
+        values["unfinished"] = f"Not finished: {values['counts']} runs."
         say(f"no number is shown and no components are written: two seeds of {FEWEST_SETS} training sets are needed")
     write_file(options.write / "evidence.md", filled(PAGE.read_text(encoding="utf-8"), values))
     say(f"{options.write / 'evidence.md'}: {values['counts']}")

@@ -258,9 +258,9 @@ def test_the_page_is_written_from_the_rows_alone(tmp_path, monkeypatch, capsys):
     tables.main(["--rows", str(tmp_path / "rows"), "--write", str(tmp_path)])
     page = (tmp_path / "evidence.md").read_text()
     assert "{" not in page and "nan" not in page
-    assert "`main` 320 of 800 runs (2 seeds of 20 of 20 training sets are complete)" in page
-    assert "the rate is at an end" in page and "These runs are not finished" in page
-    assert "**Answer**, for 100 test classes and 2 seeds (20 training sets):" in page
+    assert "`main` 320 of 800 (2 seeds of 20 training sets are analysed)" in page
+    assert "the rate is at an end" in page and "Not finished: no number is shown." in page
+    assert "With 100 test classes and 2 seeds (20 training sets)" in page and page.count("**Result.**") == 1
     runs = analysis.read(tmp_path / "rows", "main")
     expected = components.mean_estimate(runs.differences(0))
     for of_metric in planning.read(planning.SHIPPED):
@@ -276,11 +276,11 @@ def test_no_number_is_shown_of_one_seed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(planning, "SHIPPED_FILE", tmp_path / "components.csv")
     tables.main(["--rows", str(tmp_path), "--write", str(tmp_path)])
     page = (tmp_path / "evidence.md").read_text()
-    assert "**Runs are not finished**: `main` 160 of 800 runs" in page and "Not run yet" in page
-    assert not any(text in page for text in ("{", "Answer", "evidence_splits", "### Selection", "Plan your own"))
+    assert "- **Result.** Not finished: `main` 160 of 800;" in page and "Not run yet" in page
+    assert not any(text in page for text in ("{", "(80 % power)", "evidence_splits", "### Selection"))
     assert not planning.SHIPPED_FILE.exists() and "no components are written" in capsys.readouterr().out
     headings = [line for line in page.splitlines() if line.startswith("#")]
-    assert headings[1:] == ["## Appendix", "### Fine-tuning", "### Protocol"]
+    assert headings[1:] == ["## Summary", "## Appendix", "### Fine-tuning", "### Protocol"]
 
 
 def test_only_complete_training_sets_are_analysed(tmp_path):
