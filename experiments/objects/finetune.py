@@ -111,7 +111,6 @@ def main(argv=None) -> None:
         started = time.monotonic()
         scores = run(loss, rates[loss], seed, sets[train_set], tests, options)
         rows += [(loss, train_set, seed, test, options.steps, *values, rates[loss]) for test, *values in scores]
-        write_csv(options.rows / "finetune.csv", evidence.HEAD, rows)
         if len(rows) == len(tests):
             seconds = time.monotonic() - started
             fitting = math.floor((end - started) / seconds / (options.draws * len(LOSSES)))
@@ -119,6 +118,7 @@ def main(argv=None) -> None:
             say(f"{seconds:.1f} s per run: {count_of(seeds, 'seed')} of {SEEDS}")
             if not seeds:
                 raise UserError(f"--minutes {options.minutes:g}: one seed of all draws does not fit")
+        write_csv(options.rows / "finetune.csv", evidence.HEAD, rows)
     say(f"{options.rows / 'finetune.csv'}: {len(rows):,} rows")
 
 

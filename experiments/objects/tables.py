@@ -220,7 +220,7 @@ def finetuning(folder: Path, runs: Runs) -> str:
         return "Not run yet: `python -m experiments.objects.finetune` does so on a GPU, in nine minutes."
     _, rows = read_records(path)
     losses = list(dict.fromkeys(row["loss"] for row in rows))
-    draws = len({row["train_set"] for row in rows})
+    draws = 1 + max(int(row["test_set"]) // 2 for row in rows)
     seeds = len({row["seed"] for row in rows})
     scores = np.full((2, len(losses), draws, draws, seeds), np.nan)
     for row in rows:
