@@ -36,17 +36,16 @@ def export(flags) -> dict[str, float]:
         raise UserError(
             f"{flags.run_folder}: with --eval_long_side images keep their shapes, and an export takes one size"
         )
-    images = _images_to_compare(embedder, flags.images)
-    expected = embedder(images)
+    images, crops = _images_to_compare(embedder, flags.images)
     coded = None if flags.code is None else coding.learned(embedder, flags)
     _merge(embedder)
     embedder.module.requires_grad_(False)
     with replacing_folder(flags.out) as folder:
         checked = card.Checked({}, len(images), checkpoint=flags.checkpoint)
         if flags.format:
-            checked = _formats(embedder, folder, flags, images, expected, coded)
+            checked = _formats(embedder, folder, flags, images, coded)
         if flags.tracker:
-            comparisons = trackers.write(embedder, folder, flags.tracker, images, expected)
+            comparisons = trackers.write(embedder, folder, flags.tracker, crops)
             checked = checked._replace(comparisons=tuple(comparisons))
         card.model_card(embedder, checked).save(folder / "README.md")
     for name, cosine in checked.cosines.items():
@@ -70,8 +69,9 @@ def _check(flags) -> None:
     coding.check(flags)
 
 
-def _formats(embedder: Embedder, folder: Path, flags, images: list, expected: np.ndarray, coded) -> "card.Checked":
+def _formats(embedder: Embedder, folder: Path, flags, images: list, coded) -> "card.Checked":
     """Write the files of --format and preprocessing.json. Returns how they compare with the run."""
+    expected = embedder(images)
     prepared = np.stack([embedder.preparation(image).numpy() for image in images])  # (n, 3, H, W)
     cosines = {}
     loading_code = None
@@ -89,20 +89,29 @@ def _formats(embedder: Embedder, folder: Path, flags, images: list, expected: np
     return checked._replace(**_preparation(embedder, images, prepared))
 
 
-def _images_to_compare(embedder: Embedder, arguments: list[str] | None) -> list:
-    """`IMAGES` images, spread evenly over those of `--images`, by default over the run's test data."""
+def _images_to_compare(embedder: Embedder, arguments: list[str] | None) -> tuple[list, list]:
+    """`IMAGES` images, spread evenly over those of `--images`, by default over the run's test data.
+
+    Returns their paths, and the same images cropped to their boxes, as trackers crop: uint8 `(3, H, W)`, or again the
+    paths where there are no boxes.
+    """
+    dataset = None
     if arguments is not None:
         paths = sources.listed(arguments)
     else:
         try:
-            paths = data.split(embedder, "test").paths
+            dataset = data.split(embedder, "test")
         except UserError as error:
             raise UserError(
                 f"the run's data are needed to compare the export with the run ({error}); give other images with "
                 "--images"
             ) from error
+        paths = dataset.paths
     rows = np.unique(np.linspace(0, len(paths) - 1, IMAGES).astype(int))
-    return [paths[row] for row in rows]
+    images = [paths[row] for row in rows]
+    if dataset is None or dataset.boxes is None:
+        return images, images
+    return images, [dataset.original(row) for row in rows]
 
 
 def _preparation(embedder: Embedder, images: list, prepared: np.ndarray) -> dict:

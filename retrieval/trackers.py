@@ -84,12 +84,10 @@ class Comparison(NamedTuple):
         return f"{start}; resized by the tracker: {resized}"
 
 
-def write(embedder, folder: Path, names: list[str], images: list, expected: np.ndarray) -> list[Comparison]:
-    """Write the files of the trackers `names`, each compared with the run.
+def write(embedder, folder: Path, names: list[str], images: list) -> list[Comparison]:
+    """Write the files of the trackers `names`, each compared with the run on `images`, whole crops: paths, or pixels.
 
-    Args:
-        embedder: an `Embedder` on the CPU. images: paths of `n` images, whole crops. expected: the run's embeddings
-            `(n, D)` of them.
+    `embedder`: an `Embedder` on the CPU.
 
     Raises UserError if a tracker cannot take this network, or a file gives something else than the run.
     """
@@ -99,6 +97,7 @@ def write(embedder, folder: Path, names: list[str], images: list, expected: np.n
             "measure the run by metrics that begin with c_"
         )
     size = embedder.preparation.size
+    expected = embedder(images)
     prepared = np.stack([embedder.preparation(image).numpy() for image in images])
     comparisons = []
     for name in dict.fromkeys(names):

@@ -24,25 +24,24 @@ SIZE = (64, 32)
 ONNX_TRACKERS = ("boxmot", "ultralytics", "fastreid")
 
 
-def embedder(arch, **flags):
-    """What `trackers.write` reads of an `Embedder`: a network of random weights, images squashed to `SIZE`."""
-    torch.manual_seed(0)
-    words = "--dataset folder --dataset_folder_path images --augmentation red --resize_mode squash --not_pretrained"
-    opt = parameters.read([*words.split(), "--arch", arch, "--embed_dim", "0", "--crop_size", *map(str, SIZE)])
-    vars(opt).update(flags)
-    network = architectures.select(arch, opt).eval()
-    for module in network.modules():
-        if isinstance(module, torch.nn.BatchNorm2d):
-            torch.nn.init.normal_(module.running_mean, std=0.2)
-    module = Embeddings(network, "discriminative").eval().requires_grad_(False)
-    preparation = datasets.preparation(Namespace(**vars(opt)), network)
+class RandomEmbedder:
+    """What `trackers.write` calls of an `Embedder`: a network of random weights, images squashed to `SIZE`."""
 
-    def embedded(images):
+    def __init__(self, arch, **flags):
+        torch.manual_seed(0)
+        words = "--dataset folder --dataset_folder_path images --augmentation red --resize_mode squash --not_pretrained"
+        self.opt = parameters.read([*words.split(), "--arch", arch, "--embed_dim", "0", "--crop_size", *map(str, SIZE)])
+        vars(self.opt).update(flags)
+        self.network = architectures.select(arch, self.opt).eval()
+        for module in self.network.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                torch.nn.init.normal_(module.running_mean, std=0.2)
+        self.module = Embeddings(self.network, "discriminative").eval().requires_grad_(False)
+        self.preparation = datasets.preparation(Namespace(**vars(self.opt)), self.network)
+
+    def __call__(self, images):
         with torch.no_grad():
-            return module(torch.stack([preparation(image) for image in images])).numpy()
-
-    described = SimpleNamespace(opt=opt, network=network, module=module, preparation=preparation)
-    return described, embedded
+            return self.module(torch.stack([self.preparation(image) for image in images])).numpy()
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ def images(tmp_path):
 ])  # fmt: skip
 def test_a_graph_undoes_the_trackers_normalisation(tracker, white, is_normalised, images, monkeypatch, tmp_path):
     """Its tensor, computed here in float64: RGB / 255, of boxmot less ImageNet's mean, by its deviation."""
-    network, embed = embedder("conv4_normalize")
+    network = RandomEmbedder("conv4_normalize")
     graphs = []
 
     def write(graph, example, path, flag, way_out):
@@ -65,7 +64,7 @@ def test_a_graph_undoes_the_trackers_normalisation(tracker, white, is_normalised
         return trackers.function_of(graph)
 
     monkeypatch.setattr(trackers.exporting, "write_onnx", write)
-    (comparison,) = trackers.write(network, tmp_path, [tracker, tracker], images, embed(images))
+    (comparison,) = trackers.write(network, tmp_path, [tracker, tracker], images)
     assert comparison.file == f"{tracker}.onnx" and comparison.cosine > 0.999999
     assert all(0.5 < cosine < 1 for cosine in comparison.resized.values())
     ((graph, example),) = graphs
@@ -75,15 +74,15 @@ def test_a_graph_undoes_the_trackers_normalisation(tracker, white, is_normalised
         tensor = (tensor - np.reshape((0.485, 0.456, 0.406), (3, 1, 1))) / np.reshape((0.229, 0.224, 0.225), (3, 1, 1))
     actual = trackers.TRACKERS[tracker].tensor(np.stack([network.preparation(i) for i in images], dtype="f4"))
     np.testing.assert_allclose(actual, tensor, atol=1e-5)
-    np.testing.assert_allclose(trackers.function_of(graph)(np.float32(tensor)), embed(images), atol=1e-4)
+    np.testing.assert_allclose(trackers.function_of(graph)(np.float32(tensor)), network(images), atol=1e-4)
 
 
 def test_an_osnet_is_written_under_torchreids_names_with_what_boxmot_and_roboflow_read(images, monkeypatch, tmp_path):
     from safetensors.torch import load_file
 
-    network, embed = embedder("osnet_x0_25_normalize")
+    network = RandomEmbedder("osnet_x0_25_normalize")
     monkeypatch.setattr(trackers.exporting, "write_onnx", lambda graph, *_: trackers.function_of(graph))
-    comparisons = trackers.write(network, tmp_path, ["boxmot", "roboflow"], images, embed(images))
+    comparisons = trackers.write(network, tmp_path, ["boxmot", "roboflow"], images)
     files = ["boxmot.onnx", "osnet_x0_25_boxmot.pt", "roboflow/weights.safetensors"]
     assert [comparison.file for comparison in comparisons] == files
     assert min(comparison.cosine for comparison in comparisons) > 0.999999
@@ -111,22 +110,32 @@ def test_an_osnet_is_written_under_torchreids_names_with_what_boxmot_and_roboflo
     ],
 )
 def test_what_roboflow_cannot_build_is_refused(arch, flags, words, images, tmp_path, capsys):
-    network, embed = embedder(arch, **flags)
+    network = RandomEmbedder(arch, **flags)
     with refused(words):
-        trackers.write(network, tmp_path / "out", ["roboflow"], images, embed(images))
+        trackers.write(network, tmp_path / "out", ["roboflow"], images)
     is_noted = "are not of unit length" in capsys.readouterr().err
     assert is_noted == (not network.network.normalizes)
 
 
 def test_a_file_that_gives_something_else_is_refused(images, monkeypatch, tmp_path):
-    network, embed = embedder("conv4_normalize")
+    network = RandomEmbedder("conv4_normalize")
     for graph, words in (
-        (lambda tensor: embed(images)[: len(tensor)] + np.float32(0.01), "cosine of 0.9.* below 0.9999"),
-        (lambda tensor: embed(images)[: len(tensor), :7], "it gives"),
+        (lambda tensor: network(images)[: len(tensor)] + np.float32(0.01), "cosine of 0.9.* below 0.9999"),
+        (lambda tensor: network(images)[: len(tensor), :7], "it gives"),
     ):
         monkeypatch.setattr(trackers.exporting, "write_onnx", lambda *_, graph=graph: graph)
         with refused(f"--tracker fastreid: .*{words}"):
-            trackers.write(network, tmp_path, ["fastreid"], images, embed(images))
+            trackers.write(network, tmp_path, ["fastreid"], images)
+
+
+def test_crops_of_boxes_are_compared_not_whole_frames(monkeypatch):
+    crops = torch.arange(20)
+    dataset = SimpleNamespace(paths=list("abcdefghijklmnopqrst"), boxes=np.zeros((20, 4)), original=crops.__getitem__)
+    monkeypatch.setattr(export.data, "split", lambda embedder, name: dataset)
+    images, boxes = export._images_to_compare(None, None)
+    assert images == ["a", "c", "f", "i", "k", "n", "q", "t"] and boxes == [0, 2, 5, 8, 10, 13, 16, 19]
+    dataset.boxes = None
+    assert export._images_to_compare(None, None) == (images, images)
 
 
 @pytest.mark.parametrize(
@@ -200,11 +209,11 @@ def test_the_pages_encoder_gives_the_runs_embeddings_of_boxes(run):
 def files(request, tmp_path_factory):
     """A folder with the files of all trackers that take the network, and how one crop embeds by each of its resizes."""
     folder = tmp_path_factory.mktemp("trackers")
-    network, embed = embedder(request.param)
+    network = RandomEmbedder(request.param)
     sizes = ((90, 150), (40, 44))
     images = [str(write_image(folder / f"{i}.png", i, size)) for i, size in enumerate(sizes)]
     names = [*ONNX_TRACKERS, *(["roboflow"] if request.param != "conv4" else [])]
-    comparisons = trackers.write(network, folder, names, images, embed(images))
+    comparisons = trackers.write(network, folder, names, images)
     assert min(comparison.cosine for comparison in comparisons) > export.exporting.COSINE
     crop = network.preparation.original(images[0])
 
