@@ -348,8 +348,8 @@ def _load_embedding_layer(network, state: dict, source: str) -> None:
         below = _checkpoints.under(state, f"{part}.")
         if _shapes(below) != _shapes(layers.state_dict()):
             say(
-                f"{source}: only the backbone fits; what follows it has other shapes (--embed_dim, --embed_hidden) "
-                "and starts random"
+                f"{source}: only the backbone fits; what follows it has other shapes (--embed_dim, --embed_hidden, "
+                "--neck) and starts random"
             )
             return
     for part, layers in network.embedding_layers.items():
