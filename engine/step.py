@@ -46,11 +46,12 @@ class RestingBackbone:
     Args:
         batches: steps per epoch.
         flag: the flag that requests it, for messages.
+        heads: parameters of a trainer's layers that train meanwhile.
 
     Raises UserError if the network has no backbone, or nothing else to train.
     """
 
-    def __init__(self, network: torch.nn.Module, steps: int = 0, batches: int = 0, flag: str = ""):
+    def __init__(self, network: torch.nn.Module, steps: int = 0, batches: int = 0, flag: str = "", heads=frozenset()):
         self.backbone = getattr(network, "backbone", None)
         self.steps = steps
         self.batches = batches
@@ -58,7 +59,7 @@ class RestingBackbone:
         self.resting = []
         if steps and self.backbone is None:
             raise UserError(f"{flag}: the network does not declare its backbone (attribute `backbone`)")
-        if steps and not set(network.parameters()) - set(self.backbone.parameters()):
+        if steps and not heads and not set(network.parameters()) - set(self.backbone.parameters()):
             raise UserError(f"{flag}: --embed_dim 0 leaves no layers behind the backbone that could train")
 
     def end(self) -> None:
@@ -115,20 +116,22 @@ def build_step(opt, trainer, optimizer, runtime, sampler, average=None) -> "Step
         weights=parse_weights(opt.loss_weights),
         chunk_size=chunk_size,
         rates=build_step_factor(opt, batches),
-        resting=_resting_backbone(opt, trainer.network, batches),
+        resting=_resting_backbone(opt, trainer, batches),
         average=average,
         pixel=pixel,
     )
     return Step(trainer, optimizer, runtime, sampler, settings)
 
 
-def _resting_backbone(opt, network: torch.nn.Module, batches: int) -> RestingBackbone:
+def _resting_backbone(opt, trainer, batches: int) -> RestingBackbone:
     """The backbone that `--freeze_backbone_steps` or `--warmup_head_epochs` freezes at the start."""
+    network = trainer.network
+    heads = set(trainer.parameters()) - set(network.parameters()) - set(trainer.criterion.parameters())
     if opt.freeze_backbone_steps:
         flag = f"--freeze_backbone_steps {opt.freeze_backbone_steps}"
-        return RestingBackbone(network, opt.freeze_backbone_steps, batches, flag)
+        return RestingBackbone(network, opt.freeze_backbone_steps, batches, flag, heads)
     flag = f"--warmup_head_epochs {opt.warmup_head_epochs}"
-    return RestingBackbone(network, opt.warmup_head_epochs * batches, batches, flag)
+    return RestingBackbone(network, opt.warmup_head_epochs * batches, batches, flag, heads)
 
 
 class Step:

@@ -133,6 +133,9 @@ def chosen(*flags):
 def test_what_a_network_lacks_is_refused(data, tmp_path):
     with pytest.raises(UserError, match="--warmup_head_epochs 1: --embed_dim 0 leaves no layers"):
         run(data, tmp_path, "--warmup_head_epochs 1 --embed_dim 0 --dry_run")
+    run(
+        data, tmp_path, "--warmup_head_epochs 1 --embed_dim 0 --dry_run --trainer classifier"
+    )  # whose classifier trains
     for flags in ("--layer_decay .5", "--grad_checkpointing"):
         with torch.device("meta"), pytest.raises(UserError, match=f"{flags.split()[0]}.*alexnet has no blocks"):
             opt, network = chosen("--arch alexnet", flags)

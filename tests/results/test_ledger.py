@@ -140,7 +140,9 @@ def test_the_run_of_a_preset_has_the_conditions_of_its_figure(defaults, few_pres
 
     def differences(preset, flags, figure, **changes):
         # an embedding layer that is left out has the width that the run found
-        environment = {} if flags["embed_dim"] else {"dimensions": 2048}
+        environment = {"dimensions": 512 if "osnet" in flags["arch"] else 2048}
+        if flags["embed_dim"]:
+            environment = {}
         ours = conditions_of(flags | changes, defaults, preset.dataset, "test", **environment)
         return ledger.differences(ours, figure, ledger.training(flags, flag_roles()))
 
