@@ -14,7 +14,7 @@ import metrics
 from criteria._pairs import few_at_a_time
 from engine import compiling
 from engine.runtime import Runtime
-from engine.step import Step
+from engine.step import RestingBackbone, Step
 from tests.kit.runs import assert_same_run, equal_states, last_checkpoint, read, resolve, run_main, run_words
 from utilities import load_run
 from utilities.errors import UserError
@@ -133,9 +133,13 @@ def chosen(*flags):
 def test_what_a_network_lacks_is_refused(data, tmp_path):
     with pytest.raises(UserError, match="--warmup_head_epochs 1: --embed_dim 0 leaves no layers"):
         run(data, tmp_path, "--warmup_head_epochs 1 --embed_dim 0 --dry_run")
-    run(
-        data, tmp_path, "--warmup_head_epochs 1 --embed_dim 0 --dry_run --trainer classifier"
-    )  # whose classifier trains
+    bare = torch.nn.Module()
+    bare.backbone = torch.nn.Linear(2, 2)
+    classifier = {torch.nn.Parameter(torch.zeros(1))}
+    RestingBackbone(bare, 1, batches=1, heads=classifier).begin(1)
+    assert not bare.backbone.training
+    with pytest.raises(UserError, match="leaves no layers"):
+        RestingBackbone(bare, 1)
     for flags in ("--layer_decay .5", "--grad_checkpointing"):
         with torch.device("meta"), pytest.raises(UserError, match=f"{flags.split()[0]}.*alexnet has no blocks"):
             opt, network = chosen("--arch alexnet", flags)
