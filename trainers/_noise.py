@@ -43,8 +43,8 @@ def probabilities(
     centres = sums / counts.clamp(min=1)[:, None]
     products = (embeddings @ centres.T).masked_fill(counts == 0, -torch.inf)
     is_known = counts.index_select(0, labels) > 0
-    own = products.softmax(1).gather(1, labels[:, None]).squeeze(1)
-    return torch.where(is_known, own, 1.0)
+    of_class = products.softmax(1).gather(1, labels[:, None]).squeeze(1)
+    return torch.where(is_known, of_class, 1.0)
 
 
 class Rows(dict):

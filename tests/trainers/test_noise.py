@@ -99,9 +99,9 @@ def test_a_step_leaves_images_out_of_both_losses_and_the_memory():
     outputs, losses = tiny.losses(trainer, batch)
     staying = SlowFilter(0.4, 30)(slow_probabilities(outputs["embeddings"].detach(), batch.labels, rows, row_labels))
     assert 0 < len(staying) < 6 and len(queue.rows) == 6 + len(staying)
-    alone, _ = tiny.trainer("metric_only", "--loss contrastive --embed_regularizer koleo")
+    unfiltered, _ = tiny.trainer("metric_only", "--loss contrastive --embed_regularizer koleo")
     part = batch._replace(labels=batch.labels[staying], indices=batch.indices[staying])
-    expected = alone.losses({"embeddings": outputs["embeddings"][staying]}, part)
+    expected = unfiltered.losses({"embeddings": outputs["embeddings"][staying]}, part)
     for name in ("metric_loss", "embed_regularizer"):
         torch.testing.assert_close(losses[name], expected[name])
     torch.testing.assert_close(queue.rows[6:], outputs["embeddings"][staying].detach())
