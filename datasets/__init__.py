@@ -27,6 +27,7 @@ Optional:
 An `_images.Image` holds an image's class, roles, sequence and box; `_lists.py` describes lists of ground truth.
 """
 
+import copy
 import functools
 import math
 from argparse import Namespace
@@ -47,6 +48,7 @@ from datasets._layout import spellings as spellings
 from datasets._layout import unread_files as unread_files
 from datasets._times import photographed as photographed
 from options.flags import roles
+from utilities.errors import UserError
 from utilities.registry import Registry
 
 REGISTRY = Registry("datasets", "dataset", roles.DATA)
@@ -216,6 +218,17 @@ def preparation(opt, network) -> _own.Preparation:
     opt = REGISTRY.options(opt)
     module = REGISTRY.module(opt.dataset)
     return _own.Preparation(opt, getattr(module, "IMAGE_SIZE", None), _transforms.Shape(**shape_for(network)))
+
+
+def prepared(images, preparation: _own.Preparation):
+    """A split's images, read and transformed as another run does. Raises UserError where that run reads grey ones."""
+    if preparation.grey and images.pixels is None:
+        raise UserError("the other run's images are grey and shown whole, these are photographs: take a run on such")
+    changed = copy.copy(images)
+    changed.read = preparation.read
+    changed.transform = preparation.transform
+    changed.features = None
+    return changed
 
 
 def ground_truth(path: Path) -> dict:

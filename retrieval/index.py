@@ -103,7 +103,8 @@ class Index:
         if embedder.fingerprint != self.about["fingerprint"]:
             raise UserError(
                 f"{run} has other weights, or another transform, than those that {self.folder} was made with: "
-                "make the index anew"
+                "make the index anew. Of a run of --trainer compatible, `python -m evaluation upgrade OLD.npz NEW.npz` "
+                "measures first what its queries find in the old vectors"
             )
         return embedder
 

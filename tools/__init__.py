@@ -6,6 +6,7 @@
 # `python -m evaluation NAME …`, and what the program is for
 COMMANDS = {
     "pairs": "Verification by pairs of embeddings",
+    "upgrade": "A new network on the index of an old one",
     "tracks": "Re-association of tracks in films",
     "decide": "Thresholds for known and new classes",
     "compress": "Codes of embeddings",

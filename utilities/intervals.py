@@ -114,3 +114,27 @@ def difference_interval(first: float, second: float, n: int) -> tuple[float, flo
     below = math.hypot(first - first_low, second_high - second)
     above = math.hypot(first_high - first, second - second_low)
     return first - second - below, first - second + above
+
+
+def class_interval(numerators, denominators, classes) -> dict:
+    """`value` = sum of numerators / sum of denominators, and its `low` and `high`, the 95 % interval over classes.
+
+    Classes, not queries, are a sample, each with all of its queries: Student's t of the classes' parts in the value
+    (linearised). The bounds are None for a single class or a sum of 0.
+
+    Args:
+        numerators, denominators: `(N,)` of the queries; of a mean the denominators are 1.
+        classes: `(N,)` whole numbers from 0.
+    """
+    denominators = np.broadcast_to(np.asarray(denominators, dtype=np.float64), np.shape(numerators))
+    total = float(denominators.sum())
+    if not total:
+        return {"value": math.nan, "low": None, "high": None}
+    value = float(np.sum(numerators)) / total
+    parts = np.bincount(classes, np.asarray(numerators) - value * denominators)
+    parts = parts[np.bincount(classes) > 0] / total
+    n = len(parts)
+    if n < 2:
+        return {"value": value, "low": None, "high": None}
+    half = t_quantile(n - 1) * math.sqrt(n / (n - 1) * float(parts @ parts))
+    return {"value": value, "low": value - half, "high": value + half}

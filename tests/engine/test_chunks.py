@@ -36,6 +36,7 @@ OF_TRAINERS = {  # name -> flags, for each way of training that it has
         "--loss softmax",
     ],
     "cascaded": ["--cascade_sizes 2 3 --cascade_percents 1 .5"],
+    "compatible": [f"--compatible_with old.npz --compatible_form {form}" for form in ("classes", "points")],
     "classifier": ["--classifier_input pooled", "--memory_size 30 --memory_start 1"],
     "diva": [DIVA, f"{DIVA} --views 3 --memory_size 40 --memory_start 1 --memory_ema .5"],
     "intrabatch": [
@@ -126,6 +127,11 @@ def read(*flags):
     return parameters.read(words_of(*["--dataset glyphs --optim sgd --lr .02 --momentum .5", *flags]))
 
 
+def rows_of_old(opt):
+    """How many old embeddings a loss reads: one a class, or one an image."""
+    return CLASSES if opt.compatible_form == "classes" else 100
+
+
 def trained(
     chunk_size, *flags, dtype=torch.float64, network=Network, trainer=None, steps=3, norm=False, side=4, stand_in=True
 ):
@@ -138,6 +144,8 @@ def trained(
     criterion = Against() if opt.memory_size and stand_in else criteria.of_run(opt.but(embed_dim=WIDTH), miner, model)
     trainer = trainer(opt, model, criterion) if trainer else trainers.select(opt.trainer, opt, model, criterion)
     trainer = trainer.to(Runtime(opt).device, dtype)
+    if opt.trainer == "compatible":  # a narrower old space; main.py embeds the images
+        trainer.take_old(torch.rand(100, WIDTH - 1, generator=torch.Generator().manual_seed(2))[: rows_of_old(opt)])
     optimizer = build_optimizer(model, criterion, opt, trainer.param_groups(opt))
     step = Step(trainer, optimizer, Runtime(opt), Sampler(), StepSettings(chunk_size=chunk_size))
     step.start_epoch(1)

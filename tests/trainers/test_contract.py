@@ -125,6 +125,17 @@ REFUSED = [
     ),
     ("adversarial", "--classifier_lr .1", f"--classifier_lr 0.1 has no effect: .* add {WITH_CLASSIFIER}"),
     ("adversarial", f"{WITH_CLASSIFIER} --classifier_loss NLLLoss", "--classifier_loss NLLLoss takes"),
+    ("compatible", "", "--trainer compatible needs --compatible_with RUN or FILE.npz"),
+    (
+        "compatible",
+        "--compatible_with old --compatible_form points --compatible_scale 8",
+        "--compatible_scale 8.* has no effect",
+    ),
+    (
+        "compatible",
+        "--compatible_with old --compatible_logits linear --compatible_scale 8",
+        "--compatible_scale 8.* has no effect",
+    ),
     ("s2sd", "--classifier_kwargs label_smoothing=.1", "label_smoothing=.1 has no effect: --trainer s2sd"),
     ("s2sd", "--s2sd_target arcfaces", "unknown loss 'arcfaces'"),
     ("diva", "--classifier_no_bias", "--classifier_no_bias has no effect: --trainer diva has no classifier"),

@@ -3,6 +3,7 @@
 import csv
 import json
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -14,6 +15,7 @@ from tests.kit import tiny
 from tests.kit.runs import run_main
 
 MEMORY = "--memory_size 48 --memory_start 2"
+OLD = "old.npz"  # in the folder of the images
 EVERY = {  # name -> its flags, the widths of what is evaluated, a flag to search
     "metric_only": (
         "--embed_regularizer zero_mean --subset_mining maximum_loss --subset_size 4",
@@ -41,6 +43,11 @@ EVERY = {  # name -> its flags, the widths of what is evaluated, a flag to searc
         {"classifier_logits": 6},
         "--intrabatch_temperature~LOG_BAYESIAN~ [0.1,2]",
     ),
+    "compatible": (
+        f"--compatible_with {OLD} --compatible_form points --loss_weights compatible_loss=.5 {MEMORY} --chunk_size 3",
+        {},
+        "--compatible_T~LOG_BAYESIAN~ [0.02,1]",
+    ),
     "unsupervised": (
         f"--loss_margin_beta_shared --views 3 {MEMORY}",
         {},
@@ -65,17 +72,28 @@ WEIGHTS = {
         "metric_loss": 2,
         **dict.fromkeys(("synth_loss", "g_hard_loss", "g_reg_loss", "g_adv_loss"), 0.1),
     },
+    "compatible": {"compatible_loss": 0.5},
     "s2sd": {"metric_loss": 0.5, "target_loss": 0.5, "distill_loss": 50, "feature_loss": 50},
     "diva": dict.fromkeys(("shared_loss", "intra_loss", "selfsimilarity_loss"), 0.3),
 }
 
 
-def flags_of(name):
+def flags_of(name, data):
     own_flags, heads, _ = EVERY[name]
+    if OLD in own_flags:
+        own_flags = own_flags.replace(OLD, old_embeddings(data))
     evaltypes = dict.fromkeys(["discriminative", *heads])
     if name == "diva":
         evaltypes["Combined_intra_selfsimilarity"] = None
     return f"--trainer {name} --loss margin --batch_mining distance {own_flags} --evaltypes {' '.join(evaltypes)}"
+
+
+def old_embeddings(data):
+    """A file of random embeddings, of fewer dimensions than the new ones, of all images of a folder."""
+    paths = sorted(str(path) for path in data.rglob("*.*"))
+    file = data.parent / OLD
+    np.savez(file, features=np.random.default_rng(0).normal(size=(len(paths), 5)), paths=paths)
+    return str(file)
 
 
 LONG = {"adversarial", "intrabatch", "unsupervised"}  # which keep nothing of their own but layers, as classifier does
@@ -90,7 +108,7 @@ def param(name):
 @pytest.fixture(scope="module", params=[param(name) for name in trainers.REGISTRY.names()])
 def trained(request, data, tmp_path_factory):
     """A finished run of each trainer, which is to the bit the one that stopped after an epoch and went on."""
-    return tiny.assert_resumes(data, tmp_path_factory.mktemp(request.param), flags_of(request.param), epochs=2)
+    return tiny.assert_resumes(data, tmp_path_factory.mktemp(request.param), flags_of(request.param, data), epochs=2)
 
 
 def test_its_losses_are_recorded_and_summed_by_their_weights(trained):
@@ -158,7 +176,7 @@ def test_a_flag_of_it_is_searched(name, data, tmp_path, monkeypatch):
     monkeypatch.setattr("search.report.draw", lambda *arguments: None)
     search = EVERY[name][2]
     words = "--n_epochs 1 --use_tv_split --tv_split_perc .5 --seed 3 --bayesian_optimization_n_iter 2 --reproductions 0"
-    folder = searcher.search(tiny.words(data, tmp_path, flags_of(name), words, search))
+    folder = searcher.search(tiny.words(data, tmp_path, flags_of(name, data), words, search))
     flag, values = search.split()
     searched = flag.strip("-").partition("~")[0]
     with open(folder / "trials.csv", newline="") as file:
@@ -174,7 +192,7 @@ def test_a_flag_of_it_is_searched(name, data, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", trainers.REGISTRY.names())
 def test_its_folds_and_their_ensemble(name, data, tmp_path):
     folds = "--n_epochs 1 --split_scheme class_disjoint --split_partitions 2 --split_sets 2"
-    cross = tiny.run(data, tmp_path, flags_of(name), folds)
+    cross = tiny.run(data, tmp_path, flags_of(name, data), folds)
     run_main("--evaluate_ensemble --resume_from", cross.folder)
     together = json.loads((cross.folder / "meta" / "concatenated.json").read_text())["values"]["test"]
     evaltypes = cross.opt.evaltypes
