@@ -41,7 +41,10 @@ FLAGS = {
         rules={"only_with": {"compatible_form": [CLASSES]}},
     ),
     "scale": Flag(
-        number(above=0), 16.0, "factor of the cosines", rules={"only_with": {"compatible_logits": ["cosine"]}}
+        number(above=0),
+        16.0,
+        "factor of the cosines",
+        rules={"only_with": {"compatible_form": [CLASSES], "compatible_logits": ["cosine"]}},
     ),
     "T": Flag(number(1e-6), 0.05, "temperature of points", rules={"only_with": {"compatible_form": [POINTS]}}),
 }
