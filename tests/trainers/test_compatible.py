@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 from torch.testing import assert_close
 
+import datasets
 from evaluation import old_embeddings, same_images
 from runs import Embedder
 from tests.criteria._table import PINNED, PINNED_LABELS
@@ -143,9 +144,9 @@ def test_a_run_and_its_file_of_embeddings_give_the_same_run(data, tmp_path):
 
 
 def new_images(data):
-    """Path and label of the training images, the first half of the classes."""
-    classes = sorted(path for path in data.iterdir() if path.is_dir())[:6]
-    return [(str(path), label) for label, folder in enumerate(classes) for path in sorted(folder.iterdir())]
+    """Path and label of the training images, in the order of their indices."""
+    splits = datasets.select("folder", dataset_folder_path=str(data), input_size=32)
+    return splits["evaluation"].image_list
 
 
 def test_an_old_index_that_does_not_serve_is_refused_before_anything_is_trained(data, tmp_path):
