@@ -20,7 +20,6 @@ from engine.optimisers import build_scheduler
 from engine.ranks import one_run
 from engine.runtime import Runtime
 from evaluation import ensemble, features, oodml, outputs
-from evaluation.old_embeddings import OldEmbeddings
 from runs import RunFolder, reports, start_up, trial
 from runs.folder import run_folder
 from runs.follow import Selection, folds_of, goes_on, run_of
@@ -57,8 +56,7 @@ def train(opt, when_started=lambda: None):
     splits = same_data(datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network)))
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides
     trainer, optimizer, sampler, loader, step = build_training(opt, network, splits["training"], runtime)
-    features.check(trainer, opt, runtime)
-    old_embeddings = OldEmbeddings(trainer, splits, opt, runtime)
+    computed_once = features.ComputedOnce(trainer, splits, opt, runtime)
     evaluated = trainer.evaluated(step.evaluated)
     to_evaluate = evaluation.loaders(splits, opt, runtime.ranks)
     evaluation.check(evaluated, to_evaluate, opt, runtime)
@@ -67,7 +65,6 @@ def train(opt, when_started=lambda: None):
     scheduler = build_scheduler(optimizer, opt, selection)
     start_up.report(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
     if opt.dry_run or opt.profile_steps:
-        old_embeddings.draw()
         return trial.try_out(opt, step, loader, to_evaluate)
     images = evaluation_loader(splits["evaluation"], opt)
     datasampler.fill_storage(sampler, images, trainer, runtime, restored=goes_on(opt))
@@ -77,8 +74,7 @@ def train(opt, when_started=lambda: None):
     run.start(start_up.environment(runtime, data, network, opt))
     when_started()
     with reports.interruptible(run):
-        features.fill(splits, network, opt, runtime)
-        old_embeddings.fill(run.folder)
+        computed_once.fill(network, run.folder)
         for epoch, bare in run.untrained_epochs():
             scores = evaluation.evaluate(evaluated, to_evaluate, opt, runtime, bare)
             run.record_untrained(epoch, outputs.of_untrained(run, epoch, *scores))

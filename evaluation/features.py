@@ -1,13 +1,39 @@
-"""--feature_cache: a frozen backbone embeds each image once a run; afterwards its pooled features replace the image."""
+"""What is computed once, before the first step: --feature_cache, and the old embeddings of --compatible_with.
+
+--feature_cache: a frozen backbone embeds each image once a run; afterwards its pooled features replace the image.
+"""
+
+from pathlib import Path
 
 import torch
 
 import evaluation
 from engine.loading import evaluation_loader
+from evaluation.old_embeddings import OldEmbeddings
 from utilities.console import say
 from utilities.errors import UserError
 from utilities.evaltypes import BARE
 from utilities.splits import evaluated
+
+
+class ComputedOnce:
+    """Both, of one run. Raises UserError, before anything is trained, where network, trainer or files do not serve.
+
+    Args:
+        splits: what `datasets.select` gives. Under `--augmentation none` the training images are those of evaluation.
+    """
+
+    def __init__(self, trainer: torch.nn.Module, splits: dict, opt, runtime):
+        check(trainer, opt, runtime)
+        self.old_embeddings = OldEmbeddings(trainer, splits, opt, runtime)
+        self.splits = splits
+        self.opt = opt
+        self.runtime = runtime
+
+    def fill(self, network: torch.nn.Module, folder: Path) -> None:
+        """Compute them for the run in `folder`. The network must have its weights already."""
+        fill(self.splits, network, self.opt, self.runtime)
+        self.old_embeddings.fill(folder)
 
 
 def check(trainer: torch.nn.Module, opt, runtime) -> None:

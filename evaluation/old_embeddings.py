@@ -65,6 +65,8 @@ class OldEmbeddings:
         else:
             raise UserError(f"{FLAG} {opt.compatible_with}: neither the folder of a run nor an .npz file")
         trainer.check_width(self.width, opt.compatible_with)
+        if opt.dry_run or opt.profile_steps:
+            self._draw()
 
     def _kept(self) -> torch.Tensor | None:
         """The rows that a run which goes on has kept; None if there are none."""
@@ -74,10 +76,11 @@ class OldEmbeddings:
         way_out = f"delete it, and it is made anew from {FLAG}"
         return torch.from_numpy(read_arrays(path, ["rows"], way_out)["rows"])
 
-    def draw(self) -> None:
-        """Give the trainer random rows in place of the old ones: for a trial, which measures nothing."""
-        if self.is_used:
-            self.trainer.take_old(self.trainer.rows_of(torch.randn(len(self.labels), self.width), self.labels))
+    def _draw(self) -> None:
+        """Give the trainer random rows in place of the old ones: a trial measures nothing."""
+        rows = torch.randn(len(self.labels), self.width, generator=torch.Generator().manual_seed(self.opt.seed))
+        self.trainer.take_old(self.trainer.rows_of(rows, self.labels))
+        self.runtime.say_once(f"{FLAG} {self.opt.compatible_with}: a trial embeds nothing, its old vectors are random")
 
     def fill(self, folder: Path) -> None:
         """Give the trainer the old embeddings; the first process keeps them in the run's `folder`."""

@@ -8,27 +8,27 @@ import numpy as np
 from utilities.console import say
 
 
-def rows_of(wanted: Sequence[str], listed: Sequence[str], root: str, source: str) -> np.ndarray:
-    """The row of each of the paths `wanted` in `listed`, int64 `(N,)`, -1 where it is missing.
+def rows_of(paths: Sequence[str], listed: Sequence[str], root: str, source: str) -> np.ndarray:
+    """The row of each of `paths` in `listed`, int64 `(N,)`, -1 where it is missing.
 
-    Where the same files lie in another folder, the parts of the paths below `root`, the folder of `wanted`, are
+    Where the same files lie in another folder, the parts of the paths below `root`, the folder of `paths`, are
     compared, and a line says so. A path that occurs several times, as of several boxes, is matched in its order, and is
     missing where both sides have it in different numbers.
 
     Args:
         source: the name of `listed`, for the line.
     """
-    wanted = [str(path) for path in wanted]
+    paths = [str(path) for path in paths]
     listed = [str(path) for path in listed]
-    rows = _matched(wanted, listed)
+    rows = _matched(paths, listed)
     if (rows >= 0).any():
         return rows
     prefix = root.rstrip("/") + "/"
-    names = [path.removeprefix(prefix) for path in wanted]
-    wanted_rows = defaultdict(list)  # number of parts below the folder -> rows
+    names = [path.removeprefix(prefix) for path in paths]
+    rows_of_depth = defaultdict(list)  # number of parts below the folder -> rows
     for row, name in enumerate(names):
-        wanted_rows[name.count("/") + 1].append(row)
-    for depth, chosen in wanted_rows.items():
+        rows_of_depth[name.count("/") + 1].append(row)
+    for depth, chosen in rows_of_depth.items():
         rows[chosen] = _matched([names[row] for row in chosen], _tails(listed, depth))
     if (rows >= 0).all():
         say(f"{source}: its paths are in another folder; images are joined by what follows {prefix}")
@@ -44,15 +44,15 @@ def _tails(paths: list[str], depth: int) -> list[str]:
     return [tail if len(files[tail]) == 1 else path for tail, path in zip(tails, paths, strict=True)]
 
 
-def _matched(wanted: list[str], listed: list[str]) -> np.ndarray:
-    """The row in `listed` of each of `wanted`, -1 where it is missing."""
+def _matched(paths: list[str], listed: list[str]) -> np.ndarray:
+    """The row in `listed` of each of `paths`, -1 where it is missing."""
     rows = defaultdict(list)
     for row, path in enumerate(listed):
         rows[path].append(row)
-    counts = Counter(wanted)
+    counts = Counter(paths)
     seen = Counter()
-    matched = np.full(len(wanted), -1)
-    for position, path in enumerate(wanted):
+    matched = np.full(len(paths), -1)
+    for position, path in enumerate(paths):
         if len(rows.get(path, ())) == counts[path]:
             matched[position] = rows[path][seen[path]]
             seen[path] += 1

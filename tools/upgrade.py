@@ -156,11 +156,11 @@ def curve(images: Images, old: np.ndarray, new: np.ndarray, before: Outcome, see
             gallery = old.copy()
             gallery[order[:count]] = new[order[:count]]
             outcomes.append(outcome(images, new, gallery))
-        joined = {name: np.mean([drawn.values[name] for drawn in outcomes], axis=0) for name in METRICS}
+        joined = {name: np.mean([result.values[name] for result in outcomes], axis=0) for name in METRICS}
         flips = np.mean([flipped(before, after) for after in outcomes], axis=0)
         after = Outcome({**joined, "flips": flips}, before.classes)
         row = {"share": share, "rows": count, **{name: after.interval(name) for name in METRICS}}
-        row["draws"] = [float(drawn.values[METRICS[0]].mean()) for drawn in outcomes]
+        row["draws"] = [float(result.values[METRICS[0]].mean()) for result in outcomes]
         rows.append({**row, "negative_flips": after.interval("flips")})
     return rows
 

@@ -78,8 +78,8 @@ def by_points(
     new = normalize(embeddings)
     old = normalize(old)
     positive = (new * old).sum(1, keepdim=True)
-    same = same_class(labels)
-    negatives = [(new @ rows.T).masked_fill(same, -torch.inf) for rows in (old, new)]
+    same_class_pairs = same_class(labels)
+    negatives = [(new @ rows.T).masked_fill(same_class_pairs, -torch.inf) for rows in (old, new)]
     logits = torch.cat([positive, *negatives], 1) / temperature
     return (torch.logsumexp(logits, 1) - logits[:, 0]).mean()
 
@@ -143,6 +143,6 @@ class Trainer(Base):
         if self.form == CLASSES:
             value = by_classes(embeddings, batch.labels, old, self.scale)
         else:
-            own = old.index_select(0, batch.indices.to(old.device))
-            value = by_points(embeddings, batch.labels, own, self.temperature)
+            old_of_images = old.index_select(0, batch.indices.to(old.device))
+            value = by_points(embeddings, batch.labels, old_of_images, self.temperature)
         return {**super().losses(outputs, batch), COMPATIBLE_LOSS: value}

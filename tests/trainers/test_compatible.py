@@ -54,9 +54,9 @@ def test_the_pins():
     assert compatible.by_points(x, PINNED_LABELS, OLD, 0.1).item() == pytest.approx(0.0328720, abs=1e-7)
     # without the new negatives
     logits = (x @ OLD.T / 0.1).masked_fill(PINNED_LABELS[:, None] == PINNED_LABELS, -math.inf)
-    own = (x * OLD).sum(1, keepdim=True) / 0.1
-    alone = cross_entropy(torch.cat([own, logits], 1), torch.zeros(4, dtype=torch.long))
-    assert alone.item() == pytest.approx(0.0102123, abs=1e-7)
+    positive = (x * OLD).sum(1, keepdim=True) / 0.1
+    of_old = cross_entropy(torch.cat([positive, logits], 1), torch.zeros(4, dtype=torch.long))
+    assert of_old.item() == pytest.approx(0.0102123, abs=1e-7)
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 1, 1, 2], [0, 1, 2, 3, 4], [1, 1, 1, 1, 1]])
@@ -106,13 +106,13 @@ def test_the_first_dimensions_are_compared_and_nothing_old_is_in_the_checkpoint(
 
 
 def test_images_are_joined_by_paths(capsys):
-    wanted = ["/a/x/1.png", "/a/x/2.png", "/a/y/1.png", "/a/y/1.png"]
-    assert same_images.rows_of(wanted, wanted[::-1], "/a", "F").tolist() == [3, 2, 0, 1]
-    moved = [path.replace("/a", "/b/c") for path in wanted]
+    paths = ["/a/x/1.png", "/a/x/2.png", "/a/y/1.png", "/a/y/1.png"]
+    assert same_images.rows_of(paths, paths[::-1], "/a", "F").tolist() == [3, 2, 0, 1]
+    moved = [path.replace("/a", "/b/c") for path in paths]
     assert not capsys.readouterr().out
-    assert same_images.rows_of(wanted, moved, "/a", "F").tolist() == [0, 1, 2, 3]
+    assert same_images.rows_of(paths, moved, "/a", "F").tolist() == [0, 1, 2, 3]
     assert "F: its paths are in another folder" in capsys.readouterr().out
-    assert same_images.rows_of(wanted, wanted[:3], "/a", "F").tolist() == [0, 1, -1, -1]
+    assert same_images.rows_of(paths, paths[:3], "/a", "F").tolist() == [0, 1, -1, -1]
     twice = ["/b/x/1.png", "/c/x/1.png"]
     assert same_images.rows_of(["/a/x/1.png"], twice, "/a", "F").tolist() == [-1]
 
@@ -122,9 +122,9 @@ def test_a_run_and_its_file_of_embeddings_give_the_same_run(data, tmp_path):
     old = tiny.run(data, tmp_path, "--n_epochs 1 --savename Old --embed_dim 6 --crop_size 32 --resize_size 40")
     flags = [LOSS, old.folder, "--n_epochs 2 --embed_dim 8"]
     new = tiny.run(data, tmp_path, *flags, "--savename New")
-    with np.load(new.folder / old_embeddings.FILE) as kept:
-        rows = kept["rows"]
-        assert str(kept["fingerprint"]) == Embedder(old.folder).fingerprint
+    with np.load(new.folder / old_embeddings.FILE) as arrays:
+        rows = arrays["rows"]
+        assert str(arrays["fingerprint"]) == Embedder(old.folder).fingerprint
     images = new_images(data)
     features = Embedder(old.folder)([path for path, _ in images])
     labels = torch.tensor([label for _, label in images])
