@@ -252,6 +252,11 @@ def parser() -> argparse.ArgumentParser:
     return flags
 
 
+def _name(path: str) -> str:
+    """A file's name with that of its folder, which in run folders tells files apart."""
+    return "/".join(Path(path).absolute().with_suffix("").parts[-2:])
+
+
 def main(argv: list[str] | None = None) -> dict:
     """Print and return what `compared` gives. Raises UserError for files that do not serve."""
     argv = words_of(argv)
@@ -288,7 +293,7 @@ def main(argv: list[str] | None = None) -> dict:
         place = Path(flags.new)
         propose(*PROGRAM.split(), *argv, "--plot", place.with_name(f"{place.stem}_upgrade.png"))
     else:
-        title = f"{Path(flags.new).stem} on the index of {Path(flags.old).stem}"
+        title = f"{_name(flags.new)} on the index of {_name(flags.old)}"
         print(f"written  {picture.draw(Path(flags.plot), values, title)}")
         propose_view(Path(flags.plot))
     return values
