@@ -55,7 +55,9 @@ def further_commands(data, folder):
         f"--reproduce_results {folder}/folder/Apart --savename Again".split(),
         f"--evaluate_ensemble --resume_from {folder}/folder/Again".split(),
     ]
-    named_runs = runs(data, folder, FURTHER_RUNS | {"Half": f"{AT_WORK} --precision bfloat16"})
+    compatible = f"--trainer compatible --compatible_with {folder}/folder/Subsets --compatible_form points"
+    later_runs = {"Half": f"{AT_WORK} --precision bfloat16", "Compatible": compatible}
+    named_runs = runs(data, folder, FURTHER_RUNS | later_runs)
     return [*(("main.py", words) for words in jobs), *named_runs, searched(data, folder)]
 
 
@@ -122,7 +124,7 @@ def test_folds_are_those_of_one_process(run_pair):
 
 @pytest.mark.long
 def test_further_runs_are_those_of_one_process(run_pair):
-    for name in FURTHER_RUNS:
+    for name in [*FURTHER_RUNS, "Compatible"]:
         assert_near_runs(*(folder / name for folder in run_pair))
     first, second = (recorded_values(folder / "Half") for folder in run_pair)  # to its rounding
     assert first.index.equals(second.index)
