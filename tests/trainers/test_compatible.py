@@ -143,6 +143,28 @@ def test_a_run_and_its_file_of_embeddings_give_the_same_run(data, tmp_path):
     tiny.assert_equal_runs(new.folder, parted.folder)
 
 
+@pytest.mark.long
+def test_half_precision_frozen_features_and_folds(data, tmp_path):
+    """Old embeddings are float32 whatever the new network's precision is, and of images, not of cached features."""
+    old = tiny.run(data, tmp_path, "--n_epochs 1 --savename Old --embed_dim 6")
+    flags = [LOSS, old.folder, "--n_epochs 1 --embed_dim 8 --compatible_form points"]
+    frozen = "--freeze_backbone --feature_cache --augmentation none --arch conv4_normalize"
+    runs = [
+        tiny.run(data, tmp_path, *flags, words, "--savename", name)
+        for name, words in (("Plain", ""), ("Half", "--precision bfloat16"), ("Frozen", frozen))
+    ]
+    rows = []
+    for run in runs:
+        with np.load(run.folder / old_embeddings.FILE) as arrays:
+            rows.append(arrays["rows"])
+    assert rows[0].shape == (30, 6) and all(np.array_equal(rows[0], of_run) for of_run in rows)
+    losses = [tiny.values_of_training(run)[1, "compatible_loss"] for run in runs[:2]]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+    folds = "--split_scheme class_disjoint --split_partitions 2 --split_sets 2"
+    cross = tiny.run(data, tmp_path, *flags, folds)
+    assert [(cross.folder / f"fold_{fold}" / old_embeddings.FILE).exists() for fold in (0, 1)] == [True, True]
+
+
 def new_images(data):
     """Path and label of the training images, in the order of their indices."""
     splits = datasets.select("folder", dataset_folder_path=str(data), input_size=32)
