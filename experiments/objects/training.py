@@ -19,7 +19,7 @@ from engine.random_state import seed_everything
 from engine.runtime import Runtime
 from engine.step import build_step
 
-ARCH = "timm:efficientnet_lite0_frozen_normalize"
+ARCH = "timm:tf_efficientnet_lite0_frozen_normalize"
 WORDS = f"--arch {ARCH} --embed_dim 128 --bs 112 --samples_per_class 4 --optim adam --decay 0.0004"
 LOSS_WORDS = {"margin": "--loss_margin_beta 0.6"}
 # flag of the rate of the class vectors -> its multiple of the network's rate; proxyanchor's is 100 by default
