@@ -216,7 +216,7 @@ class Network(_network.Network):
 
     def __init__(self, opt, name):
         backbone = OSNet(VARIANTS[name.constructor])
-        super().__init__(opt, name, backbone, FEATURES, None, head="classifier", input_size=256)
+        super().__init__(opt, name, backbone, FEATURES, None, head="classifier", input_size=(256, 128))
 
     def blocks(self) -> list[torch.nn.Module]:
         """The six blocks in the order of their depth."""
