@@ -37,7 +37,7 @@ OF_CRITERIA = {
     "hier": 2,  # of the anchors among the samples, of those among the proxies
     "hyperbolic": 2,  # of the views, of the positive pairs
     # of the positive pairs
-    **dict.fromkeys(("happier", "lifted_original", "ntxent", "pnp", "recallatk", "smoothap", "tupletmargin"), 1),
+    **dict.fromkeys("happier lifted_original ntxent pnp recallatk roadmap smoothap tupletmargin".split(), 1),
 }
 # beside the miner's: their own triplets, pairs, a head's miner
 OF_TRAINERS = {"adversarial": 1, "cascaded": 3, "diva": 2, "s2sd": 1}

@@ -87,7 +87,7 @@ def test_a_run_folder_is_complete(trained_once, begun_once):
     table = recorded_values(trained_once).xs("map_r", level="metric")
     summary = content_of(trained_once / "summary.json")
     assert set(table.index) == {(e, s) for e in (1, 2) for s in ("train", "test")}
-    assert set(summary) == {"parameters", "selected", "best", "last", "seconds"}
+    assert set(summary) == {"parameters", "selected", "best", "last", "seconds", "warnings"}
     assert "selected on the test set" in summary["selected"]["rule"]
     of_test = table.xs("test", level="split")
     selected = summary["selected"]

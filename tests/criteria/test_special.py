@@ -66,8 +66,9 @@ def test_a_users_loss_works_with_memory_miner_and_learned_numbers(monkeypatch):
         assert parameter.shape == shape and parameter.grad.abs().sum() > 0
 
 
-def test_no_matrix_of_a_large_reference_is_kept():
+def test_no_matrix_of_a_large_reference_is_kept(monkeypatch):
     """What autograd keeps between the passes is small beside the matrix (B, M)."""
+    monkeypatch.setattr(_pairs, "ENTRIES", 1 << 17)
     x = points(128, 1, True, torch.float32)
     memory = {"reference": points(8192, 2, True, torch.float32).detach(), "reference_labels": torch.arange(8192) % 400}
     sizes = []

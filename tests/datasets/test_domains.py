@@ -295,7 +295,9 @@ def as_separate(name, batch, labels, vectors, **flags):
         rows = torch.flatten((OF_CLASSES[labels] == domain).nonzero())
         domain_classes = torch.flatten((domain == OF_CLASSES).nonzero())
         if len(rows):
-            criterion = criteria.select(name, n_classes=len(domain_classes), embed_dim=batch.shape[1], **flags).double()
+            criterion = (
+                criteria.select(name, n_classes=len(domain_classes), embed_dim=batch.shape[1], **flags).double().eval()
+            )
             criterion.proxies.data = vectors.unflatten(0, (6, -1))[domain_classes].flatten(0, 1)
             total = total + criterion(batch[rows], labels[rows] - domain_classes[0]) * len(rows) / len(labels)
     return total
@@ -307,7 +309,7 @@ def test_a_classifier_a_domain_is_a_criterion_of_its_classes(name, rows):
     torch.manual_seed(0)
     labels = torch.tensor(rows)
     batch = torch.nn.functional.normalize(torch.randn(len(rows), 5, dtype=torch.float64)).requires_grad_()
-    criterion = criteria.select(name, n_classes=6, embed_dim=5, separate_classifiers=True).double()
+    criterion = criteria.select(name, n_classes=6, embed_dim=5, separate_classifiers=True).double().eval()
     joint = criterion(batch, labels)
     criterion.own_domain.set_domains(OF_CLASSES)
     loss = criterion(batch, labels)

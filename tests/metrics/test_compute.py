@@ -14,7 +14,7 @@ ILL_FORMED = """
     e_recall@0 e_recall@x e_recall@ e_recall e_recall@-1 e_recall@1.5 e_recall@01 e_recall@1@2 e_recall@k c_recall@0
     recall@1 e_recall_macro@1 rho_spectrum@x rho_spectrum nmi@1 nmi_macro dists@intra_macro dists@foo c_dists@intra
     fnmr@0 fnmr@1 fnmr@-.1 fnmr@fmr fnmr@.1e-3 fnmr@.01_ fnmr@.1_macro c_opis e_recall@0_worst10 e_recall@1_worst
-    e_recall_worst10 e_recall@1_worst10_macro fnmr@_low c_recall@1 map c_ @1 _macro
+    e_recall_worst10 e_recall@1_worst10_macro fnmr@_low c_e_recall@1 map c_ @1 _macro
     e_recall@1@d0 e_recall@1@d e_recall@d2 nmi@d2@d3 @d2
 """
 

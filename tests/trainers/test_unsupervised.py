@@ -81,7 +81,7 @@ def test_losses_that_learn_something_of_a_class_are_refused():
     for loss in of_classes:
         hint = "loss_margin_beta_shared" if loss == "margin" else "such as ntxent"
         with refused(f"--loss {loss} learns something of each class.*{hint}"):
-            tiny.trainer("unsupervised", "--loss", loss)
+            tiny.trainer("unsupervised", "--arch conv4 --loss", loss)
     for name in ("ArcFaceLoss", "SoftTripleLoss", "ProxyAnchorLoss"):
         with refused("--loss pml learns something of each class"):
             tiny.trainer("unsupervised", "--loss pml --loss_pml_class", name)
