@@ -19,7 +19,7 @@ from engine.meter import EpochMeter
 from engine.optimisers import build_scheduler
 from engine.ranks import one_run
 from engine.runtime import Runtime
-from evaluation import ensemble, features, oodml, outputs
+from evaluation import ensemble, features, oodml, outputs, teachers
 from runs import RunFolder, reports, start_up, trial
 from runs.folder import run_folder
 from runs.follow import Selection, folds_of, goes_on, run_of
@@ -55,7 +55,8 @@ def train(opt, when_started=lambda: None):
     network = architectures.select(opt.arch, opt)
     splits = same_data(datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network)))
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides
-    trainer, optimizer, sampler, loader, step = build_training(opt, network, splits["training"], runtime)
+    teacher = teachers.load(opt, network, splits, runtime)
+    trainer, optimizer, sampler, loader, step = build_training(opt, network, splits["training"], runtime, teacher)
     computed_once = features.ComputedOnce(trainer, splits, opt, runtime)
     evaluated = trainer.evaluated(step.evaluated)
     to_evaluate = evaluation.loaders(splits, opt, runtime.ranks)
@@ -66,8 +67,7 @@ def train(opt, when_started=lambda: None):
     start_up.report(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
     if opt.dry_run or opt.profile_steps:
         return trial.try_out(opt, step, loader, to_evaluate)
-    images = evaluation_loader(splits["evaluation"], opt)
-    datasampler.fill_storage(sampler, images, trainer, runtime, restored=goes_on(opt))
+    datasampler.fill_storage(sampler, evaluation_loader(splits["evaluation"], opt), trainer, runtime, goes_on(opt))
     parts = {**step.parts, "scheduler": scheduler, **trainers.TrainerState.part(trainer)}
     run = run_of(opt, parts, selection, runtime.ranks)
     data = oodml.recorded(splits, to_evaluate, network, opt, runtime)

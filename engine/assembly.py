@@ -39,11 +39,12 @@ def build_trainer(opt, network, runtime):
     return criteria.shard(trainer, opt, runtime.ranks).to(runtime.device)
 
 
-def build_training(opt, network, dataset, runtime) -> Training:
-    """What the flags ask for on the training images `dataset`."""
-    trainer = build_trainer(opt.but(class_names=dataset.class_names), network, runtime)
+def build_training(opt, network, dataset, runtime, teacher=None) -> Training:
+    """What the flags ask for on the training images `dataset`. `teacher`: of `--teacher`, see `evaluation.teachers`."""
+    of_data = {"class_names": dataset.class_names, "loaded_teacher": teacher}
+    trainer = build_trainer(opt.but(**of_data), network, runtime)
     trainer = criteria.with_levels(trainer, dataset)
-    optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
+    optimizer = build_optimizer(network, trainer.criterion, opt, trainers.groups_of(trainer, opt))
     sampler = datasampler.for_training(opt, dataset, trainer.LABELS)
     loader = training_loader(dataset, sampler, opt, trainer.VIEWS, runtime.ranks)
     step = build_step(opt, trainer, optimizer, runtime, sampler, trainers.average_of(network, opt))

@@ -59,7 +59,7 @@ class OldEmbeddings:
             self.width = self.embedder.dimensions
             self.fingerprint = self.embedder.fingerprint
         elif source.suffix == ".npz":
-            self.features = of_file(str(source), self.images)
+            self.features = of_file(str(source), self.images)["features"]
             self.width = self.features.shape[1]
             self.fingerprint = sha256(source)
         else:
@@ -115,28 +115,32 @@ class OldEmbeddings:
         return torch.from_numpy(np.ascontiguousarray(rows))
 
 
-def of_file(path: str, images) -> np.ndarray:
-    """The features `(N, d)` float32 of the training images in a file, in their order.
+def of_file(path: str, images, flag: str = FLAG, names: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """The features `(N, d)` float32 of the training images in a file, in their order, and those of `names` it has.
 
-    Raises UserError for a file without paths, with NaN rows, or that lacks an image.
+    Arrays of `names`, such as logits, are `(N, C)` as the features are.
+    Raises UserError for a file without paths, with NaN rows, or that lacks an image. `flag`: names the file.
     """
-    arrays = file_arrays.read(path, ("paths",), needs_labels=False)
-    features = arrays["features"]
+    arrays = file_arrays.read(path, ("paths", *names), needs_labels=False)
     if "paths" not in arrays:
-        raise UserError(f"{FLAG} {path} has no paths (N,), by which its features are joined to the training images")
-    if features.ndim != 2 or arrays["paths"].shape != features.shape[:1]:
-        raise UserError(
-            f"{FLAG} {path}: features {features.shape} and paths {arrays['paths'].shape}: expected (N, d) and (N,)"
-        )
-    rows = same_images.rows_of(images.paths, arrays["paths"], images.root, f"{FLAG} {path}")
+        raise UserError(f"{flag} {path} has no paths (N,), by which its features are joined to the training images")
+    of_images = {name: arrays[name] for name in ("features", *names) if name in arrays}
+    for name, values in of_images.items():
+        if values.ndim != 2 or arrays["paths"].shape != values.shape[:1]:
+            raise UserError(
+                f"{flag} {path}: {name} {values.shape} and paths {arrays['paths'].shape}: expected (N, d) and (N,)"
+            )
+    rows = same_images.rows_of(images.paths, arrays["paths"], images.root, f"{flag} {path}")
     missing = np.flatnonzero(rows < 0)
     if len(missing):
         raise UserError(
-            f"{FLAG} {path} lacks {len(missing):,} of {len(rows):,} training images, first {images.paths[missing[0]]}: "
+            f"{flag} {path} lacks {len(missing):,} of {len(rows):,} training images, first {images.paths[missing[0]]}: "
             "--dump_embeddings with --splits_to_eval train writes all of them"
         )
-    features = features[rows].astype(np.float32)
-    damaged = np.flatnonzero(~np.isfinite(features).all(1))
-    if len(damaged):
-        raise UserError(f"{FLAG} {path}: row {rows[damaged[0]]} holds NaN or infinity")
-    return features
+    joined = {}
+    for name, values in of_images.items():
+        joined[name] = values[rows].astype(np.float32)
+        damaged = np.flatnonzero(~np.isfinite(joined[name]).all(1))
+        if len(damaged):
+            raise UserError(f"{flag} {path}: row {rows[damaged[0]]} holds NaN or infinity")
+    return joined

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 import datasets
 from runs.folder import RunFolder
+from utilities import weights
 from utilities.errors import UserError
 from utilities.evaltypes import MAIN, of_type
 from utilities.processes import kernels
@@ -181,9 +182,7 @@ class Embedder:
     def fingerprint(self) -> str:
         """SHA-256 of the weights, the transform and the embedding's name: runs with equal ones give equal vectors."""
         digest = hashlib.sha256(f"{self.preparation.text}\n{self.evaltype}\n{self.opt.arch}\n".encode())
-        for name, value in self.network.state_dict().items():
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        weights.add_to_hash(digest, self.network)
         return digest.hexdigest()
 
 

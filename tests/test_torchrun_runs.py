@@ -56,7 +56,8 @@ def further_commands(data, folder):
         f"--evaluate_ensemble --resume_from {folder}/folder/Again".split(),
     ]
     compatible = f"--trainer compatible --compatible_with {folder}/folder/Subsets --compatible_form points"
-    later_runs = {"Half": f"{AT_WORK} --precision bfloat16", "Compatible": compatible}
+    taught = f"--teacher {folder}/folder/Subsets --distill rkd_angle regression"
+    later_runs = {"Half": f"{AT_WORK} --precision bfloat16", "Compatible": compatible, "Taught": taught}
     named_runs = runs(data, folder, FURTHER_RUNS | later_runs)
     return [*(("main.py", words) for words in jobs), *named_runs, searched(data, folder)]
 
@@ -124,7 +125,7 @@ def test_folds_are_those_of_one_process(run_pair):
 
 @pytest.mark.long
 def test_further_runs_are_those_of_one_process(run_pair):
-    for name in [*FURTHER_RUNS, "Compatible"]:
+    for name in [*FURTHER_RUNS, "Compatible", "Taught"]:
         assert_near_runs(*(folder / name for folder in run_pair))
     first, second = (recorded_values(folder / "Half") for folder in run_pair)  # to its rounding
     assert first.index.equals(second.index)

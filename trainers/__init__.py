@@ -11,7 +11,7 @@ from collections.abc import Collection
 import torch
 
 import criteria
-from trainers import _classifier, _heads
+from trainers import _classifier, _distill, _heads
 from trainers._averaging import MovingAverage
 from trainers._heads import Heads
 from trainers._subset import MaximumLoss
@@ -22,6 +22,7 @@ from trainers._trainer import (
     TrainerState,
     build_added_losses,
     evaluated_embeddings,
+    groups_of,
     views,
     width,
 )
@@ -38,6 +39,7 @@ OF_OTHER_FOLDERS = {
     "separate_classifiers": False,
     "n_classes": None,
     "class_names": None,
+    "loaded_teacher": None,
     "repeats": False,
     "loss_class_weights": None,
     "loss_learn": [],
@@ -53,6 +55,7 @@ __all__ = [
     "check",
     "evaluated_embeddings",
     "evaluated_network",
+    "groups_of",
     "select",
     "views",
     "width",
@@ -118,6 +121,7 @@ def check(opt) -> None:
             f"--noise_filter {opt.noise_filter}: --trainer {opt.trainer} has losses of its own, which it does not "
             "reach: take --trainer metric_only"
         )
+    _distill.check(opt, has_logits=issubclass(module.Trainer, _classifier.ClassifyingTrainer))
     if opt.views > 1 and opt.augmentation == "none":
         raise UserError(
             f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an "

@@ -9,6 +9,7 @@ import torch
 from criteria import circle_softmax
 from options.flags import Flag
 from trainers import _heads
+from trainers._heads import LOGITS
 from trainers._trainer import Trainer
 from utilities.errors import UserError
 from utilities.numbers import number
@@ -17,7 +18,6 @@ from utilities.tensors import normalize
 from utilities.words import parse_kwargs, parse_weights
 
 CLASSIFIER_LOSS = "classifier_loss"
-LOGITS = "classifier_logits"  # their name among outputs and `--evaltypes`
 TAKES_MORE = {
     "NLLLoss": "log-probabilities: CrossEntropyLoss takes logits",
     "AdaptiveLogSoftmaxWithLoss": "features, and holds its own layer",

@@ -9,6 +9,8 @@ from utilities.errors import UserError
 from utilities.evaltypes import MAIN as MAIN_EMBEDDING
 from utilities.tensors import normalize, raise_half
 
+LOGITS = "classifier_logits"  # a classifier's, among outputs and `--evaltypes`
+
 
 class Heads(torch.nn.Module):
     """A trainer's layers behind its network that are evaluated: `--evaltypes` may name the outputs of `forward`.

@@ -12,6 +12,7 @@ import torch
 
 from options.flags import Flag
 from trainers import _heads
+from trainers._distill import Distill
 from trainers._heads import MAIN_EMBEDDING
 from trainers._language import Language
 from trainers._memory import Memory
@@ -60,6 +61,7 @@ ADDED = {
     "weight_regularizer": WeightRegularizer,
     "language_vectors": Language,
     "metrix": Metrix,
+    "teacher": Distill,
 }
 
 
@@ -67,6 +69,16 @@ def build_added_losses(opt, network, criterion) -> torch.nn.ModuleList:
     """The losses that flags add to the criterion's, each a `trainers._added_losses.AddedLoss`."""
     kinds = [kind for flag, kind in ADDED.items() if getattr(opt, flag)]
     return torch.nn.ModuleList(kind(opt, network, criterion) for kind in kinds)
+
+
+def groups_of(trainer, opt) -> list[dict]:
+    """The optimiser groups of a trainer's further networks, with the layers of added losses that it does not name."""
+    groups = [{**group, "params": list(group["params"])} for group in trainer.param_groups(opt)]
+    grouped = {id(parameter) for group in groups for parameter in group["params"]}
+    layers = [p for p in trainer.added_losses.parameters() if p.requires_grad and id(p) not in grouped]
+    if layers:
+        groups.append({"params": layers, "name": "added_losses"})
+    return groups
 
 
 def evaluated_embeddings(outputs: dict) -> torch.Tensor:

@@ -12,6 +12,13 @@ STATISTICS = (
 NAMED = 3  # keys that a message names
 
 
+def add_to_hash(digest, module: torch.nn.Module) -> None:
+    """Update a `hashlib` digest by the names and bytes of a module's state."""
+    for name, value in module.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+
+
 def refuse_faults(
     state: dict,
     module: torch.nn.Module,

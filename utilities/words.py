@@ -24,7 +24,7 @@ def parse_kwargs(words: list[str] | None) -> dict:
     return parsed
 
 
-def parse_weights(words: list[str]) -> dict[str, float]:
+def parse_weights(words: list[str], flag: str = "--loss_weights") -> dict[str, float]:
     """`["metric_loss=1", "classifier_loss=.5"]` -> name -> weight. Raises UserError for a word without a weight."""
     weights = {}
     for word in words:
@@ -34,7 +34,7 @@ def parse_weights(words: list[str]) -> dict[str, float]:
         except ValueError:
             weights[name] = math.nan
         if not name or not math.isfinite(weights[name]):
-            raise UserError(f"--loss_weights {word}: expected NAME=W, such as metric_loss=0.5")
+            raise UserError(f"{flag} {word}: expected NAME=W, such as metric_loss=0.5")
     return weights
 
 

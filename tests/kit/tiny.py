@@ -92,7 +92,7 @@ def trainer(name, *flags, network=None, n_classes=4, make=trainers.select):
 
 def step(opt, trainer):
     """The trainer's step, in its first epoch."""
-    optimizer = build_optimizer(trainer.network, trainer.criterion, opt, trainer.param_groups(opt))
+    optimizer = build_optimizer(trainer.network, trainer.criterion, opt, trainers.groups_of(trainer, opt))
     step = Step(trainer, optimizer, Runtime(opt), Sampler(), StepSettings(parse_weights(opt.loss_weights)))
     step.start_epoch(1)
     return step
@@ -119,7 +119,8 @@ def parameters_of(module, prefix) -> set[str]:
 
 def groups(opt, trainer) -> dict:
     """Name -> group of parameters; every parameter that is trained is in exactly one."""
-    param_groups = build_optimizer(trainer.network, trainer.criterion, opt, trainer.param_groups(opt)).param_groups
+    of_trainer = trainers.groups_of(trainer, opt)
+    param_groups = build_optimizer(trainer.network, trainer.criterion, opt, of_trainer).param_groups
     grouped = [id(p) for group in param_groups for p in group["params"]]
     assert sorted(grouped) == sorted(id(p) for p in trainer.parameters() if p.requires_grad)
     by_name = {group["name"]: group for group in param_groups}

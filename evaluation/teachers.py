@@ -1,0 +1,121 @@
+"""--teacher: a run, a network of timm or a file of embeddings, as a trainer's `distill_loss` takes it."""
+
+import hashlib
+
+import torch
+
+import architectures
+import datasets
+from engine.random_state import random_states, set_random_states
+from evaluation.old_embeddings import of_file
+from runs import Embedder, RunFolder
+from trainers._distill import EMBEDDINGS, FLAG, OF_TEACHER, Teacher, is_file
+from trainers._heads import LOGITS
+from utilities.errors import UserError
+from utilities.evaltypes import MAIN, of_type
+from utilities.files import expanded
+from utilities.provenance import sha256
+from utilities.weights import add_to_hash
+
+TIMM = "timm:"
+
+
+class TeacherNetwork(torch.nn.Module):
+    """A network that stays in evaluation mode: images `(B, 3, H, W)` -> `teacher_embeddings`, `teacher_logits`.
+
+    evaltype: which of its embeddings.
+    """
+
+    def __init__(self, network: torch.nn.Module, evaltype: str = MAIN):
+        super().__init__()
+        self.network = network
+        self.evaltype = evaltype
+        self.eval()
+        self.requires_grad_(False)
+
+    def forward(self, images: torch.Tensor) -> dict:
+        """Float32 rows by name; logits where the network has them."""
+        embeddings = self.network(images)[0]
+        if not isinstance(embeddings, dict):
+            return {EMBEDDINGS: embeddings.float()}
+        outputs = {EMBEDDINGS: of_type(embeddings, self.evaltype).float()}
+        if LOGITS in embeddings:
+            outputs[OF_TEACHER] = embeddings[LOGITS].float()
+        return outputs
+
+
+def load(opt, network: torch.nn.Module, splits: dict, runtime) -> Teacher | None:
+    """The teacher that the flags name; None: there is none. Random states stay as they are.
+
+    Args:
+        network: the student. splits: what `datasets.select` gives.
+
+    Raises UserError for a teacher that does not serve, such as one that sees images of another size.
+    """
+    if not opt.teacher:
+        return None
+    size = tuple(datasets.preparation(opt, network).size)
+    states = random_states()
+    try:
+        if is_file(opt.teacher):
+            return _of_file(opt.teacher, splits["evaluation"])
+        if opt.teacher.startswith(TIMM):
+            return _of_timm(opt.teacher, size, runtime.device)
+        return _of_run(opt, size, runtime.device)
+    finally:
+        set_random_states(states)
+
+
+def _of_file(source: str, images) -> Teacher:
+    """What a file holds for the training `images`: features, and logits where it has them."""
+    path = expanded(source)
+    arrays = of_file(str(path), images, FLAG, ("logits",))
+    rows = {EMBEDDINGS: torch.from_numpy(arrays["features"])}
+    n_classes = None
+    if "logits" in arrays:
+        rows[OF_TEACHER] = torch.from_numpy(arrays["logits"])
+        n_classes = arrays["logits"].shape[1]
+    return Teacher(source, sha256(path), arrays["features"].shape[1], n_classes, rows=rows)
+
+
+def _of_timm(source: str, size: tuple[int, int], device) -> Teacher:
+    """The pooled features of a network of timm with its published weights, made for images of this size."""
+    crop_size = size[0] if size[0] == size[1] else size
+    network = architectures.select(source, crop_size=crop_size, embed_dim=0)
+    return _teacher(source, TeacherNetwork(network), size, device)
+
+
+def _of_run(opt, size: tuple[int, int], device) -> Teacher:
+    """The selected checkpoint of a run, with its classifier where its logits are compared."""
+    folder = expanded(opt.teacher)
+    if not folder.is_dir():
+        raise UserError(f"{FLAG} {opt.teacher}: neither the folder of a run, {TIMM}NAME nor an .npz file")
+    embedder = Embedder(folder, device=device)
+    of_teacher = tuple(embedder.preparation.size)
+    if of_teacher != size:
+        raise UserError(
+            f"{FLAG} {opt.teacher} sees images of {of_teacher[0]} x {of_teacher[1]}, the student of {size[0]} x "
+            f"{size[1]}: both see the same images, take one --crop_size"
+        )
+    network = embedder.network
+    if "logits" in opt.distill:
+        network = RunFolder(folder).network(evaltypes=[embedder.evaltype, LOGITS])
+    return _teacher(opt.teacher, TeacherNetwork(network, embedder.evaltype), size, device)
+
+
+def _teacher(source: str, network: TeacherNetwork, size: tuple[int, int], device) -> Teacher:
+    """A network on the device, tried on a blank image."""
+    network = network.to(device)
+    with torch.no_grad():
+        outputs = network(torch.zeros(1, 3, *size, dtype=torch.uint8, device=device))
+    n_classes = None
+    if OF_TEACHER in outputs:
+        n_classes = outputs[OF_TEACHER].shape[1]
+    return Teacher(source, _hash_of(network), outputs[EMBEDDINGS].shape[1], n_classes, network)
+
+
+def _hash_of(network: TeacherNetwork) -> str:
+    """SHA-256 of the weights and of the embedding's name."""
+    digest = hashlib.sha256(network.evaltype.encode())
+    add_to_hash(digest, network)
+    return digest.hexdigest()
