@@ -116,4 +116,5 @@ def _is_at_margin(spread: float, means: dict) -> bool:
 
 def _short(value: float) -> str:
     """Two decimals, without the zero in front."""
-    return f"{value:.2f}".replace("0.", ".", 1)
+    sign = "-" if value < 0 else ""
+    return sign + f"{abs(value):.2f}".removeprefix("0")
