@@ -14,6 +14,7 @@ from utilities.numbers import number
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
 READS_LENGTHS = True
+FIXED = ("momentum",)  # of statistics without a gradient
 PER_CLASS = ("margin", "scale")
 SHORTEST = 1e-3
 LONGEST = 100.0

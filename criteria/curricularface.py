@@ -14,6 +14,7 @@ from utilities.tensors import normalize
 
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
+FIXED = ("momentum",)  # of statistics without a gradient
 PER_CLASS = ("scale",)
 START_DEVIATION = 0.01  # of the class vectors, as in the authors' code
 

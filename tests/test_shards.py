@@ -31,6 +31,7 @@ from utilities.shards import Shard
 ABLE = (
     "adaface arcface circle_softmax cosface curricularface magface proxyanchor softmax sphereface subcenter_arcface"
 ).split()
+WITH_STATE = ["adaface", "curricularface", "magface"]
 C = 7
 D = 5
 LABELS = torch.tensor([6, 0, 0, 3, 4, 4, 6, 2, 1, 0])
@@ -125,7 +126,9 @@ def same_steps(rank, block, cases):
 
 def of_every_criterion():
     learned = ["arcface angular_margin", "arcface feature_scale", "cosface margin", "softmax temperature"]
-    words = [*ABLE, *(f"{name.replace(' ', ' --loss_learn ')} --loss_learn_per_class" for name in learned)]
+    plain = [name for name in ABLE if name not in WITH_STATE]
+    words = [*plain, *(f"{name.replace(' ', ' --loss_learn ')} --loss_learn_per_class" for name in learned)]
+    words += WITH_STATE
     for number, flags in enumerate(words):
         chunks = " --chunk_size 4" if number % 2 else ""
         network = "--arch conv4 " if flags in ("adaface", "magface") else ""

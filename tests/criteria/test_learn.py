@@ -30,7 +30,8 @@ X = points(len(LABELS), 1, True).detach()
 
 
 def build(name, **flags):
-    return table.build(name, **{"loss": name, **VALUES.get(name, {}), **flags})
+    criterion = table.build(name, **{"loss": name, **VALUES.get(name, {}), **flags})
+    return criterion.train(name not in ("adaface", "curricularface"))  # whose statistics move in training
 
 
 def value(criterion, memory=False):
@@ -76,8 +77,8 @@ PER_CLASS = [
     (name, hyper) for name, hyper in CASES if hyper in getattr(criteria.REGISTRY.module(name), "PER_CLASS", ())
 ]
 OF_ANCHORS = (
-    "arcface circle circle_softmax contrastive cosface margin multisimilarity ntxent quadruplet snr softmax supcon "
-    "triplet"
+    "adaface arcface circle circle_softmax contrastive cosface curricularface magface margin multisimilarity ntxent "
+    "quadruplet snr softmax supcon triplet"
 )
 
 

@@ -124,7 +124,7 @@ def batches(views=1, steps=3, side=4):
 
 @functools.cache
 def read(*flags):
-    return parameters.read(words_of(*["--dataset glyphs --optim sgd --lr .02 --momentum .5", *flags]))
+    return parameters.read(words_of(*["--dataset glyphs --arch conv4 --optim sgd --lr .02 --momentum .5", *flags]))
 
 
 def rows_of_old(opt):

@@ -252,7 +252,17 @@ def test_labels_that_differ_in_case_alone_are_refused():
 @pytest.mark.long
 def test_the_table_is_a_data_set(folder, tmp_path, capsys):
     make(folder, tmp_path / "data")
-    run_main("--dataset", "csv", "--dataset_csv", tmp_path / "data/objects.csv", "--check_data", "--arch", "conv4")
+    run_main(
+        "--dataset",
+        "csv",
+        "--dataset_csv",
+        tmp_path / "data/objects.csv",
+        "--check_data",
+        "--arch",
+        "conv4",
+        "--bs",
+        "12",
+    )
     assert "9 images of 3 classes" in " ".join(capsys.readouterr().out.split())
 
 
