@@ -7,16 +7,23 @@ import torch
 LIMIT = 1 - 1e-7  # of cosines: at 1 the angle has an infinite gradient
 
 
-def logits(similarities: torch.Tensor, labels: torch.Tensor, margin, scale) -> torch.Tensor:
-    """`scale` * cosines `(B, C)`, the angle to the own class widened by `margin` (radians).
+def widened(cosines: torch.Tensor, margin) -> torch.Tensor:
+    """Cosines of the angles widened by `margin` (radians), of the shape of `cosines`.
 
-    `margin` and `scale` are numbers or `(B, 1)`. Beyond pi the cosine of the widened angle would rise again: there it
-    is cos - margin sin(margin), as in the official code.
+    Beyond pi the cosine of the widened angle would rise again: there it is cos - margin sin(margin), as in the official
+    code. `margin`: a number or `(B, 1)`.
+    """
+    angles = cosines.acos()
+    sine = margin.sin() if isinstance(margin, torch.Tensor) else math.sin(margin)
+    beyond_pi = cosines - margin * sine
+    return torch.where(angles + margin <= math.pi, torch.cos(angles + margin), beyond_pi)
+
+
+def logits(similarities: torch.Tensor, labels: torch.Tensor, margin, scale) -> torch.Tensor:
+    """`scale` * cosines `(B, C)`, the angle to the own class `widened` by `margin`.
+
+    `margin` and `scale` are numbers or `(B, 1)`.
     """
     similarities = similarities.clamp(-LIMIT, LIMIT)
     own_cosines = similarities.gather(1, labels[:, None])  # (B, 1)
-    angles = own_cosines.acos()
-    sine = margin.sin() if isinstance(margin, torch.Tensor) else math.sin(margin)
-    beyond_pi = own_cosines - margin * sine
-    widened = torch.where(angles + margin <= math.pi, torch.cos(angles + margin), beyond_pi)
-    return scale * similarities.scatter(1, labels[:, None], widened)
+    return scale * similarities.scatter(1, labels[:, None], widened(own_cosines, margin))

@@ -44,20 +44,16 @@ class Criterion(SoftmaxCriterion):
         own_vectors = vectors.to(batch).index_select(0, class_columns.clamp(max=n - 1))
         cosines = (normalize(batch) * normalize(own_vectors)).sum(1)
         cosines = self.shard.total(torch.where(class_columns < n, cosines, 0.0))  # (B,), 0 where others hold the class
-        self.hard_from = self._widened(cosines)[:, None]
+        limit = _angular_margin.LIMIT
+        self.hard_from = (cosines.clamp(-limit, limit).acos() + self.margin).cos()[:, None]
         if self.training:
             self.progress.lerp_(cosines.mean().to(self.progress), self.momentum)
-
-    def _widened(self, cosines: torch.Tensor) -> torch.Tensor:
-        limit = _angular_margin.LIMIT
-        return (cosines.clamp(-limit, limit).acos() + self.margin).cos()
 
     def logits(self, similarities, class_columns, labels, batch) -> torch.Tensor:
         """See `SoftmaxCriterion`."""
         similarities = similarities.clamp(-_angular_margin.LIMIT, _angular_margin.LIMIT)
         own_cosines = similarities.gather(1, class_columns[:, None])  # (B, 1)
-        beyond_pi = own_cosines - self.margin * math.sin(self.margin)
-        own_logits = torch.where(own_cosines > -math.cos(self.margin), self._widened(own_cosines), beyond_pi)
+        own_logits = _angular_margin.widened(own_cosines, self.margin)
         emphasised = similarities * (self.progress.to(similarities) + similarities)
         cosines = torch.where(similarities > self.hard_from, emphasised, similarities)
         return self.per_anchor("scale", labels, 2) * cosines.scatter(1, class_columns[:, None], own_logits)

@@ -15,6 +15,7 @@ from utilities.numbers import number
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
 READS_LENGTHS = True
+FIXED = ("shortest", "longest")  # lengths are cut to them
 PER_CLASS = ("scale",)
 
 FLAGS = {
