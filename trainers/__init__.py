@@ -13,7 +13,7 @@ import torch
 import criteria
 from trainers import _classifier, _distill, _heads
 from trainers._averaging import MovingAverage
-from trainers._heads import Heads
+from trainers._heads import Heads, width
 from trainers._subset import MaximumLoss
 from trainers._trainer import (
     HEADS,
@@ -24,7 +24,6 @@ from trainers._trainer import (
     evaluated_embeddings,
     groups_of,
     views,
-    width,
 )
 from trainers._trainer import Trainer as Base
 from utilities.errors import UserError

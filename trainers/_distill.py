@@ -11,7 +11,7 @@ import torch
 from options.flags import Flag, roles
 from trainers import _likeness
 from trainers._added_losses import AddedLoss
-from trainers._heads import LOGITS, MAIN_EMBEDDING, main_of
+from trainers._heads import LOGITS, width
 from utilities.errors import UserError
 from utilities.numbers import whole
 from utilities.registry import Registry
@@ -155,7 +155,7 @@ class Distill(AddedLoss):
         self.nearest = opt.distill_nearest
         self.map = None
         if "regression" in self.weights:
-            self.map = torch.nn.Linear(_width(network, opt), self.teacher.width, bias=False)
+            self.map = torch.nn.Linear(width(network, opt), self.teacher.width, bias=False)
         if "logits" in self.weights and self.teacher.n_classes != opt.n_classes:
             has = "no logits" if self.teacher.n_classes is None else f"logits of {self.teacher.n_classes} classes"
             raise UserError(f"--distill logits: {FLAG} {opt.teacher} has {has}, training has {opt.n_classes} classes")
@@ -210,11 +210,3 @@ class Distill(AddedLoss):
         """Raises UserError where a checkpoint's teacher was another."""
         if state["teacher"] != self.teacher.fingerprint:
             raise UserError(f"its teacher had other weights than {FLAG} {self.teacher.source}")
-
-
-def _width(network: torch.nn.Module, opt) -> int:
-    """Dimensions of the embeddings that losses compare."""
-    widths = getattr(network, "embed_dims", None)
-    if not widths:
-        return network.embed_dim
-    return main_of(widths, [*opt.evaltypes, MAIN_EMBEDDING])

@@ -97,6 +97,17 @@ def main_of(embeddings: dict, evaltypes: list[str]) -> torch.Tensor:
     return embeddings[next((name for name in evaltypes if name in embeddings), next(iter(embeddings)))]
 
 
+def width(network: torch.nn.Module, opt) -> int:
+    """Dimensions of the embedding that a trainer trains.
+
+    They are in the network's `embed_dims`, name -> dimensions, or its `embed_dim`.
+    """
+    widths = getattr(network, "embed_dims", None)
+    if not widths:
+        return network.embed_dim
+    return main_of(widths, [*opt.evaltypes, MAIN_EMBEDDING])
+
+
 def feature_width(network: torch.nn.Module) -> int:
     """Dimensions of a network's pooled features. Raises UserError where the network has no attribute for them."""
     width = getattr(network, "feature_dim", None) or getattr(getattr(network, "last_linear", None), "in_features", None)

@@ -104,17 +104,6 @@ def _reads_features(criterion) -> bool:
     return any("batch_features" in inspect.signature(part.forward).parameters for part in criterion.modules())
 
 
-def width(network: torch.nn.Module, opt) -> int:
-    """Dimensions of the embedding that a trainer trains.
-
-    They are in the network's `embed_dims`, name -> dimensions, or its `embed_dim`.
-    """
-    widths = getattr(network, "embed_dims", None)
-    if not widths:
-        return network.embed_dim
-    return _heads.main_of(widths, [*opt.evaltypes, MAIN_EMBEDDING])
-
-
 class Trainer(torch.nn.Module):
     """A training step in two halves, so that it can be divided into chunks and over processes.
 

@@ -11,7 +11,8 @@ import criteria
 from options.flags import Flag
 from trainers import _classifier
 from trainers._classifier import CLASSIFIER_LOSS, classifies
-from trainers._trainer import METRIC_LOSS, width
+from trainers._heads import width
+from trainers._trainer import METRIC_LOSS
 from trainers._trainer import Trainer as Base
 from utilities.batchnorm import kept_buffers, resting_statistics
 from utilities.criterion import check_reference, with_tuples

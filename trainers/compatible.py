@@ -6,7 +6,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from options.flags import Flag
-from trainers._trainer import METRIC_LOSS, evaluated_embeddings, width
+from trainers._heads import width
+from trainers._trainer import METRIC_LOSS, evaluated_embeddings
 from trainers._trainer import Trainer as Base
 from utilities.errors import UserError
 from utilities.numbers import number

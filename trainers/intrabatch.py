@@ -11,7 +11,8 @@ from torch.nn.functional import cross_entropy
 from options.flags import Flag
 from trainers import _classifier
 from trainers._classifier import CLASSIFIER_LOSS, LOGITS
-from trainers._trainer import METRIC_LOSS, width
+from trainers._heads import width
+from trainers._trainer import METRIC_LOSS
 from utilities.batchnorm import WholeBatchNorm
 from utilities.errors import UserError
 from utilities.numbers import number, whole
