@@ -160,8 +160,9 @@ def _number(text: str, convert: Range, line_name: str):
 def sentences(components: list[Components], points: float, design: Design) -> list[str]:
     """What the components say about a true difference of `points`: a line per metric, then where they come from."""
     draws = count_of(design.draws, "draw")
+    noun = "point" if points == 1 else "points"
     lines = [
-        f"plan for a difference of {points:g} points between two methods: {design.classes:,} test classes, "
+        f"plan for a difference of {points:g} {noun} between two methods: {design.classes:,} test classes, "
         f"{count_of(design.seeds, 'seed')} per method, {draws} of training and test classes"
     ]
     for of_metric in components:

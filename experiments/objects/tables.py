@@ -131,9 +131,9 @@ def verdicts_table(verdicts: list[analysis.Verdicts], seeds: int) -> Table:
 
 def plan_table(plans: list[planning.Components]) -> Table:
     """What is needed for differences of `POINTS`."""
-    heads = ["metric", "test classes", "seeds", *(f"draws for {points:g} points" for points in POINTS)]
+    heads = ["metric", "test classes", "seeds", *(f"draws for {points:g}" for points in POINTS)]
     heads += ["one draw shows [points]", "one draw: wrong sign at 1 point"]
-    table = Table("plans", "Draws of classes that a claim needs", heads)
+    table = Table("plans", "Draws of classes that a claim of 0.5, 1 and 2 points needs", heads)
     for of_metric, classes, seeds in itertools.product(plans, (100, 1000), (1, 3, 5)):
         design = Design(classes, seeds)
         cells = [text(columns.title(of_metric.metric)), number(classes, 0), number(seeds, 0)]
