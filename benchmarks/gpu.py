@@ -7,6 +7,7 @@
 
 steps: ResNet50 and ViT-S/16 compared with a bare loop of the same network, loss and optimiser, alternating (goal: at
 most 1.05 times its time).
+flags, compile: what ways to compute a step gain, see benchmarks/_gpu_flags.py.
 loader: images per second, compared with what the step needs.
 metrics: the ICML list at SOP's size, compared with a search and a k-means on the GPU, of faiss if it was built for
 GPUs, else of torch (goals: 3 s, and at most 1.5 times).
@@ -15,10 +16,8 @@ determinism: two equal runs in float32.
 """
 
 import copy
-import csv
 import itertools
 import os
-import re
 import sys
 import tempfile
 import time
@@ -34,14 +33,14 @@ import datasampler
 import datasets
 import metrics
 import parameters
-from benchmarks import chunks
+from benchmarks import _gpu_flags, chunks
 from benchmarks._common import CLASSES, built, medians
+from benchmarks._gpu_records import print_tables, table
 from benchmarks.input import make_files, variants
 from benchmarks.metrics import ICML_LIST, data
 from engine.loading import Batch, training_loader
 from engine.optimisers import build_optimizer
 from utilities.errors import OneLineParser
-from utilities.files import write_csv
 from utilities.numbers import WIDEST, whole
 from utilities.shapes import pair
 
@@ -51,6 +50,7 @@ class Scale(NamedTuple):
 
     `n_images`: of the loader's files. `n_rows`: of the embeddings that are measured, None: as many as SOP.
     `n_steps`: of a run of `determinism`. `chunks`: arch, side of the images, batch and chunk size.
+    `further_networks`: with their batches, for `flags` alone.
     """
 
     networks: tuple[str, ...]
@@ -60,6 +60,7 @@ class Scale(NamedTuple):
     metric_repeats: int
     n_steps: int
     chunks: tuple[str, int, int, int]
+    further_networks: tuple[tuple[str, int], ...]
 
 
 FULL = Scale(
@@ -70,6 +71,7 @@ FULL = Scale(
     metric_repeats=3,
     n_steps=20,
     chunks=("resnet50_frozen_normalize", 224, 4000, 200),
+    further_networks=(("resnet50_normalize", 112), ("conv4_normalize", 512)),
 )
 SMALL = Scale(
     networks=("conv4_frozen_normalize",),
@@ -79,6 +81,7 @@ SMALL = Scale(
     metric_repeats=1,
     n_steps=2,
     chunks=("conv4_frozen_normalize", 32, 64, 16),
+    further_networks=(),
 )
 PRECISIONS = {"float32": [], "tf32": ["--tf32"], "bfloat16": ["--precision", "bfloat16"]}
 WIDTH = 128
@@ -86,31 +89,6 @@ STEPS_GOAL = 1.05
 SECONDS_GOAL = 3.0
 METRICS_GOAL = 1.5
 CHUNKS_GOAL = 1.3
-
-
-def table(title: str, heads: tuple, rows: list, folder: Path | None = None) -> None:
-    """Print a Markdown table, numbers with four significant digits; into a folder also write it as CSV, in full."""
-    cells = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
-    print(f"\n## {title}\n\n| {' | '.join(heads)} |\n|{'-|' * len(heads)}")
-    print("\n".join(f"| {' | '.join(row)} |" for row in cells), flush=True)
-    if folder is not None:
-        name = re.sub(r"[^a-z0-9]+", "_", title.lower())
-        write_csv(folder / f"{name}.csv", heads, rows)
-
-
-def print_tables(folder: Path) -> None:
-    """The CSV files of a folder, as Markdown tables."""
-    for path in sorted(folder.glob("*.csv")):
-        with open(path, newline="", encoding="utf-8") as file:
-            heads, *rows = csv.reader(file)
-        table(path.stem.replace("_", " "), heads, [[_number(cell) for cell in row] for row in rows])
-
-
-def _number(cell: str) -> "float | str":
-    """A cell of a CSV file: a number with a point as one, anything else as it is."""
-    if not re.fullmatch(r"-?[0-9]+\.[0-9]+(e-?[0-9]+)?", cell):
-        return cell
-    return float(cell)
 
 
 def with_batch(arch: str, bs: int, *flags):
@@ -173,6 +151,20 @@ def steps(options) -> None:
         f"at most {STEPS_GOAL}",
     )
     table("Training steps", heads, rows, options.csv)
+
+
+def flags(options) -> None:
+    """What ways to compute a step gain."""
+    networks = [*itertools.product(options.scale.networks, options.scale.sizes), *options.scale.further_networks]
+    rows = _gpu_flags.rows(_gpu_flags.WAYS, networks, with_batch, options)
+    table("Ways to compute a step", _gpu_flags.HEADS, rows, options.csv)
+
+
+def compiled(options) -> None:
+    """What --compile gains, and how long its first step takes."""
+    networks = [(arch, options.scale.sizes[0]) for arch in options.scale.networks]
+    rows = _gpu_flags.rows(_gpu_flags.COMPILED, networks, with_batch, options)
+    table("Compiled steps", _gpu_flags.HEADS, rows, options.csv)
 
 
 def loader(options) -> None:
@@ -357,7 +349,15 @@ def determinism(options) -> None:
     table("Two equal runs, float32", heads, rows, options.csv)
 
 
-PARTS = {"steps": steps, "loader": loader, "metrics": metric_list, "chunks": chunked, "determinism": determinism}
+PARTS = {
+    "steps": steps,
+    "flags": flags,
+    "compile": compiled,
+    "loader": loader,
+    "metrics": metric_list,
+    "chunks": chunked,
+    "determinism": determinism,
+}
 
 
 def main() -> int:

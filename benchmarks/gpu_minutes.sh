@@ -4,6 +4,7 @@
 #
 #     benchmarks/gpu_minutes.sh FOLDER                          # at most 9 minutes
 #     benchmarks/gpu_minutes.sh FOLDER --minutes 5              # the parts that are left, when called again
+#     benchmarks/gpu_minutes.sh FOLDER --objects Datasets       # with a training on the data of make objects-data
 #     benchmarks/gpu_minutes.sh FOLDER --small --device cpu     # a trial of the script itself
 #     python benchmarks/gpu.py --tables FOLDER                  # the figures as the tables of docs/scale.md
 #
@@ -12,10 +13,11 @@
 # names it.
 set -uo pipefail
 
-usage() { sed -n '5,8s/^# *//p' "$0" >&2; exit 2; }
+usage() { sed -n '5,9s/^# *//p' "$0" >&2; exit 2; }
 
 folder=${1:-}
 minutes=9
+objects=
 small=()
 device=cuda
 case $folder in ""|-*) usage ;; esac
@@ -23,11 +25,15 @@ shift
 while [ $# -gt 0 ]; do
   case $1 in
     --minutes) minutes=${2:-}; shift 2 || usage ;;
+    --objects) objects=${2:-}; shift 2 || usage ;;
     --small) small=(--small); shift ;;
     --device) device=${2:-}; shift 2 || usage ;;
     *) usage ;;
   esac
 done
+if [ -n "$objects" ]; then
+  objects=$(cd "$objects" && pwd) && [ -f "$objects/objects.csv" ] || { echo "--objects: no objects.csv there" >&2; exit 2; }
+fi
 [[ $minutes =~ ^[1-9][0-9]*$ ]] && [[ $device =~ ^(cuda|cpu)$ ]] || usage
 
 python=${PYTHON:-python}
@@ -70,32 +76,45 @@ part() {
 
 gpu() { part "$1" "$2" "$python" benchmarks/gpu.py --device "$device" "${small[@]}" --csv "$folder" --only "${@:3}"; }
 
+# run NAME LIMIT FLAGS…: a whole run that has no result yet, with a tiny network if --small.
 run() {
-  grep -q "^$1,\(done\|skipped\|failed\)," "$folder/parts.csv" && return
-  local words=(--dataset glyphs --loss multisimilarity --embed_dim 128 --bs 112 --data_sampler class_balanced
-    --samples_per_class 4 --not_pretrained --no_train_metrics --save_path "$folder/runs" --savename "$1")
+  local name=$1 limit=$2
+  shift 2
+  grep -q "^$name,\(done\|skipped\|failed\)," "$folder/parts.csv" && return
+  local words=(--loss multisimilarity --embed_dim 128 --bs 112 --data_sampler class_balanced --samples_per_class 4
+    --not_pretrained --no_train_metrics --save_path "$folder/runs" --savename "$name" "$@")
   if [ ${#small[@]} -gt 0 ]; then
-    words+=(--arch conv4_normalize --n_epochs 1 --iterations_per_epoch 3 --kernels 0)
+    words+=(--arch conv4_normalize --crop_size 32 --n_epochs 1 --save_interval 1 --iterations_per_epoch 3 --kernels 0)
   else
-    words+=(--arch "$3" --crop_size 224 --n_epochs 2 --iterations_per_epoch 100 --kernels 8 --precision bfloat16
-      --evaluate_on_gpu)
+    words+=(--precision bfloat16 --evaluate_on_gpu)
   fi
-  rm -rf "$folder/runs/glyphs/$1"
-  part "$1" "$2" "$python" main.py "${words[@]}"
+  rm -rf "$folder/runs/"*/"$name"
+  part "$name" "$limit" "$python" main.py "${words[@]}"
 }
 
+of_glyphs=(--dataset glyphs --crop_size 224 --n_epochs 2 --iterations_per_epoch 100 --kernels 8)
+of_objects=(--dataset csv --dataset_csv "$objects/objects.csv" --dataset_name objects --arch resnet50_normalize
+  --augmentation base --crop_size 128 --crop_scale 0.4 1 --kernels 8
+  --decode_once --image_cache "$folder/cache"
+  --lr 0.0003 --scheduler cosine --n_epochs 50 --save_interval 5 --iterations_per_epoch 101 --log_every 50
+  --evaluation_metrics e_recall@1 e_recall@2 e_recall@4 map_r nmi f1 mAP_1000)
+
 tests=(-q -p no:cacheprovider -rs -m gpu)
+"$python" -c "import xdist" 2> /dev/null && tests+=(-n 8)
 part versions 60 "$python" benchmarks/_gpu_records.py versions "$folder"
 part tests_of_steps 150 "$python" -m pytest "${tests[@]}" tests/test_gpu.py
 part tests_of_the_rest 90 "$python" -m pytest "${tests[@]}" tests/metrics/test_search.py tests/engine/test_cropping.py \
   tests/test_default_dtype.py tests/test_gpu_benchmark.py
 gpu steps 120 steps --repeats 10 --warm_up 3
 gpu metrics 60 metrics
-run run_resnet50 90 resnet50_normalize
+run run_resnet50 90 "${of_glyphs[@]}" --arch resnet50_normalize
+[ -n "$objects" ] && run run_objects 300 "${of_objects[@]}"
+gpu flags 120 flags
 gpu loader 90 loader
-run run_vit_small 90 timm:vit_small_patch16_224_normalize
+run run_vit_small 90 "${of_glyphs[@]}" --arch timm:vit_small_patch16_224_normalize
 gpu determinism 60 determinism
 gpu chunks 60 chunks
+gpu compile 150 compile
 "$python" benchmarks/_gpu_records.py runs "$folder" || exit 1
 if [ ${#left_over[@]} -gt 0 ]; then
   echo "left: ${left_over[*]}; call again with the same folder"

@@ -82,7 +82,6 @@ def remedy(opt, part: str, device: torch.device) -> str:
     cpus = kernels(10**6)
     computes = [
         (cuda and opt.precision == "float32", "--precision bfloat16 computes in half precision"),
-        (cuda and not opt.channels_last, "--channels_last suits most GPUs' convolutions"),
         (cuda and not opt.compile, "--compile joins its operations"),
         (cuda, "torchrun --nproc_per_node N divides each batch over N GPUs"),
         (not opt.freeze_backbone, "--freeze_backbone or --freeze_blocks N train less, and a GPU computes faster"),

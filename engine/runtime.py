@@ -59,7 +59,8 @@ class Runtime:
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[opt.precision]
         # autocast(): context of the forward pass in the chosen precision
         self.autocast = contextlib.nullcontext
-        if dtype is not None:
+        self.is_half = dtype is not None
+        if self.is_half:
             self.autocast = functools.partial(torch.autocast, self.device.type, dtype=dtype)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
         self.channels_last = opt.channels_last
@@ -124,6 +125,8 @@ class Runtime:
         """Description of the device, for the start-up summary."""
         if self.device.type == "cuda":
             device = f"{self.device} ({torch.cuda.get_device_name(self.device)})"
+            if self.channels_last:
+                device += ", channels last in memory"
         else:
             device = f"cpu ({torch.get_num_threads()} threads; no CUDA device here)"
         if self.ranks.size == 1:
@@ -133,11 +136,13 @@ class Runtime:
     def place(self, network: torch.nn.Module) -> torch.nn.Module:
         """Put the network on this device, with `--sync_bn`, `--channels_last`, `--compile`. Returns it.
 
-        Its state dict keeps its names.
+        Its state dict keeps its names. Where `gains_from_channels_last`, channels are last without the flag.
         """
         if self.sync_bn:
             network = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
         network.to(self.device)
+        if gains_from_channels_last(network, self.device.type, self.is_half):
+            self.channels_last = True
         if self.channels_last:
             network.to(memory_format=torch.channels_last)
         if self.compiles:
@@ -254,6 +259,15 @@ class Runtime:
                 "run stops, its last checkpoint is from before. Try a smaller --lr, --clip_grad_norm 1 or --precision "
                 "float32, then --resume"
             )
+
+
+def gains_from_channels_last(network: torch.nn.Module, device: str, is_half: bool) -> bool:
+    """Whether steps are faster with the channels last in memory: convolutions in half precision on a GPU.
+
+    A single convolution, as it cuts a vision transformer's patches, gains nothing. Measured in docs/scale.md.
+    """
+    n_convolutions = sum(isinstance(module, torch.nn.Conv2d) for module in network.modules())
+    return device == "cuda" and is_half and n_convolutions > 1
 
 
 def clip_each_(parameters: list[torch.nn.Parameter], limit: float) -> None:

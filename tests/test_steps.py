@@ -13,6 +13,7 @@ import main
 import metrics
 from criteria._pairs import few_at_a_time
 from engine import compiling
+from engine import runtime as runtimes
 from engine.runtime import Runtime
 from engine.step import RestingBackbone, Step
 from tests.kit.runs import assert_same_run, equal_states, last_checkpoint, read, resolve, run_main, run_words
@@ -188,6 +189,25 @@ def test_channels_last_orders_network_and_images():
     assert images.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(network.eval()(images)[0], plain.eval()(images.contiguous())[0], rtol=1e-4, atol=1e-5)
     assert runtime.to_device(torch.arange(3)).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arch", "device", "is_half", "gains"),
+    [
+        ("resnet18", "cuda", True, True),
+        ("resnet18", "cuda", False, False),
+        ("resnet18", "cpu", True, False),
+        ("timm:vit_tiny_patch16_224", "cuda", True, False),
+    ],
+)
+def test_convolutions_in_half_precision_on_a_gpu_have_their_channels_last(arch, device, is_half, gains, monkeypatch):
+    opt, network = chosen(f"--arch {arch}")
+    assert runtimes.gains_from_channels_last(network, device, is_half) is gains
+    monkeypatch.setattr(runtimes, "gains_from_channels_last", lambda *arguments: gains)
+    runtime = Runtime(opt)
+    runtime.place(network)
+    images = runtime.to_device(torch.zeros(2, 3, 8, 8))
+    assert images.is_contiguous(memory_format=torch.channels_last) is gains
 
 
 SLOW_TO_COMPILE = [("inductor", ""), ("aot_eager", "")]

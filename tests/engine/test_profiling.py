@@ -34,7 +34,7 @@ def test_a_part_inside_another_counts_once_and_one_that_fails_is_closed(monkeypa
     [
         ("data", "--kernels 512", "cpu", "most time: data. First: --image_cache DIR"),
         ("backward", "", "cuda", "most time: network and backward. First: --precision bfloat16"),
-        ("network", "--precision bfloat16 --channels_last --compile", "cuda", "First: torchrun"),
+        ("network", "--precision bfloat16 --compile", "cuda", "First: torchrun"),
         ("network", "--freeze_backbone", "cpu", "First: --feature_cache"),
         ("loss", "--loss softmax", "cuda", "First: --sample_classes .1"),
     ],
