@@ -31,6 +31,7 @@ CONSTANTS = {  # of a file that leaves them out
     "TAKES_TRIPLETS": False,  # it works on a miner's sets, and on a trainer's triplets: sets with a single negative
     "REQUIRES_OPTIM": False,  # it has parameters
     "COMPARES_SAMPLES": True,  # with each other; False: with class vectors alone
+    "TAKES_GUIDE": True,  # single negatives of an anchor may be left out, as --guide does
     "REDUCES": False,  # it is a mean over tuples, and obeys --loss_reduction
     "PER_CLASS": (),  # flags whose numbers may be learned one a class
     "READS_LENGTHS": False,  # of embeddings, and so cannot work on unit vectors

@@ -135,6 +135,8 @@ class PairCriterion(MetricCriterion):
     def _part(self, formula, norms, points, labels, reference, mined) -> dict[str, torch.Tensor]:
         positives, negatives = (as_weights(mask, points) for mask in (mined or reference.masks(labels)))
         values = self.measure(points, reference.embeddings, norms)
+        if self.GUIDES_PAIRS and reference.guide is not None:
+            formula = functools.partial(formula, guide=reference.guide)
         results = formula(values, positives, negatives, labels)
         if not isinstance(results, dict):
             results = {"loss": results}

@@ -96,8 +96,14 @@ def sums_per_anchor(values: torch.Tensor, anchors: torch.Tensor, batch_size: int
 def sums_of_pairs(
     terms: Callable, values: torch.Tensor, anchors: torch.Tensor, positives: torch.Tensor
 ) -> torch.Tensor:
-    """Sums `(B,)` over the positive pairs of each anchor of `terms(anchors, positives)` `(P',)`, about CHUNK matrix
-    entries at a time.
+    """Sums `(B,)` over the positive pairs of each anchor of `terms(anchors, positives)`, see `terms_of_pairs`."""
+    return sums_per_anchor(terms_of_pairs(terms, values, anchors, positives), anchors, len(values))
+
+
+def terms_of_pairs(
+    terms: Callable, values: torch.Tensor, anchors: torch.Tensor, positives: torch.Tensor, columns: int | None = None
+) -> torch.Tensor:
+    """`terms(anchors, positives)` of all positive pairs, `(P,)` or `(P, columns)`, CHUNK matrix entries at a time.
 
     With several chunks the backward pass computes the terms again. `values`: the similarities `(B, M)`.
     """
@@ -105,7 +111,8 @@ def sums_of_pairs(
     if len(anchors) > size:
         terms = functools.partial(checkpoint, terms, use_reentrant=False, preserve_rng_state=False)
     parts = [terms(*pairs) for pairs in zip(anchors.split(size), positives.split(size), strict=True)]
-    return sums_per_anchor(torch.cat([values.new_zeros(0), *parts]), anchors, len(values))
+    shape = (0,) if columns is None else (0, columns)
+    return torch.cat([values.new_zeros(shape), *parts])
 
 
 def bounding_step(

@@ -21,6 +21,8 @@ from utilities.tensors import masked_mean
 
 REQUIRES_OPTIM = True
 FIXED = ("delta", "cluster_temperature")  # used in comparisons; of the softmax inside
+# images of other classes are graded, not negatives
+TAKES_GUIDE = False
 
 FLAGS = {
     "weight": Flag(number(0, 1), 0.1, "share of the normalised softmax in the loss (lambda)"),

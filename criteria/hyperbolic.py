@@ -17,6 +17,9 @@ from utilities.numbers import number
 from utilities.reference import Reference
 from utilities.tensors import take_pairs
 
+# an anchor is known by the only column that is no pair
+TAKES_GUIDE = False
+
 FLAGS = {
     "c": Flag(number(0, 100), 0.1, "the ball's curvature is -c; 0: the sphere, with cosines"),
     "clip_r": Flag(

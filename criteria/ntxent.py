@@ -4,7 +4,8 @@ Decoupled Contrastive Learning (ECCV 2022, arXiv 2110.06848).
 
 import torch
 
-from criteria._pairs import PairCriterion, log_sum_exp, positive_pairs, softplus
+from criteria._guided import negative_masses
+from criteria._pairs import PairCriterion, positive_pairs, softplus
 from criteria._tuples import mean_term
 from options.flags import Flag
 from utilities.numbers import number
@@ -26,16 +27,16 @@ class Criterion(PairCriterion):
     """
 
     SPACE = "cosine"
+    GUIDES_PAIRS = True
 
-    def formula(self, values, positives, negatives, labels) -> torch.Tensor:
+    def formula(self, values, positives, negatives, labels, guide=None) -> torch.Tensor:
         """The term of each positive pair, `(P,)`."""
         logits = values / self.per_anchor("temperature", labels, 2)
-        negative_mass = log_sum_exp(logits, negatives)  # (b,), once an anchor, not a positive pair
         anchors, partners = positive_pairs(positives)  # (P,) each
-        differences = negative_mass.index_select(0, anchors) - take_pairs(logits, anchors, partners)
+        negative_mass, has_negatives = negative_masses(logits, negatives, anchors, partners, guide)
+        differences = negative_mass - take_pairs(logits, anchors, partners)
         if not self.decoupled:
             return softplus(differences)
-        has_negatives = (negatives.sum(1) > 0).index_select(0, anchors)
         return torch.where(has_negatives, differences, 0.0)
 
     def join(self, results) -> torch.Tensor:

@@ -16,6 +16,8 @@ REQUIRES_OPTIM = True
 _NO_REFERENCE = ("ref_emb is not supported", "indices_tuple is not supported")  # the package's own messages
 # what the package's losses change from step to step outside their state: DynamicSoftMarginLoss's histogram
 MOVING = {"hist_"}
+# the package's losses find their pairs themselves
+TAKES_GUIDE = False
 
 FLAGS = {
     "class": Flag(

@@ -14,6 +14,9 @@ from utilities.numbers import number, whole
 from utilities.reference import Reference
 from utilities.tensors import masked_mean
 
+# soft ranks are those among all images
+TAKES_GUIDE = False
+
 FLAGS = {
     "temperature": Flag(number(1e-6), 0.01, "temperature of the sigmoids between similarities"),
     "k_temperature": Flag(number(1e-6), 1, "temperature of the sigmoid between rank and k"),

@@ -12,6 +12,9 @@ from options.flags import Flag
 from utilities.numbers import number
 from utilities.tensors import masked_mean
 
+# soft ranks are those among all images
+TAKES_GUIDE = False
+
 FLAGS = {
     "temperature": Flag(number(1e-6), 0.01, "temperature of the sigmoids between similarities"),
 }

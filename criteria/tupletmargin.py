@@ -7,7 +7,8 @@ each other class.
 import torch
 
 from criteria._angular_margin import LIMIT
-from criteria._pairs import PairCriterion, anchors_of, log_sum_exp, positive_pairs, softplus
+from criteria._guided import negative_masses
+from criteria._pairs import PairCriterion, anchors_of, positive_pairs, softplus
 from criteria._reductions import Reduction
 from options.flags import Flag
 from utilities.numbers import number
@@ -35,17 +36,18 @@ class Criterion(PairCriterion):
     """
 
     SPACE = "cosine"
+    GUIDES_PAIRS = True
 
     def __init__(self, opt, batchminer=None):
         super().__init__(opt, batchminer)
         self.reduction = Reduction(opt)
 
-    def formula(self, values, positives, negatives, labels) -> torch.Tensor:
+    def formula(self, values, positives, negatives, labels, guide=None) -> torch.Tensor:
         """The term of each positive pair, `(P,)`."""
         anchors, partners = positive_pairs(positives)  # (P,) each
         narrowed = torch.cos(take_pairs(values, anchors, partners).clamp(-LIMIT, LIMIT).acos() - self.margin)
-        near_negatives = log_sum_exp(self.scale * values, negatives)  # (b,)
-        return softplus(near_negatives.index_select(0, anchors) - self.scale * narrowed)
+        near_negatives, _ = negative_masses(self.scale * values, negatives, anchors, partners, guide)
+        return softplus(near_negatives - self.scale * narrowed)
 
     def join(self, results) -> torch.Tensor:
         """See the class."""

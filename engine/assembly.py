@@ -39,9 +39,12 @@ def build_trainer(opt, network, runtime):
     return criteria.shard(trainer, opt, runtime.ranks).to(runtime.device)
 
 
-def build_training(opt, network, dataset, runtime, teacher=None) -> Training:
-    """What the flags ask for on the training images `dataset`. `teacher`: of `--teacher`, see `evaluation.teachers`."""
-    of_data = {"class_names": dataset.class_names, "loaded_teacher": teacher}
+def build_training(opt, network, dataset, runtime, teacher=None, guide=None) -> Training:
+    """What the flags ask for on the training images `dataset`.
+
+    teacher, guide: of `--teacher` and `--guide`, see `evaluation.teachers`.
+    """
+    of_data = {"class_names": dataset.class_names, "loaded_teacher": teacher, "loaded_guide": guide}
     trainer = build_trainer(opt.but(**of_data), network, runtime)
     trainer = criteria.with_levels(trainer, dataset)
     optimizer = build_optimizer(network, trainer.criterion, opt, trainers.groups_of(trainer, opt))

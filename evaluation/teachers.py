@@ -1,4 +1,4 @@
-"""--teacher: a run, a network of timm or a file of embeddings, as a trainer's `distill_loss` takes it."""
+"""--teacher: a run, a network of timm or a file of embeddings, as `distill_loss` takes it; --guide: such a file."""
 
 import hashlib
 
@@ -9,6 +9,7 @@ import datasets
 from engine.random_state import random_states, set_random_states
 from evaluation.old_embeddings import of_file
 from runs import Embedder, RunFolder
+from trainers import _guide
 from trainers._distill import EMBEDDINGS, FLAG, OF_TEACHER, Teacher, is_file
 from trainers._heads import LOGITS
 from utilities.errors import UserError
@@ -44,6 +45,11 @@ class TeacherNetwork(torch.nn.Module):
         return outputs
 
 
+def of_flags(opt, network: torch.nn.Module, splits: dict, runtime) -> dict:
+    """The `teacher` and the `guide` that the flags name, for `engine.assembly.build_training`; see the functions."""
+    return {"teacher": load(opt, network, splits, runtime), "guide": load_guide(opt, splits)}
+
+
 def load(opt, network: torch.nn.Module, splits: dict, runtime) -> Teacher | None:
     """The teacher that the flags name; None: there is none. Random states stay as they are.
 
@@ -64,6 +70,17 @@ def load(opt, network: torch.nn.Module, splits: dict, runtime) -> Teacher | None
         return _of_run(opt, size, runtime.device)
     finally:
         set_random_states(states)
+
+
+def load_guide(opt, splits: dict) -> _guide.GuideFile | None:
+    """The features of --guide for the training images; None: there is none. Raises UserError as `of_file` does."""
+    if not opt.guide:
+        return None
+    path = expanded(opt.guide)
+    if path.suffix != ".npz":
+        raise UserError(f"{_guide.FLAG} {opt.guide}: not an .npz file")
+    features = of_file(str(path), splits["evaluation"], _guide.FLAG)["features"]
+    return _guide.GuideFile(opt.guide, sha256(path), torch.from_numpy(features))
 
 
 def _of_file(source: str, images) -> Teacher:

@@ -39,6 +39,13 @@ def runs(data, folder, flags_by_name):
     return [("main.py", common(data, folder, flags, cache, name)) for name, flags in flags_by_name.items()]
 
 
+def write_guide(data, folder):
+    """Features of all images, for --guide."""
+    paths = sorted(str(path) for path in data.rglob("*.*"))
+    features = np.random.default_rng(5).random((len(paths), 3))
+    np.savez(folder / "guide.npz", features=features, paths=paths)
+
+
 def searched(data, folder):
     words = common(data, folder, SEARCH)
     del words[words.index("--lr") : words.index("--lr") + 2]
@@ -57,7 +64,14 @@ def further_commands(data, folder):
     ]
     compatible = f"--trainer compatible --compatible_with {folder}/folder/Subsets --compatible_form points"
     taught = f"--teacher {folder}/folder/Subsets --distill rkd_angle regression"
-    later_runs = {"Half": f"{AT_WORK} --precision bfloat16", "Compatible": compatible, "Taught": taught}
+    guided = f"--guide {folder}/guide.npz --guide_margin .1 --loss ntxent --memory_size 40 --memory_start 1"
+    write_guide(data, folder)
+    later_runs = {
+        "Half": f"{AT_WORK} --precision bfloat16",
+        "Compatible": compatible,
+        "Taught": taught,
+        "Guided": guided,
+    }
     named_runs = runs(data, folder, FURTHER_RUNS | later_runs)
     return [*(("main.py", words) for words in jobs), *named_runs, searched(data, folder)]
 
@@ -125,7 +139,7 @@ def test_folds_are_those_of_one_process(run_pair):
 
 @pytest.mark.long
 def test_further_runs_are_those_of_one_process(run_pair):
-    for name in [*FURTHER_RUNS, "Compatible", "Taught"]:
+    for name in [*FURTHER_RUNS, "Compatible", "Taught", "Guided"]:
         assert_near_runs(*(folder / name for folder in run_pair))
     first, second = (recorded_values(folder / "Half") for folder in run_pair)  # to its rounding
     assert first.index.equals(second.index)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 import torch
 
 import criteria
-from trainers import _classifier, _distill, _heads
+from trainers import _classifier, _distill, _guide, _heads
 from trainers._averaging import MovingAverage
 from trainers._heads import Heads, width
 from trainers._subset import MaximumLoss
@@ -39,6 +39,7 @@ OF_OTHER_FOLDERS = {
     "n_classes": None,
     "class_names": None,
     "loaded_teacher": None,
+    "loaded_guide": None,
     "repeats": False,
     "loss_class_weights": None,
     "loss_learn": [],
@@ -120,6 +121,7 @@ def check(opt) -> None:
             f"--noise_filter {opt.noise_filter}: --trainer {opt.trainer} has losses of its own, which it does not "
             "reach: take --trainer metric_only"
         )
+    _guide.check(opt, module.Trainer)
     _distill.check(opt, has_logits=issubclass(module.Trainer, _classifier.ClassifyingTrainer))
     if opt.views > 1 and opt.augmentation == "none":
         raise UserError(

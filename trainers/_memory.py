@@ -9,6 +9,7 @@ from criteria._pairs import ENTRIES
 from options.flags import Flag, roles
 from trainers._added_losses import AddedLoss
 from trainers._averaging import MovingAverage
+from trainers._guide import guided
 from trainers._noise import NoiseFilter, Rows
 from utilities.criterion import check_memory
 from utilities.errors import UserError
@@ -48,7 +49,7 @@ FLAGS = {
 
 
 class Queue:
-    """The last N rows that were put in, with their labels; empty at the start.
+    """The last N rows that were put in, with their labels and the indices of their images; empty at the start.
 
     Args:
         size: N.
@@ -59,36 +60,50 @@ class Queue:
         self.next = 0
         self.rows = None
         self.labels = None
+        self.indices = None
 
-    def put(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Write `rows` `(B, D)` with `labels` `(B,)` over the oldest, B at most N. Returns their places `(B,)`."""
+    def put(self, rows: torch.Tensor, labels: torch.Tensor, indices: torch.Tensor | None = None) -> torch.Tensor:
+        """Write `rows` `(B, D)` with `labels` and `indices` `(B,)` (None: unknown, -1) over the oldest, B at most N.
+
+        Returns their places `(B,)`.
+        """
+        if indices is None:
+            indices = torch.full_like(labels, -1)
         if self.rows is None:
             self.rows = rows.new_empty(0, rows.shape[1])
             self.labels = labels.new_empty(0)
+            self.indices = indices.new_empty(0)
         # Copies only after a resume on another device.
         self.rows = self.rows.to(rows)
         self.labels = self.labels.to(labels.device)
+        self.indices = self.indices.to(indices.device)
         places = torch.arange(self.next, self.next + len(rows), device=rows.device) % self.size
         missing = min(self.next + len(rows), self.size) - len(self.rows)
         if missing > 0:
             self.rows = torch.cat([self.rows, rows.new_empty(missing, rows.shape[1])])
             self.labels = torch.cat([self.labels, labels.new_empty(missing)])
+            self.indices = torch.cat([self.indices, indices.new_empty(missing)])
         self.rows[places] = rows.detach()
         self.labels[places] = labels
+        self.indices[places] = indices
         self.next = (self.next + len(rows)) % self.size
         return places
 
     def restore(self, state: dict) -> None:
-        """Take `next`, `rows` and `labels` of a checkpoint; of a longer queue the newest rows stay."""
+        """Take `next`, `rows`, `labels` and `indices` of a checkpoint; of a longer queue the newest rows stay."""
         self.next = state["next"]
         self.rows = state["rows"]
         self.labels = state["labels"]
+        self.indices = state.get("indices")  # a run of an earlier version has none
+        if self.labels is not None and self.indices is None:
+            self.indices = torch.full_like(self.labels, -1)
         if self.rows is not None and len(self.rows) > self.size:
             saved_size = len(self.rows)
             newest = torch.arange(self.next, self.next + saved_size)[-self.size :] % saved_size
             self.next = 0
             self.rows = self.rows[newest]
             self.labels = self.labels[newest]
+            self.indices = self.indices[newest]
 
 
 class Memory(AddedLoss):
@@ -152,11 +167,16 @@ class Memory(AddedLoss):
                 "leave it out"
             )
         keys = outputs.get(KEYS, outputs["embeddings"]).detach()
-        own_places = self.queue.put(keys, batch.labels)
+        own_places = self.queue.put(keys, batch.labels, batch.indices.to(batch.labels.device))
         parts = (trainer.criterion, getattr(trainer.criterion, "batchminer", None))
         stats_of_parts = [(part, part.stats) for part in parts if hasattr(part, "stats")]
         value = trainer.metric_loss(
-            outputs, batch, reference=self.queue.rows, reference_labels=self.queue.labels, own=own_places
+            outputs,
+            batch,
+            reference=self.queue.rows,
+            reference_labels=self.queue.labels,
+            own=own_places,
+            **guided(trainer, batch, self.queue.indices),
         )
         # Recorded are the statistics of the batch, not those of the comparison with the memory.
         for part, stats in stats_of_parts:
@@ -171,7 +191,8 @@ class Memory(AddedLoss):
     def get_extra_state(self) -> dict:
         """The queue and the counts of steps and places, for checkpoints."""
         queue = self.queue
-        return {"steps": self.steps, "next": queue.next, "rows": queue.rows, "labels": queue.labels}
+        columns = {"rows": queue.rows, "labels": queue.labels, "indices": queue.indices}
+        return {"steps": self.steps, "next": queue.next, **columns}
 
     def set_extra_state(self, state: dict) -> None:
         """Restore the state from `get_extra_state`."""

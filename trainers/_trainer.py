@@ -13,6 +13,7 @@ import torch
 from options.flags import Flag
 from trainers import _heads
 from trainers._distill import Distill
+from trainers._guide import ARGUMENT, GuidedNegatives, guided
 from trainers._heads import MAIN_EMBEDDING
 from trainers._language import Language
 from trainers._memory import Memory
@@ -62,6 +63,7 @@ ADDED = {
     "language_vectors": Language,
     "metrix": Metrix,
     "teacher": Distill,
+    "guide": GuidedNegatives,
 }
 
 
@@ -119,11 +121,13 @@ class Trainer(torch.nn.Module):
         VIEWS: number of augmented views of every image in a batch; `--views` wins.
         LABELS: whether training uses labels; False: samplers treat each image as a class of its own.
         WEIGHTS: name -> weight of a loss in the step's sum where it is not 1; `--loss_weights` wins.
+        GUIDES: whether all comparisons of samples are by `metric_loss`, in which `--guide` drops negatives.
         LOSSES: the names that `losses` may return in any phase; None: not known beforehand.
     """
 
     VIEWS = 1
     LABELS = True
+    GUIDES = True
     WEIGHTS = {}
     LOSSES = None
     evaltypes = ()
@@ -239,6 +243,8 @@ class Trainer(torch.nn.Module):
 
     def metric_loss(self, outputs: dict, batch, **reference) -> torch.Tensor:
         """The criterion on the embeddings, against another `reference` than the batch where one is given."""
+        if ARGUMENT not in reference:
+            reference |= guided(self, batch)
         return self.criterion(
             batch=outputs["embeddings"],
             labels=batch.labels,

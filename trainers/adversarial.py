@@ -131,6 +131,7 @@ class Trainer(Base):
     all of them.
     """
 
+    GUIDES = False
     WEIGHTS = {SYNTH_LOSS: 0.1, **dict.fromkeys(GENERATOR_LOSSES, 0.1)}
     LOSSES = (METRIC_LOSS, SYNTH_LOSS, *GENERATOR_LOSSES, CLASSIFIER_LOSS)
 

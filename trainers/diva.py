@@ -148,6 +148,7 @@ class Trainer(Base):
     """
 
     VIEWS = 2
+    GUIDES = False
     LOSSES = (METRIC_LOSS, *(f"{name}_loss" for name in OTHERS), DECORRELATION)
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):

@@ -66,6 +66,7 @@ class Trainer(Base):
     their sum is weighted as (metric_loss + target_loss) / 2 + 50 distill_loss + 50 feature_loss.
     """
 
+    GUIDES = False
     WEIGHTS = {METRIC_LOSS: 0.5, TARGET_LOSS: 0.5, DISTILL_LOSS: 50.0}
     LOSSES = (METRIC_LOSS, TARGET_LOSS, DISTILL_LOSS)
 

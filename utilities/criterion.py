@@ -3,6 +3,7 @@ asks the miner for tuples, keeps statistics for the logger.
 """
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 
@@ -73,8 +74,12 @@ def check_inputs(criterion: torch.nn.Module, args: tuple, kwargs: dict):
         check_reference(type(criterion))
     if isinstance(criterion, MetricCriterion):
         form = [named.pop(name, None) for name in ("reference", "reference_labels", "own")]
+        guide = named.pop("guide", None)
         if any(_keywords(type(criterion))):
             named["reference"] = Reference.build(named["batch"], named["labels"], *form)
+            if guide is not None:
+                guide = dataclasses.replace(guide, is_of_pairs=criterion.GUIDES_PAIRS)
+                named["reference"] = dataclasses.replace(named["reference"], guide=guide)
     return (), named
 
 
@@ -89,6 +94,11 @@ def check_labels(criterion: "MetricCriterion", args: tuple, kwargs: dict) -> Non
                 f"labels from {lowest} to {highest}: of {criterion.classes_expected} classes they go from 0 to "
                 f"{criterion.classes_expected - 1}. Map them, or change n_classes"
             )
+
+
+def guide_of(reference: Reference | None):
+    """The guide of a reference; None: there is none."""
+    return None if reference is None else reference.guide
 
 
 class FixedMiner:
@@ -134,6 +144,9 @@ class MetricCriterion(torch.nn.Module):
         batchminer: the miner, of a criterion that takes one.
     """
 
+    # its terms are those of positive pairs, and it asks the guide for the negatives of each
+    GUIDES_PAIRS = False
+
     def __init__(self, opt=None, batchminer=None):
         super().__init__()
         if callable(opt):  # the miner alone
@@ -168,18 +181,26 @@ class MetricCriterion(torch.nn.Module):
         return value.index_select(0, labels).view(-1, *[1] * (dimensions - 1))
 
     def mine(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None):
-        """The miner's tuples of the batch: `Triplets`, `Pairs`, or the sets of a set miner."""
-        return tuples.TupleMiner(self.batchminer)(batch, labels, reference)
+        """The miner's tuples of the batch: `Triplets`, `Pairs`, or the sets of a set miner, which a guide filters."""
+        mined = tuples.TupleMiner(self.batchminer)(batch, labels, reference)
+        if guide_of(reference) is not None and isinstance(mined, tuples.Sets):
+            return reference.guide.sets(mined)
+        return mined
 
     def triplets(
         self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None
     ) -> tuples.Triplets:
-        """The mined tuples as triplets."""
-        return tuples.as_triplets(self.mine(batch, labels, reference))
+        """The mined tuples as triplets, under a guide those whose negative it keeps."""
+        triplets = tuples.as_triplets(self.mine(batch, labels, reference))
+        return triplets if guide_of(reference) is None else reference.guide.triplets(triplets)
 
     def pairs(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None) -> tuples.Pairs:
-        """The mined tuples as pairs."""
-        return tuples.as_pairs(self.mine(batch, labels, reference))
+        """The mined tuples as pairs, without the negative ones that a guide drops."""
+        pairs = tuples.as_pairs(self.mine(batch, labels, reference))
+        if guide_of(reference) is None:
+            return pairs
+        positives, _ = dataclasses.replace(reference, guide=None).masks(labels)
+        return reference.guide.pairs(pairs, positives)
 
     def pair_masks(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None) -> tuple:
         """Masks `(B, M)` of positive and negative pairs: all with the reference,
@@ -188,4 +209,4 @@ class MetricCriterion(torch.nn.Module):
         reference = Reference.build(batch, labels) if reference is None else reference
         if self.batchminer is None:
             return reference.masks(labels)
-        return tuples.pair_masks(self.mine(batch, labels, reference), len(labels), len(reference))
+        return tuples.pair_masks(self.pairs(batch, labels, reference), len(labels), len(reference))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import torch
 
+from utilities.guide import Guide
 from utilities.tensors import raise_half
 
 
@@ -14,12 +15,14 @@ class Reference:
 
     `own` `(B,)` long is the row that is the anchor's own image, never its positive or negative; -1 if there is none.
     `plain`: the reference is the batch itself, and its embeddings are the same tensor as the anchors'.
+    `guide`: says which negatives are dropped, under --guide; miners do not see it, their tuples are filtered.
     """
 
     embeddings: torch.Tensor
     labels: torch.Tensor
     own: torch.Tensor
     plain: bool
+    guide: Guide | None = None
 
     @classmethod
     def build(cls, batch, labels, reference=None, reference_labels=None, own=None) -> "Reference":
@@ -64,8 +67,14 @@ class Reference:
         """Boolean `(B, M)` masks of the positives and of the negatives of anchors with `labels` `(B,)`."""
         same_classes = labels[:, None] == self.labels[None, :]
         if self.plain:
-            return same_classes.clone().fill_diagonal_(False), ~same_classes
-        return self._without_own(same_classes), self._without_own(~same_classes)
+            positives = same_classes.clone().fill_diagonal_(False)
+            negatives = ~same_classes
+        else:
+            positives = self._without_own(same_classes)
+            negatives = self._without_own(~same_classes)
+        if self.guide is not None:
+            negatives &= ~self.guide.dropped(positives)
+        return positives, negatives
 
     def negatives(self, labels: torch.Tensor) -> torch.Tensor:
         """Boolean `(B, M)` mask of the negatives alone; see `masks`."""
@@ -86,4 +95,7 @@ class Reference:
 
     def split(self, size: int) -> list["Reference"]:
         """A reference for each `size` anchors in turn (the last may be fewer): `own` is split, the rest is shared."""
-        return [dataclasses.replace(self, own=own, plain=False) for own in self.own.split(size)]
+        own_rows = self.own.split(size)
+        guides = [None] * len(own_rows) if self.guide is None else self.guide.split(size)
+        parts = zip(own_rows, guides, strict=True)
+        return [dataclasses.replace(self, own=own, guide=guide, plain=False) for own, guide in parts]

@@ -5,7 +5,7 @@ from utilities.numbers import WIDEST, number, whole
 
 # Names in the namespace that are no flags: of the data, the machine, the cross-validation, the data that an evaluation
 # measures.
-DERIVED = {"n_classes", "class_names", "device", "fold", "other_data", "loaded_teacher"}
+DERIVED = {"n_classes", "class_names", "device", "fold", "other_data", "loaded_teacher", "loaded_guide"}
 
 
 # Values of --split_scheme without folds; --use_tv_split cuts validation from training.
