@@ -7,7 +7,7 @@ import torch
 from batch_mining._miner import Miner, draw_columns, hard_share
 from utilities.reference import Reference
 from utilities.tensors import normalize, squared_distances
-from utilities.tuples import Classes, Triplets
+from utilities.tuples import Partners, Triplets, partners
 
 FARTHEST = 2 - 1e-4  # of two points on the unit sphere; the density is 0 at 2
 NEAREST = 1e-6  # keeps the logarithm finite where --..._lower_cutoff is 0
@@ -40,9 +40,9 @@ class DistanceMiner(Miner):
 
     def partners(
         self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference
-    ) -> tuple[Classes, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The `Classes`, a drawn positive and negative of every sample, each `(B,)`, squared distances `(B, M)`."""
-        classes = Classes(labels, reference)
+    ) -> tuple[Partners, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The `Partners`, a drawn positive and negative of every sample, each `(B,)`, squared distances `(B, M)`."""
+        classes = partners(labels, reference)
         unit, units = reference.mapped(normalize, embeddings)
         squared = squared_distances(unit, units.embeddings)
         weights = self.weights(squared, reference.negatives(labels), embeddings.shape[1])

@@ -10,7 +10,7 @@ import torch
 from options.flags import plug_ins
 from utilities.reference import Reference
 from utilities.tensors import first_equal_rows, pairwise_distances, raise_half
-from utilities.tuples import check_reference
+from utilities.tuples import check_reference, check_relevance
 
 
 class Miner:
@@ -18,14 +18,17 @@ class Miner:
     only within batches.
 
     The flags of the file's table `FLAGS` are attributes: `self.margin`. `stats`: name -> detached device scalar,
-    averaged over an epoch by the logger.
+    averaged over an epoch by the logger. `several_labels`: whether images may have several labels; False in a file that
+    compares `labels` itself, and does not ask the reference which images are of a class.
     """
 
     takes_reference = True
+    several_labels = True
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         cls.takes_reference = "reference" in inspect.signature(cls.mine).parameters
+        cls.several_labels = cls.several_labels and cls.takes_reference
 
     def __init__(self, opt=None):
         self.stats = {}
@@ -39,7 +42,16 @@ class Miner:
         raise NotImplementedError
 
     @torch.no_grad()
-    def __call__(self, batch: torch.Tensor, labels: torch.Tensor, reference=None, reference_labels=None, own=None):
+    def __call__(
+        self,
+        batch: torch.Tensor,
+        labels: torch.Tensor,
+        reference=None,
+        reference_labels=None,
+        own=None,
+        relevance=None,
+        reference_relevance=None,
+    ):
         """Mine embeddings `batch` `(B, D)` with `labels` `(B,)`. Draws from torch's global generator.
 
         Args:
@@ -47,20 +59,25 @@ class Miner:
             default: the batch.
             own: `(B,)`, row of the anchor's own image in the reference, neither its positive nor its negative;
             -1: not there.
+            relevance, reference_relevance: `(B, L)` and `(M, L)`, the labels of images that have several.
 
         Raises UserError where a user's miner takes no reference, ValueError where a reference does not fit.
         """
         # Full precision, also inside a program's `torch.autocast`.
         with torch.autocast(batch.device.type, enabled=False):
-            return self._mine(raise_half(batch.detach()), labels.to(batch.device), reference, reference_labels, own)
+            batch = raise_half(batch.detach())
+            form = (reference, reference_labels, own, relevance, reference_relevance)
+            return self._mine(batch, labels.to(batch.device), *form)
 
-    def _mine(self, batch, labels, reference, reference_labels, own):
+    def _mine(self, batch, labels, reference, reference_labels, own, *relevance):
         self.stats = {}
+        if relevance[0] is not None:
+            check_relevance(self)
         if getattr(reference, "plain", reference is None) and reference_labels is None and own is None:
-            compared = Reference.build(batch, labels)
+            compared = Reference.build(batch, labels, None, None, None, *relevance)
             mined = self.mine(batch, labels, compared) if self.takes_reference else self.mine(batch, labels)
         else:
-            mined = self._mine_in(batch, labels.long(), reference, reference_labels, own)
+            mined = self._mine_in(batch, labels.long(), reference, reference_labels, own, *relevance)
         number = len(mined[0]) + (len(mined[2]) if len(mined) == 4 else 0)  # Pairs are positive and negative ones
         self.stats["tuples"] = torch.full((), float(number), dtype=torch.float32, device=batch.device)
         return mined

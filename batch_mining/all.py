@@ -4,7 +4,7 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities.reference import Reference
-from utilities.tuples import Classes, Triplets, spread
+from utilities.tuples import Triplets, partners, spread
 
 
 class BatchMiner(Miner):
@@ -12,7 +12,7 @@ class BatchMiner(Miner):
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Each valid triplet once, sorted by anchor."""
-        classes = Classes(labels, reference)
+        classes = partners(labels, reference)
         anchors, numbers = spread(classes.n_positives * classes.n_negatives)
         of_anchor = classes.n_negatives[anchors]
         return Triplets(

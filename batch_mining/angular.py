@@ -35,8 +35,9 @@ class BatchMiner(Miner):
         """
         embeddings, reference = reference.mapped(normalize, embeddings)
         are_positive, are_negative = reference.masks(labels)
-        # (P, 2); within the batch the rule is the same for (a, p) and (p, a)
-        if reference.plain:
+        # (P, 2); within a batch of one label per image (a, p) and (p, a) have the same negatives
+        is_symmetric = reference.plain and reference.relevance is None
+        if is_symmetric:
             are_positive = are_positive.triu()
         pairs = are_positive.nonzero()
         triplets = []
@@ -49,7 +50,7 @@ class BatchMiner(Miner):
             wide = differences.norm(dim=1, keepdim=True) > 2 * self.tangent * from_centre
             pair, negatives = (wide & are_negative[anchors]).nonzero().unbind(1)
             triplets.append((anchors[pair], positives[pair], negatives))
-            if reference.plain:
+            if is_symmetric:
                 triplets.append((positives[pair], anchors[pair], negatives))
         empty = labels.new_empty(0, dtype=torch.long)
         if not triplets:

@@ -4,7 +4,7 @@ import torch
 
 from batch_mining._miner import Miner, comparable_distances, hard_share
 from utilities.reference import Reference
-from utilities.tuples import Classes, Triplets
+from utilities.tuples import Triplets, partners
 
 
 class BatchMiner(Miner):
@@ -16,6 +16,6 @@ class BatchMiner(Miner):
         distances = comparable_distances(embeddings, reference)  # (B, M)
         positive_distances, positives = distances.masked_fill(~are_positive, -torch.inf).max(1)
         negative_distances, negatives = distances.masked_fill(~are_negative, torch.inf).min(1)
-        anchors = Classes(labels, reference).anchors()
+        anchors = partners(labels, reference).anchors()
         self.stats["hard_share"] = hard_share(positive_distances[anchors], negative_distances[anchors])
         return Triplets(anchors, positives[anchors], negatives[anchors])

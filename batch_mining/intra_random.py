@@ -14,6 +14,8 @@ class BatchMiner(Miner):
     With a reference p and n are drawn from the class's images there, and classes that have none are left out.
     """
 
+    several_labels = False
+
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """B triplets, whatever the batch; none where a reference holds no image of any class of the batch."""
         classes = Classes(labels)

@@ -6,7 +6,7 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities.reference import Reference
-from utilities.tuples import Classes, Sets
+from utilities.tuples import Sets, partners
 
 YIELDS = "sets"
 
@@ -16,6 +16,6 @@ class BatchMiner(Miner):
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Sets:
         """Anchors that have a positive and a negative, each once."""
-        anchors = Classes(labels, reference).anchors()
+        anchors = partners(labels, reference).anchors()
         positives, negatives = reference.masks(labels)  # (B, M)
         return Sets(anchors, positives[anchors], negatives[anchors])

@@ -4,7 +4,7 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities.reference import Reference
-from utilities.tuples import Classes, Sets
+from utilities.tuples import Sets, partners
 
 YIELDS = "sets"
 
@@ -14,6 +14,6 @@ class BatchMiner(Miner):
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Sets:
         """Anchors that have a positive and a negative, each once."""
-        classes = Classes(labels, reference)
+        classes = partners(labels, reference)
         anchors = classes.anchors()
         return Sets(anchors, classes.draw_positives(anchors), reference.negatives(labels)[anchors])

@@ -18,6 +18,8 @@ class BatchMiner(Miner):
     are checked, as that waits for the device.
     """
 
+    several_labels = False
+
     def __init__(self, opt=None):
         super().__init__(opt)
         self.looked = False

@@ -8,7 +8,7 @@ from utilities.errors import UserError
 from utilities.numbers import number, whole
 from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
-from utilities.tuples import Classes, Triplets
+from utilities.tuples import Triplets, partners
 
 # of distance, by mode
 LIMITS = {
@@ -63,7 +63,7 @@ class BatchMiner(Miner):
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""
-        classes = Classes(labels, reference)
+        classes = partners(labels, reference)
         distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
         self.distribution = self.distribution.to(distances)
         self.inner_edges = self.inner_edges.to(distances)

@@ -25,6 +25,8 @@ class BatchMiner(Miner):
     The package does not know an anchor's own image in a reference: tuples that contain it are removed.
     """
 
+    several_labels = False
+
     def __init__(self, opt):
         super().__init__(opt)
         self.miner = pml.build("miners", self.class_name, self.kwargs)

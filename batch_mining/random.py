@@ -6,7 +6,7 @@ from batch_mining._miner import Miner
 from options.flags import Flag
 from utilities.numbers import whole
 from utilities.reference import Reference
-from utilities.tuples import Classes, Triplets
+from utilities.tuples import Triplets, partners
 
 FLAGS = {
     "per_anchor": Flag(
@@ -22,7 +22,7 @@ class BatchMiner(Miner):
         """Does not list all triplets: draws an anchor in proportion to its number of triplets,
         then its positive and its negative.
         """
-        classes = Classes(labels, reference)
+        classes = partners(labels, reference)
         if self.per_anchor is None:
             ends = (classes.n_positives * classes.n_negatives).cumsum(0)  # (B,)
             total = int(ends[-1])  # the one wait for the device

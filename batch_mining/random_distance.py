@@ -15,6 +15,8 @@ from utilities.tuples import Triplets
 class BatchMiner(DistanceMiner):
     """The distance miner on randomly permuted labels."""
 
+    several_labels = False
+
     def __init__(self, opt):
         super().__init__(opt)
         self.lower_cutoff = opt.miner_distance_lower_cutoff

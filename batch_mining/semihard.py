@@ -6,7 +6,7 @@ from batch_mining._miner import Miner, comparable_distances, draw_columns
 from options.flags import Flag
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tuples import Classes, Triplets
+from utilities.tuples import Triplets, partners
 
 FLAGS = {
     "margin": Flag(
@@ -30,7 +30,7 @@ class BatchMiner(Miner):
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""
-        classes = Classes(labels, reference)
+        classes = partners(labels, reference)
         distances = comparable_distances(embeddings, reference)  # (B, M)
         positives = classes.draw_positives()
         positive_distances = distances.gather(1, positives[:, None])  # (B, 1)

@@ -6,7 +6,7 @@ import torch
 
 from batch_mining._miner import Miner, comparable_distances, draw_columns
 from utilities.reference import Reference
-from utilities.tuples import Classes, Triplets
+from utilities.tuples import Triplets, partners
 
 
 class BatchMiner(Miner):
@@ -18,7 +18,7 @@ class BatchMiner(Miner):
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""
-        classes = Classes(labels, reference)
+        classes = partners(labels, reference)
         distances = comparable_distances(embeddings, reference)  # (B, M)
         are_positive, are_negative = reference.masks(labels)
         nearest_negative = distances.masked_fill(~are_negative, torch.inf).amin(1, keepdim=True)  # (B, 1)

@@ -140,6 +140,7 @@ def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
         {"params": learned, "lr": opt.loss_learn_lr, "weight_decay": 0, "name": "hyperparameters"},
     ]
     if opt.loss_learn_per_class:
+        criterion.several_labels = False
         criterion.expect_classes(opt.n_classes)
     criterion.register_forward_hook(functools.partial(_note, {hyper: attribute(module, hyper) for hyper in names}))
 

@@ -45,6 +45,7 @@ class PairCriterion(MetricCriterion):
     at a time, and again in the backward pass, so that no such matrix is kept.
     """
 
+    several_labels = True
     entries: int | None = None  # None: `ENTRIES`; --memory_entries sets it
 
     SPACE = "dot"  # what `values` are: dot (products of the embeddings as given), cosine, euclidean, squared

@@ -41,6 +41,8 @@ class Criterion(MetricCriterion):
     = tan^2 alpha.
     """
 
+    several_labels = True
+
     entries: int | None = None  # as of `PairCriterion`
 
     def __init__(self, opt, batchminer):

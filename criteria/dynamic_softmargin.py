@@ -35,6 +35,8 @@ class Criterion(MetricCriterion):
     part of the state.
     """
 
+    several_labels = True
+
     def __init__(self, opt, batchminer):
         super().__init__(opt, batchminer)
         self.register_buffer("histogram", torch.zeros(self.nbins))

@@ -47,6 +47,8 @@ class Criterion(PairCriterion):
     t > 0, and rho (t - delta) + offset at t > delta. Anchors without relatives are left out.
     """
 
+    several_labels = False
+
     def __init__(self, opt):
         super().__init__(opt)
         flags = {

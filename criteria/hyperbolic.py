@@ -39,6 +39,7 @@ class Criterion(PairCriterion):
     own image in the reference, or all negatives without one.
     """
 
+    several_labels = False
     STATISTIC = "distance"
 
     def __init__(self, opt):

@@ -44,6 +44,7 @@ class Criterion(MetricCriterion):
     def __init__(self, opt, batchminer):
         super().__init__(opt, batchminer)
         self.reduction = Reduction(opt)
+        self.several_labels = self.beta_constant or self.beta_shared
         self.optim_dict_list = []
         if not self.beta_constant:
             if not self.beta_shared and not getattr(opt, "n_classes", None):

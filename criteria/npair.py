@@ -25,6 +25,8 @@ FLAGS = {
 class Criterion(MetricCriterion):
     """mean_a log(1 + sum_n exp(s_an - s_ap)) + l2 mean_i |x_i|."""
 
+    several_labels = True
+
     def __init__(self, opt, batchminer):
         super().__init__(opt, batchminer)
         warn_of_normalized("npair", opt)

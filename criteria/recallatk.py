@@ -46,6 +46,7 @@ class Criterion(PairCriterion):
 
     def __init__(self, opt):
         super().__init__(opt)
+        self.several_labels = not self.simix  # virtual images are of one class
         if not self.ks:
             raise UserError("--loss_recallatk_ks: name one k at least")
 

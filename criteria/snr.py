@@ -34,6 +34,8 @@ class Criterion(MetricCriterion):
     anchor's; b may come from another reference.
     """
 
+    several_labels = True
+
     def __init__(self, opt, batchminer):
         super().__init__(opt, batchminer)
         self.reduction = Reduction(opt, "nonzero")

@@ -56,6 +56,8 @@ class Criterion(MetricCriterion):
     Raises UserError for per_anchor with a miner that chooses.
     """
 
+    several_labels = True
+
     def __init__(self, opt, batchminer):
         super().__init__(opt, drawn_per_anchor(opt.loss_triplet_per_anchor, batchminer, opt))
         self.squared = self.distance == "squared"

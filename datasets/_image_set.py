@@ -54,6 +54,8 @@ class ImageSet(torch.utils.data.Dataset):
         lineages: set of the names (class, super-class, further levels …) that images have; a class in two super-classes
             has two.
         further_labels: row -> labels of `Image.further_names`, of classes that occur; empty if no image has any.
+        label_numbers: for each row all labels of a training image, of which `n_classes` then counts those too that are
+            no image's first; None if each image has one.
         by_domain: whether super-classes are domains, so that there are results for each domain.
 
     Attributes of the roles:
@@ -99,6 +101,7 @@ class ImageSet(torch.utils.data.Dataset):
         self.fixes = ()
         self.features = None
         self.lists = None
+        self.label_numbers = None
         self.by_domain = False
         self.role_draws = None
         self._set_classes(images, labels)
@@ -192,6 +195,15 @@ class ImageSet(torch.utils.data.Dataset):
         """`(label, image, index)`; the image uint8 `(3, H, W)`, transformed, or its features `(F,)`."""
         image = self._transformed(index) if self.features is None else self.features[index]
         return self.image_list[index][1], image, index
+
+    def label_rows(self, indices) -> torch.Tensor | None:
+        """Which of the `n_classes` labels L images have, bool `(B, L)`; None if each image has one."""
+        if self.label_numbers is None:
+            return None
+        rows = torch.zeros(len(indices), self.n_classes, dtype=torch.bool)
+        for place, index in enumerate(indices):
+            rows[place, self.label_numbers[index]] = True
+        return rows
 
     def _transformed(self, index: int) -> torch.Tensor:
         long_side = None

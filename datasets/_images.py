@@ -66,12 +66,12 @@ class Image(NamedTuple):
             (`_layout.Reading.lists`), any image.
         super_name: its super-class. higher_names: its classes of the levels above, the finest first; the same number
             for every image.
-        is_query, is_gallery: its roles in evaluation.
-        sequence: images of one sequence never retrieve each other; None: no sequence.
+        is_query, is_gallery: its roles in evaluation. sequence: images of one never retrieve each other; None: none.
         box: x_1, y_1, x_2, y_2 in pixels of the file, to which the image is cropped; None: the whole image.
         further_names: classes that a query also shows; in results of single domains their images are relevant too.
         time: when it was taken, in seconds (`_times.py`); None: not known. camera: by what. frame: its number in the
             film of this camera; -1: none. group: images of one group stay on one side of a split (`_groups.py`).
+        labels: all of an image with several (`_several.py`), `class_name` first.
     """
 
     path: str
@@ -87,6 +87,7 @@ class Image(NamedTuple):
     camera: str | None = None
     group: str | None = None
     frame: int = -1
+    labels: tuple[str, ...] = ()
 
 
 @functools.cache
@@ -228,9 +229,8 @@ def _decoder_of(package: str | None):
 
 
 def on_gpu(device: torch.device):
-    """A decoder of JPEG files by nvJPEG, whose pixels differ, by about one of 255 in the mean.
-
-    It raises RuntimeError for files that it cannot read and those that EXIF data may turn.
+    """A decoder of JPEG files by nvJPEG, whose pixels differ, by about one of 255 in the mean. It raises RuntimeError
+    for files that it cannot read and those that EXIF data may turn.
     """
     from torchvision.io import ImageReadMode, decode_jpeg
 
@@ -323,7 +323,6 @@ def _plain(image):
 
 def highest_of_16_bits(path: str) -> int | None:
     """The highest value of an image with 16 bits per channel, 0 to 65,535; None for fewer bits, and for a broken file.
-
     Pillow cuts colours to their upper 8 bits, of which the highest 16-bit value that they allow is given.
     """
     import PIL.Image

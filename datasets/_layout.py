@@ -36,6 +36,7 @@ class Reading:
     notes: list[str] = field(default_factory=list)
     is_rendered: bool = False  # made by this program: no check for copies and transparency
     lists: Lists | None = None  # ground truth of the queries; None: the images of a query's class are relevant
+    several_labels: bool = False  # of an image: what is relevant to a query shares one with it
     by_domain: bool = False  # super-classes are domains: there are results for each domain
     partial: str | None = None  # how the parts of a union differ from the published ones
     fixes: tuple = ()  # the corrections that were applied, each a `_fixes.Fix`

@@ -23,6 +23,7 @@ from datasets import (
     _oodml,
     _reading,
     _schemes,
+    _several,
     _split_report,
     _split_rules,
     _transforms,
@@ -315,11 +316,21 @@ def build(name: str, module, opt, source: Path, shape: _transforms.Shape, fold: 
         images_of_split.by_domain = reading.by_domain
         images_of_split.fixes = reading.fixes
         splits[split] = images_of_split
+        if reading.several_labels:
+            _set_several(split, images_of_split, split_images, opt)
     if draws is not None:
         splits["testing"].draw_roles(draws)
     if reading.lists is not None:
         splits["testing"].lists = _lists.rows(reading.lists, images["testing"], opt.allow_partial_dataset)
     return splits
+
+
+def _set_several(split: str, dataset: ImageSet, images: list[Image], opt) -> None:
+    """Give training images all of their labels, and queries of other splits what shares one."""
+    if split == "training":
+        _several.number(dataset, images)
+    elif split != "evaluation" or "train" in vars(opt).get("splits_to_eval", ["train"]):
+        dataset.lists = _several.lists_of(images)
 
 
 def _decoded(images: list[Image], read):

@@ -4,6 +4,7 @@ A row is an image, or one box of it. Columns; those from is_query on are optiona
 
     label, path, split           the class; the image, from --source or from the table's folder; train or validation.
                                  A validation row without a label is a distractor: it must be of the gallery alone
+    labels                       a|b|c: all labels of the image; the column label may then be missing (`_several.py`)
     is_query, is_gallery         roles of validation rows (True or False; without the columns all have both)
     x_1, y_1, x_2, y_2           a box in pixels, to which the image is cropped
     category, sequence           the super-class; images of one sequence never retrieve each other
@@ -19,7 +20,7 @@ Validation rows whose label is not in training are the test set; those whose lab
 
 --dataset_csv_lists FILE, a table with the columns query, kind (positive or junk) and path, says which images are
 relevant to each query and which are ignored, in place of the labels, which its images may then lack. An image of
-several labels is in the lists of all queries that share one.
+several labels is in the lists of all queries that share one; the column labels makes such lists by itself.
 """
 
 import functools
@@ -29,7 +30,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from datasets import _groups, _layout, _lists, _times, _wildlife
+from datasets import _groups, _layout, _lists, _several, _times, _wildlife
 from datasets._images import Image, uncollected
 from datasets._labels import means_nobody
 from datasets._layout import Reading
@@ -46,7 +47,7 @@ NEEDED = ("label", "path", "split")
 ROLES = ("is_query", "is_gallery")
 BOX = ("x_1", "y_1", "x_2", "y_2")
 OF_SPLIT = ("time", "camera", "group")
-KNOWN = {*NEEDED, *ROLES, *BOX, *OF_SPLIT, "category", "sequence", "frame"}
+KNOWN = {*NEEDED, _several.COLUMN, *ROLES, *BOX, *OF_SPLIT, "category", "sequence", "frame"}
 OWN_LABELS = True
 TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
@@ -55,8 +56,8 @@ FLAGS = {
         str,
         None,
         "table of images with the columns label, path, split (train, validation), is_query, is_gallery and "
-        "optionally x_1, y_1, x_2, y_2 (a box), category (super-class), category_2 … (coarser levels), sequence, "
-        "time, camera, group; paths from --source or from the table's folder",
+        "optionally labels (a|b|c: several of an image), x_1, y_1, x_2, y_2 (a box), category (super-class), "
+        "category_2 … (coarser levels), sequence, time, camera, group; paths from --source or from the table's folder",
         metavar="FILE",
         # the tables may move
         role=DATA.but(fixed=None),
@@ -140,6 +141,7 @@ def read(opt, root: Path) -> Reading:
     reading.notes += _notes([split for split, label in labelled if label and not means_nobody(label, opt)])
     reading.notes += [*_repeated_columns(table), *_left_out(path, unlabelled, opt)]
     reading.notes += _wildlife.note(table.unknown, reading.images)
+    _several.check(reading, any(image.sequence for image in images), opt)
     if has_lists:
         if any(image.sequence for image in images):
             raise UserError(
@@ -182,6 +184,7 @@ def _images(path: Path, table: "Table", paths: list[str], needs_times: bool) -> 
         _optional(table, "camera"),
         _optional(table, "group"),
         [int(text) if text and is_whole(text) else -1 for text in _optional(table, "frame")],
+        _several.of_column(_optional(table, _several.COLUMN)),
     )
     return [Image(*row) for row in zip(*columns, strict=True)]
 
@@ -257,9 +260,8 @@ class Table(dict):
 
 
 def _table(path: Path, opt) -> Table:
-    """Column -> its values as strings (007 is not 7), empty if a row has none.
-
-    A scheme that divides the rows itself needs no column split: all rows are of training if there is none.
+    """Column -> its values as strings (007 is not 7), empty if a row has none. A scheme that divides the rows itself
+    needs no column split: all rows are of training if there is none.
 
     Raises UserError if it is not such a table.
     """
@@ -282,6 +284,7 @@ def _parsed(path: str, size: int, changed: int, needs_split: bool, needs_both: b
         header.append("split")
         rows = [[*row, "train"] for row in rows]
     header, rows, unknown = _wildlife.converted(path, header, rows)
+    header, rows = _several.with_first_label(path, header, rows)
     lacking = [name for name in NEEDED if name not in header]
     if not lacking and set(BOX) & set(header):
         lacking = [name for name in BOX if name not in header]
@@ -348,12 +351,9 @@ def _splits_of(table: dict[str, list], opt) -> list[str]:
     trained = {label for label, split in rows if split == "train" and not means_nobody(label, opt)}
     splits = []
     for label, split in rows:
-        if split == "train":
-            splits.append("train")
-        elif label in trained:
-            splits.append("val")
-        else:
-            splits.append("test")
+        if split == "validation":
+            split = "val" if label in trained else "test"
+        splits.append(split)
     return splits
 
 
@@ -362,12 +362,12 @@ def _role(path: Path, table: dict[str, list], column: str) -> list[bool]:
     if column not in table:
         return [True] * len(table["path"])
     role = []
-    for row, (value, split) in enumerate(zip(table[column], table["split"], strict=True), start=2):
+    rows = zip(table[column], table["split"], strict=True)
+    for row, (value, split) in enumerate(rows, start=2):
         has_role = split == "train" or TRUTH.get(value.lower())
         if has_role is None:
-            raise UserError(
-                f"--dataset_csv {path}, row {row}: {column} {value!r} of a validation row, expected True or False"
-            )
+            place = f"--dataset_csv {path}, row {row}"
+            raise UserError(f"{place}: {column} {value!r} of a validation row, expected True or False")
         role.append(has_role)
     return role
 

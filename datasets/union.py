@@ -120,6 +120,8 @@ class Member(NamedTuple):
         reason = None
         if contents.reading.lists is not None:
             reason = "lists say what its queries find"
+        elif contents.reading.several_labels:
+            reason = "its images have several labels"
         elif hasattr(self.module, "role_draws"):
             draws = self.module.role_draws(self.opt, _reading.images_of(contents.parts.testing))
             reason = None if draws is None else "its gallery is drawn at random"

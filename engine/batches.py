@@ -16,26 +16,42 @@ from utilities.console import wrapped
 from utilities.errors import UserError
 
 
-class Batch(NamedTuple):
+class _Fields(NamedTuple):
+    labels: torch.Tensor
+    images: torch.Tensor | Erased | Cut
+    indices: torch.Tensor
+    relevance: torch.Tensor | None = None
+
+
+class Batch(_Fields):
     """What a training step takes: labels `(B,)`, images uint8 `(B, 3, H, W)`, their indices in the data set `(B,)`.
 
     Under --random_erasing the images are `engine.erasing.Erased`, with their rectangles, under --decode_once
     `engine.cropping.Cut`. Under torchrun a loader gives each process labels and images of its part of the batch, and
-    the indices of the whole batch.
+    the indices and the relevance of the whole batch.
+
+    `relevance`: where images have several of L labels, which of them each has, bool `(B, L)`, and `labels` are the
+    first ones. None where each image has one label: such a batch is unpacked into three.
     """
 
-    labels: torch.Tensor
-    images: torch.Tensor | Erased | Cut
-    indices: torch.Tensor
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator:
+        n_fields = 3 if self.relevance is None else 4
+        return iter(self[:n_fields])
+
+    def _replace(self, **changes) -> "Batch":
+        return Batch(**{**self._asdict(), **changes})
 
 
 class Items(list):
     """The items of a batch or of a part of it.
 
-    `indices` are those of the whole batch, `erased` the rectangles of these items.
+    `indices` and `relevance` are those of the whole batch, `erased` the rectangles of these items.
     """
 
     indices = None
+    relevance = None
     erased = None
 
 

@@ -9,7 +9,9 @@ import math
 
 import torch
 
+from utilities.reference import share_label
 from utilities.tensors import normalize
+from utilities.tuples import same_class
 
 ROWS = 1024  # the first embeddings of a batch, of which the statistics are
 SPREAD = "criterion/spread"
@@ -29,20 +31,26 @@ OF_OTHER_SPACES = ("hyperbolic", "hier")
 
 
 @torch.no_grad()
-def statistics(embeddings: torch.Tensor, labels: torch.Tensor, images: torch.Tensor) -> dict[str, torch.Tensor]:
+def statistics(
+    embeddings: torch.Tensor, labels: torch.Tensor, images: torch.Tensor, relevance: torch.Tensor | None = None
+) -> dict[str, torch.Tensor]:
     """Device scalars of unit vectors, NaN where there is no such pair: `spread` = 1 - mean cosine of different images,
     `separation` = (mean d^2 of other classes - that of the own) / mean d^2.
 
     Args:
         embeddings: `(B, D)`. labels, images: `(B,)` class and image of each; views of one image are no pair.
+        relevance: `(B, L)`, the labels of images that have several: those that share one are of one class.
     """
     embeddings = normalize(embeddings[:ROWS].detach().float())
     labels = labels[:ROWS]
     images = images[:ROWS].to(embeddings.device, non_blocking=True)
     squares = 2 - 2 * embeddings @ embeddings.T
     of_different_images = images[:, None] != images
-    of_own_class = of_different_images & (labels[:, None] == labels)
-    of_other_classes = of_different_images & (labels[:, None] != labels)
+    are_of_a_class = same_class(labels)
+    if relevance is not None:
+        are_of_a_class = share_label(relevance[:ROWS], relevance[:ROWS])
+    of_own_class = of_different_images & are_of_a_class
+    of_other_classes = of_different_images & ~are_of_a_class
     mean_square = _mean(squares, of_different_images)
     separation = (_mean(squares, of_other_classes) - _mean(squares, of_own_class)) / mean_square
     return {SPREAD: mean_square / 2, SEPARATION: separation}

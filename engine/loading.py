@@ -22,7 +22,7 @@ from utilities.processes import kernels
 
 
 def _collate(items: Items) -> Batch:
-    batch = Batch(*default_collate(items))
+    batch = Batch(*default_collate(items), items.relevance)
     if items.erased is not None:
         batch = batch._replace(images=Erased(batch.images, items.erased))
     if items.indices is not None:
@@ -41,6 +41,12 @@ def _rectangles(dataset, batch) -> torch.Tensor | None:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(getattr(batch, "seed", 0) + 1)
         return erasing.draw(len(batch))[getattr(batch, "part", None) or slice(None)]
+
+
+def _relevance(dataset, batch) -> torch.Tensor | None:
+    """The labels of the whole batch, bool `(B, L)`; None where each image has one."""
+    labels_of = getattr(dataset, "label_rows", None)
+    return None if labels_of is None else labels_of(batch)
 
 
 class SeededItems(Dataset):
@@ -75,6 +81,7 @@ class SeededItems(Dataset):
             else:
                 items = self._part(batch, part)
         items.erased = _rectangles(self.dataset, batch)
+        items.relevance = _relevance(self.dataset, batch)
         worker_id = 0 if worker is None else worker.id
         self.seconds[worker_id] += time.perf_counter() - since
         return items
@@ -199,7 +206,7 @@ class CutBatches:
         rectangles = _rectangles(self.dataset, batch)
         if rectangles is not None:
             images = Erased(images, rectangles)
-        return Batch(self.labels[indices[part]], images, indices)
+        return Batch(self.labels[indices[part]], images, indices, _relevance(self.dataset, batch))
 
     def _rows(self, views: list[np.ndarray], boxes: torch.Tensor) -> torch.Tensor:
         """The rows of each crop in their whole width, uint8 `(B, H, W, 3)`.

@@ -295,13 +295,15 @@ class Step:
         """
         total = len(batch.indices)
         batch = self.seen(batch)._replace(labels=self.runtime.to_device(batch.labels))
+        if batch.relevance is not None:
+            batch = batch._replace(relevance=self.runtime.to_device(batch.relevance))
         if len(batch.labels) < total:
             batch = batch._replace(**self.runtime.ranks.gather({"labels": batch.labels}, total))
         with span("network"):
             outputs = self._outputs(batch.images, total)
         with span("loss"), self.runtime.exact_products():
             losses = self.trainer.losses(outputs, batch)
-            self.statistics = collapse.statistics(outputs["embeddings"], batch.labels, batch.indices)
+            self.statistics = collapse.statistics(outputs["embeddings"], batch.labels, batch.indices, batch.relevance)
         self._check_losses(losses)
         return outputs, losses, self._weighted_sum(losses)
 

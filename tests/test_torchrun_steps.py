@@ -79,6 +79,7 @@ def everything(folder, n, full):
     cases += [(5, ["--loss proxyanchor", *PREFIXES], {"steps": 1})]
     cases += [(0, [f"{language} multisimilarity"], {"steps": 1})]
     cases += [(0, ["--loss multisimilarity --metrix .4 --metrix_level feature"], {"steps": 1})]
+    cases += [(4, ["--loss triplet", *MEMORY], {"stand_in": False, "label_sets": True})]
     if not full:
         return cases
     losses = [of_loss(loss) for loss in criteria.REGISTRY.names()]

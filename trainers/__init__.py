@@ -26,6 +26,7 @@ from trainers._trainer import (
     views,
 )
 from trainers._trainer import Trainer as Base
+from utilities.criterion import check_relevance
 from utilities.errors import UserError
 from utilities.registry import Registry
 
@@ -44,6 +45,14 @@ OF_OTHER_FOLDERS = {
     "loss_class_weights": None,
     "loss_learn": [],
 }
+# Flags that go by one label per image, and with which value; None: with any.
+ONE_LABEL = {
+    "subset_mining": None,
+    "noise_filter": None,
+    "metrix": None,
+    "language_vectors": None,
+    "weight_regularizer": "anticollapse",
+}
 
 __all__ = [
     "METRIC_LOSS",
@@ -53,6 +62,7 @@ __all__ = [
     "TrainerState",
     "average_of",
     "check",
+    "check_several_labels",
     "evaluated_embeddings",
     "evaluated_network",
     "groups_of",
@@ -128,6 +138,20 @@ def check(opt) -> None:
             f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an "
             "augmentation"
         )
+
+
+def check_several_labels(trainer, opt) -> None:
+    """Refuse what goes by one label per image, for training images that have several. Raises UserError."""
+    check_relevance(trainer.criterion)
+    if type(trainer).losses is not Base.losses:
+        raise UserError(
+            f"--trainer {opt.trainer}: images have several labels, which its losses do not reach: take --trainer "
+            "metric_only"
+        )
+    for flag in ONE_LABEL:
+        value = getattr(opt, flag)
+        if value and ONE_LABEL[flag] in (None, value):
+            raise UserError(f"--{flag} {value} goes by one label per image, and these have several: leave it out")
 
 
 def inner_losses(opt) -> list[str]:

@@ -15,6 +15,7 @@ from utilities.criterion import MetricCriterion, takes_reference
 from utilities.errors import UserError
 from utilities.guide import Guide
 from utilities.numbers import number
+from utilities.reference import Reference
 from utilities.tensors import normalize
 
 FLAG = "--guide"
@@ -110,9 +111,10 @@ class GuidedNegatives(AddedLoss):
     def loss(self, trainer, outputs: dict, batch) -> None:
         """None; the statistic is taken."""
         guide = self.guide(batch.indices, batch.indices, batch.labels.device)
-        are_same = batch.labels[:, None] == batch.labels[None, :]
-        dropped = guide.dropped(are_same.clone().fill_diagonal_(False)) & ~are_same
-        share = dropped.sum() / (~are_same).sum().clamp(min=1)
+        reference = Reference.build(outputs["embeddings"], batch.labels, relevance=batch.relevance)
+        positives, negatives = reference.masks(batch.labels)
+        dropped = guide.dropped(positives) & negatives
+        share = dropped.sum() / negatives.sum().clamp(min=1)
         trainer.criterion.stats = {**getattr(trainer.criterion, "stats", {}), "guide_dropped": share}
 
     def get_extra_state(self) -> dict:

@@ -51,6 +51,8 @@ FLAGS = {
 class Queue:
     """The last N rows that were put in, with their labels and the indices of their images; empty at the start.
 
+    Where images have several labels, their `relevance` is kept too.
+
     Args:
         size: N.
     """
@@ -61,11 +63,18 @@ class Queue:
         self.rows = None
         self.labels = None
         self.indices = None
+        self.relevance = None
 
-    def put(self, rows: torch.Tensor, labels: torch.Tensor, indices: torch.Tensor | None = None) -> torch.Tensor:
+    def put(
+        self,
+        rows: torch.Tensor,
+        labels: torch.Tensor,
+        indices: torch.Tensor | None = None,
+        relevance: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Write `rows` `(B, D)` with `labels` and `indices` `(B,)` (None: unknown, -1) over the oldest, B at most N.
 
-        Returns their places `(B,)`.
+        `relevance`: `(B, L)`, or None in all calls. Returns their places `(B,)`.
         """
         if indices is None:
             indices = torch.full_like(labels, -1)
@@ -73,6 +82,8 @@ class Queue:
             self.rows = rows.new_empty(0, rows.shape[1])
             self.labels = labels.new_empty(0)
             self.indices = indices.new_empty(0)
+            if relevance is not None:
+                self.relevance = relevance.new_empty(0, relevance.shape[1])
         # Copies only after a resume on another device.
         self.rows = self.rows.to(rows)
         self.labels = self.labels.to(labels.device)
@@ -86,14 +97,20 @@ class Queue:
         self.rows[places] = rows.detach()
         self.labels[places] = labels
         self.indices[places] = indices
+        if relevance is not None:
+            self.relevance = self.relevance.to(relevance.device)
+            if missing > 0:
+                self.relevance = torch.cat([self.relevance, relevance.new_empty(missing, relevance.shape[1])])
+            self.relevance[places] = relevance
         self.next = (self.next + len(rows)) % self.size
         return places
 
     def restore(self, state: dict) -> None:
-        """Take `next`, `rows`, `labels` and `indices` of a checkpoint; of a longer queue the newest rows stay."""
+        """Take the columns of a checkpoint and the next place; of a longer queue the newest rows stay."""
         self.next = state["next"]
         self.rows = state["rows"]
         self.labels = state["labels"]
+        self.relevance = state.get("relevance")
         self.indices = state.get("indices")  # a run of an earlier version has none
         if self.labels is not None and self.indices is None:
             self.indices = torch.full_like(self.labels, -1)
@@ -104,6 +121,8 @@ class Queue:
             self.rows = self.rows[newest]
             self.labels = self.labels[newest]
             self.indices = self.indices[newest]
+            if self.relevance is not None:
+                self.relevance = self.relevance[newest]
 
 
 class Memory(AddedLoss):
@@ -167,17 +186,14 @@ class Memory(AddedLoss):
                 "leave it out"
             )
         keys = outputs.get(KEYS, outputs["embeddings"]).detach()
-        own_places = self.queue.put(keys, batch.labels, batch.indices.to(batch.labels.device))
+        indices = batch.indices.to(batch.labels.device)
+        own_places = self.queue.put(keys, batch.labels, indices, batch.relevance)
         parts = (trainer.criterion, getattr(trainer.criterion, "batchminer", None))
         stats_of_parts = [(part, part.stats) for part in parts if hasattr(part, "stats")]
-        value = trainer.metric_loss(
-            outputs,
-            batch,
-            reference=self.queue.rows,
-            reference_labels=self.queue.labels,
-            own=own_places,
-            **guided(trainer, batch, self.queue.indices),
-        )
+        form = {"reference": self.queue.rows, "reference_labels": self.queue.labels, "own": own_places}
+        if batch.relevance is not None:
+            form["reference_relevance"] = self.queue.relevance
+        value = trainer.metric_loss(outputs, batch, **form, **guided(trainer, batch, self.queue.indices))
         # Recorded are the statistics of the batch, not those of the comparison with the memory.
         for part, stats in stats_of_parts:
             part.stats = stats
@@ -192,6 +208,8 @@ class Memory(AddedLoss):
         """The queue and the counts of steps and places, for checkpoints."""
         queue = self.queue
         columns = {"rows": queue.rows, "labels": queue.labels, "indices": queue.indices}
+        if queue.relevance is not None:
+            columns["relevance"] = queue.relevance
         return {"steps": self.steps, "next": queue.next, **columns}
 
     def set_extra_state(self, state: dict) -> None:

@@ -245,6 +245,8 @@ class Trainer(torch.nn.Module):
         """The criterion on the embeddings, against another `reference` than the batch where one is given."""
         if ARGUMENT not in reference:
             reference |= guided(self, batch)
+        if batch.relevance is not None:
+            reference = {**reference, "relevance": batch.relevance}
         return self.criterion(
             batch=outputs["embeddings"],
             labels=batch.labels,

@@ -17,6 +17,9 @@ from utilities.programs import name_in_clone
 from utilities.reference import Reference
 from utilities.tensors import raise_half
 
+# what a `Reference` is built of, beside the batch
+FORM = ("reference", "reference_labels", "own", "relevance", "reference_relevance")
+
 
 @functools.cache
 def _keywords(kind: type) -> tuple[bool, bool]:
@@ -33,14 +36,18 @@ def takes_reference(kind: type) -> bool:
 def check_reference(kind: type) -> None:
     """Raises UserError where criteria of class `kind` take no reference."""
     if not takes_reference(kind):
-        # Learned hyperparameters put a class of torch's parametrize in front.
-        kind = next(base for base in kind.__mro__ if base.__module__ != parametrize.__name__)
-        package, _, name = name_in_clone(kind.__module__).rpartition(".")
-        name = name if package == "criteria" else kind.__name__
         raise UserError(
-            f"the criterion {name} cannot be used with a memory: its forward() has no argument `reference`; choose "
-            "another loss"
+            f"the criterion {_name_of(kind)} cannot be used with a memory: its forward() has no argument `reference`; "
+            "choose another loss"
         )
+
+
+def _name_of(kind: type) -> str:
+    """The name of a criterion's file, or of its class where that is in no file of the criteria."""
+    # Learned hyperparameters put a class of torch's parametrize in front.
+    kind = next(base for base in kind.__mro__ if base.__module__ != parametrize.__name__)
+    package, _, name = name_in_clone(kind.__module__).rpartition(".")
+    return name if package == "criteria" else kind.__name__
 
 
 def check_memory(criterion: torch.nn.Module) -> None:
@@ -54,14 +61,27 @@ def check_memory(criterion: torch.nn.Module) -> None:
         criterion.try_reference()
 
 
+def check_relevance(criterion: torch.nn.Module) -> None:
+    """Raises UserError where a criterion, one inside it or its miner compares images by a single label each."""
+    for part in criterion.modules():
+        weighs_classes = getattr(vars(part).get("reduction"), "how", None) == "class_weighted"
+        if weighs_classes or not getattr(part, "several_labels", part is not criterion):
+            raise UserError(
+                f"the criterion {_name_of(type(part))} takes one label per image, and these have several: choose a "
+                "loss on pairs or triplets, or softmax with all class vectors, and nothing weighed or learned per class"
+            )
+    if getattr(criterion, "batchminer", None) is not None:
+        tuples.check_relevance(criterion.batchminer)
+
+
 def check_inputs(criterion: torch.nn.Module, args: tuple, kwargs: dict):
     """Forward pre-hook of every criterion: half precision becomes float32,
     shapes are checked, a `MetricCriterion` gets one `Reference`.
 
     Raises ValueError where `batch` is not `(B, D)`, `labels` are not `(B,)` whole numbers, or a reference does not fit;
-    UserError for a reference that the criterion does not take.
+    UserError for a reference, or for several labels an image (`relevance`), that the criterion does not take.
     """
-    named = {**dict(zip(("batch", "labels", "reference", "reference_labels", "own"), args, strict=False)), **kwargs}
+    named = {**dict(zip(("batch", "labels", *FORM), args, strict=False)), **kwargs}
     batch = named["batch"]
     labels = named["labels"]
     if batch.ndim != 2 or labels.shape != batch.shape[:1]:
@@ -72,8 +92,10 @@ def check_inputs(criterion: torch.nn.Module, args: tuple, kwargs: dict):
     named["labels"] = labels.to(device=batch.device, dtype=torch.long)
     if named.get("reference") is not None and not getattr(named["reference"], "plain", False):
         check_reference(type(criterion))
+    if named.get("relevance") is not None:
+        check_relevance(criterion)
     if isinstance(criterion, MetricCriterion):
-        form = [named.pop(name, None) for name in ("reference", "reference_labels", "own")]
+        form = [named.pop(name, None) for name in FORM]
         guide = named.pop("guide", None)
         if any(_keywords(type(criterion))):
             named["reference"] = Reference.build(named["batch"], named["labels"], *form)
@@ -104,11 +126,13 @@ def guide_of(reference: Reference | None):
 class FixedMiner:
     """A miner that returns the tuples it was made with, whatever the batch."""
 
+    several_labels = True
+
     def __init__(self, mined):
         self.mined = mined
         self.stats = {}
 
-    def __call__(self, batch, labels, reference=None, reference_labels=None, own=None):
+    def __call__(self, batch, labels, reference=None, reference_labels=None, own=None, **relevance):
         """The tuples."""
         return self.mined
 
@@ -137,7 +161,8 @@ class MetricCriterion(torch.nn.Module):
     """Base of the criteria here. `stats`: name -> detached device scalar, averaged over an epoch by the logger.
 
     The flags of the file's table `FLAGS` are attributes once this `__init__` has run: `self.margin`. A user's criterion
-    may be a plain `torch.nn.Module` instead: `criteria.select` registers the same hook on it.
+    may be a plain `torch.nn.Module` instead: `criteria.select` registers the same hook on it. `several_labels`: whether
+    it compares images that have several labels, as one does that asks `Reference` or a miner which are of a class.
 
     Args:
         opt: the namespace of all flags. A file without `FLAGS` may leave it out, and pass the miner alone.
@@ -146,6 +171,7 @@ class MetricCriterion(torch.nn.Module):
 
     # its terms are those of positive pairs, and it asks the guide for the negatives of each
     GUIDES_PAIRS = False
+    several_labels = False
 
     def __init__(self, opt=None, batchminer=None):
         super().__init__()

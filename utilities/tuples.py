@@ -79,6 +79,17 @@ def check_reference(miner) -> None:
         )
 
 
+def check_relevance(miner) -> None:
+    """Raises UserError where a miner goes by a single label of each image."""
+    if isinstance(miner, TupleMiner):
+        miner = miner.miner
+    if not getattr(miner, "several_labels", False):
+        raise UserError(
+            f"the miner {type(miner).__module__.rpartition('.')[2]} takes one label per image, and these have several: "
+            "choose another miner, such as distance"
+        )
+
+
 class TupleMiner:
     """A miner as criteria see it: it returns `Triplets`, `Pairs` or sets, whatever the miner gives. Other attributes
     are the miner's.
@@ -99,6 +110,11 @@ class TupleMiner:
                 "reference_labels": reference.labels,
                 "own": reference.own,
             }
+        if reference is not None and reference.relevance is not None:
+            check_relevance(self.miner)
+            compared["relevance"] = reference.anchor_relevance
+            if not reference.plain:
+                compared["reference_relevance"] = reference.relevance
         with span("miner"), torch.no_grad():
             # a user's loss may pass an array
             mined = self.miner(batch.detach(), torch.as_tensor(labels, device=batch.device), **compared)
@@ -195,7 +211,58 @@ def pairs_of_masks(positives: torch.Tensor, negatives: torch.Tensor) -> Pairs:
     return Pairs(*positive_pairs, *negative_pairs)
 
 
-class Classes:
+class Partners:
+    """The positives and negatives of anchors, numbered from 0, so that some can be drawn.
+
+    Attributes:
+        n_positives, n_negatives: `(B,)`, without the anchor's own image.
+        complete: `(B,)`, has the anchor a positive and a negative?
+    """
+
+    def anchors(self) -> torch.Tensor:
+        """Anchors that have a positive and a negative, `(A,)`. The only method that waits for the device."""
+        return self.complete.nonzero().squeeze(1)
+
+    def draw_positives(self, anchors: torch.Tensor | None = None) -> torch.Tensor:
+        """A uniformly drawn positive of each of `anchors` `(T,)` (default: of every anchor)."""
+        if anchors is None:
+            anchors = self.places
+        return self.positives(anchors, below(self.n_positives[anchors]))
+
+    def draw_negatives(self, anchors: torch.Tensor | None = None) -> torch.Tensor:
+        """A uniformly drawn negative of each of `anchors` `(T,)` (default: of every anchor)."""
+        if anchors is None:
+            anchors = self.places
+        return self.negatives(anchors, below(self.n_negatives[anchors]))
+
+
+def partners(labels: torch.Tensor, reference=None) -> Partners:
+    """The partners of anchors with `labels` `(B,)` in a `utilities.reference.Reference`, by default their own batch."""
+    if reference is None or reference.relevance is None:
+        return Classes(labels, reference)
+    return Related(labels, reference)
+
+
+class Related(Partners):
+    """Partners of images with several labels: `(B, M)` matrices of columns, the positives first, or the negatives."""
+
+    def __init__(self, labels: torch.Tensor, reference):
+        masks = reference.masks(labels)
+        self.places = torch.arange(len(labels), device=labels.device)
+        self.n_positives, self.n_negatives = (mask.sum(1) for mask in masks)
+        self.complete = (self.n_positives > 0) & (self.n_negatives > 0)
+        self.columns = [mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True) for mask in masks]
+
+    def positives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """See `Classes.positives`."""
+        return self.columns[0][anchors, numbers]
+
+    def negatives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """See `Classes.negatives`."""
+        return self.columns[1][anchors, numbers]
+
+
+class Classes(Partners):
     """A reference sorted by class, in which positives and negatives are numbered and drawn without a `(B, M)` matrix.
 
     Args:
@@ -205,8 +272,6 @@ class Classes:
     Attributes:
         order: `(M,)`, the samples of the reference, class after class.
         starts, counts: `(B,)`, where the anchor's class begins in `order`, and how many samples it has.
-        n_positives, n_negatives: `(B,)`, without the anchor's own image.
-        complete: `(B,)`, has the anchor a positive and a negative?
     """
 
     def __init__(self, labels: torch.Tensor, reference=None):
@@ -248,10 +313,6 @@ class Classes:
             counts = torch.zeros_like(counts)
         return starts, counts
 
-    def anchors(self) -> torch.Tensor:
-        """Anchors that have a positive and a negative, `(A,)`. The only method that waits for the device."""
-        return self.complete.nonzero().squeeze(1)
-
     def positives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """The `numbers`-th positive (0 to `n_positives` - 1) of each of `anchors` `(T,)`;
         arbitrary if there is none.
@@ -269,18 +330,6 @@ class Classes:
 
     def _at(self, places: torch.Tensor) -> torch.Tensor:
         return self.order[places.clamp(max=len(self.order) - 1)]
-
-    def draw_positives(self, anchors: torch.Tensor | None = None) -> torch.Tensor:
-        """A uniformly drawn positive of each of `anchors` `(T,)` (default: of every anchor)."""
-        if anchors is None:
-            anchors = self.places
-        return self.positives(anchors, below(self.n_positives[anchors]))
-
-    def draw_negatives(self, anchors: torch.Tensor | None = None) -> torch.Tensor:
-        """A uniformly drawn negative of each of `anchors` `(T,)` (default: of every anchor)."""
-        if anchors is None:
-            anchors = self.places
-        return self.negatives(anchors, below(self.n_negatives[anchors]))
 
     def draw_strangers(self, anchors: torch.Tensor, negatives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Samples `(T,)`, drawn uniformly, of another class than `anchors` and `negatives` `(T,)`; and `(T,)`: whether

@@ -115,11 +115,17 @@ def conv4():
     return architectures.select("conv4_frozen_normalize", not_pretrained=True, embed_dim=WIDTH)
 
 
-def batches(views=1, steps=3, side=4):
+def batches(views=1, steps=3, side=4, label_sets=False):
+    """`label_sets`: images have several labels, of which the last one is shared."""
     generator = torch.Generator().manual_seed(5)
     for _ in range(steps):
         images = torch.randint(0, 256, (N * views, 3, side, side), dtype=torch.uint8, generator=generator)
-        yield Batch((torch.arange(N) // 2).repeat(views), images, torch.arange(N).repeat(views))
+        batch = Batch((torch.arange(N) // 2).repeat(views), images, torch.arange(N).repeat(views))
+        if label_sets:
+            relevance = torch.nn.functional.one_hot(batch.labels, CLASSES) > 0
+            relevance[::5, -1] = True
+            batch = batch._replace(relevance=relevance)
+        yield batch
 
 
 @functools.cache
@@ -133,7 +139,16 @@ def rows_of_old(opt):
 
 
 def trained(
-    chunk_size, *flags, dtype=torch.float64, network=Network, trainer=None, steps=3, norm=False, side=4, stand_in=True
+    chunk_size,
+    *flags,
+    dtype=torch.float64,
+    network=Network,
+    trainer=None,
+    steps=3,
+    norm=False,
+    side=4,
+    stand_in=True,
+    **of_batches,
 ):
     """A trainer after some steps, its step, their results, the next draw. `stand_in`: a criterion for memories."""
     class_names = {label: f"class {label}" for label in range(CLASSES)}
@@ -150,7 +165,7 @@ def trained(
     step = Step(trainer, optimizer, Runtime(opt), Sampler(), StepSettings(chunk_size=chunk_size))
     step.start_epoch(1)
     torch.manual_seed(1)
-    results = [step(batch) for batch in batches(trainer.VIEWS, steps, side)]
+    results = [step(batch) for batch in batches(trainer.VIEWS, steps, side, **of_batches)]
     return trainer, step, results, torch.rand(())
 
 
