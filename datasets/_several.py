@@ -23,25 +23,25 @@ def with_first_label(path: str, header: list[str], rows: list[list[str]]) -> tup
     """
     if COLUMN not in header:
         return header, rows
+    added = [] if "label" in header else ["label"]
+    completed_header = [*header, *added]
     place = header.index(COLUMN)
-    has_label = "label" in header
+    label_place = completed_header.index("label")
     completed = []
     for number, row in enumerate(rows, start=2):
-        if len(row) != len(header):  # the caller says that it is damaged
-            completed.append(row if has_label else [*row, ""])
+        row = row + [""] * len(added)
+        completed.append(row)
+        if len(row) != len(completed_header):  # the caller says that it is damaged
             continue
-        labels = _labels_of(row[place], f"--dataset_csv {path}, row {number}: {COLUMN} {row[place]!r}")
-        label = labels[0] if labels else ""
-        if has_label:
-            label = present(row[header.index("label")])
-            if labels and label not in labels:
-                raise UserError(
-                    f"--dataset_csv {path}, row {number}: label {label!r} is not among its {COLUMN} {row[place]!r}"
-                )
-        labels = dict.fromkeys([label, *labels])
-        row = [*row[:place], SEPARATOR.join(labels), *row[place + 1 :]]
-        completed.append(row if has_label else [*row, label])
-    return header if has_label else [*header, "label"], completed
+        flag = f"--dataset_csv {path}, row {number}"
+        labels = _labels_of(row[place], f"{flag}: {COLUMN} {row[place]!r}")
+        label = present(row[label_place])
+        if labels and label and label not in labels:
+            raise UserError(f"{flag}: label {label!r} is not among its {COLUMN} {row[place]!r}")
+        labels = [name for name in dict.fromkeys([label, *labels]) if name]
+        row[place] = SEPARATOR.join(labels)
+        row[label_place] = labels[0] if labels else ""
+    return completed_header, completed
 
 
 def _labels_of(cell: str, place: str) -> list[str]:
@@ -64,8 +64,8 @@ def check(reading: Reading, has_sequences: bool, opt) -> None:
 
     Raises UserError for flags and columns that go by one label per image.
     """
-    several = [image for image in reading.images if len(image.labels) > 1]
-    if not several:
+    labelled_twice = [image for image in reading.images if len(image.labels) > 1]
+    if not labelled_twice:
         return
     reading.several_labels = True
     reasons = {
@@ -80,14 +80,14 @@ def check(reading: Reading, has_sequences: bool, opt) -> None:
             raise UserError(f"--dataset_csv {opt.dataset_csv}: images have several {COLUMN}: leave out {name}")
     labels_of = {"train": set(), "other": set()}
     for image, split in zip(reading.images, reading.split_of, strict=True):
-        labels_of["train" if split == "train" else "other"].update(image.labels)
+        side = "train" if split == "train" else "other"
+        labels_of[side].update(image.labels)
     shared = sorted(labels_of["train"] & labels_of["other"])
-    counts = (
-        f"{len(several):,} of {len(reading.images):,} images have several of {len(set.union(*labels_of.values())):,}"
-    )
+    counts = f"{len(labelled_twice):,} of {len(reading.images):,} images have several"
+    n_labels = len(labels_of["train"] | labels_of["other"])
     reading.notes.append(
-        f"{counts} labels: images that share one are positives, and relevant to each other; the split, samplers and "
-        "class-wise metrics go by the first"
+        f"{counts} of {n_labels:,} labels: images that share one are positives, and relevant to each other; the "
+        "split, samplers and class-wise metrics go by the first"
     )
     if shared:
         reading.notes.append(

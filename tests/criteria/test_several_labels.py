@@ -1,4 +1,4 @@
-"""Images with several labels: positives share one, for every loss and miner that can; the others refuse."""
+"""Images with several labels: positives share one, for every loss and miner that can; the memory_rows refuse."""
 
 import copy
 import math
@@ -27,6 +27,7 @@ REFUSED = {
 FOLLOWING = sorted(set(criteria.REGISTRY.names()) - REFUSED - {"pml", "cosent", "angle"})
 MINERS_REFUSED = {"intra_random", "packaged", "pml", "random_distance"}
 MINERS = sorted(set(batch_mining.REGISTRY.names()) - MINERS_REFUSED)
+MINER_SETTINGS = {"rho_distance": {"miner_rho_distance_cp": 0.0}}  # no tuples that are wrong on purpose
 SETTINGS = {"softmax": {"loss_softmax_temperature": 1.0}}
 
 
@@ -37,7 +38,7 @@ def rows_of(sets, n_labels):
     return rows
 
 
-def drawn(n, seed, n_labels=5):
+def random_rows(n, seed, n_labels=5):
     """Random unit vectors, and a set of one to three labels of each; a label more that all images of a half have."""
     generator = torch.Generator().manual_seed(seed)
     points = normalize(torch.randn(n, 6, generator=generator, dtype=torch.float64))
@@ -52,15 +53,15 @@ def firsts(sets):
     return torch.tensor([min(labels) for labels in sets])
 
 
-def related(anchors, others, own):
-    """Masks by sets: which of `others` share a label with each anchor, and which do not; not the anchor's own image."""
-    positives = torch.zeros(len(anchors), len(others), dtype=torch.bool)
+def related(anchors, memory_rows, own_rows):
+    """Masks by sets: which of `memory_rows` share a label with each anchor, and which do not; not its own image."""
+    positives = torch.zeros(len(anchors), len(memory_rows), dtype=torch.bool)
     negatives = torch.zeros_like(positives)
     for row, labels in enumerate(anchors):
-        for column, other in enumerate(others):
-            if column != own[row]:
-                positives[row, column] = bool(labels & other)
-                negatives[row, column] = not labels & other
+        for column, partner in enumerate(memory_rows):
+            if column != own_rows[row]:
+                positives[row, column] = bool(labels & partner)
+                negatives[row, column] = not labels & partner
     return positives, negatives
 
 
@@ -75,23 +76,23 @@ def test_pinned_values():
 
 
 def test_masks_are_those_of_sets_and_are_split_with_the_anchors():
-    points, sets = drawn(9, seed=1)
-    others, other_sets = drawn(13, seed=2)
+    points, sets = random_rows(9, seed=1)
+    memory_rows, other_sets = random_rows(13, seed=2)
     sets[4] = set()  # related to nothing, itself included
     labels = torch.zeros(9, dtype=torch.long)
     reference = Reference.build(points, labels, relevance=rows_of(sets, 5).long())
     for mask, expected in zip(reference.masks(labels), related(sets, sets, range(9)), strict=True):
         assert torch.equal(mask, expected)
     assert torch.equal(reference.negatives(labels), related(sets, sets, range(9))[1])
-    own = torch.tensor([3, -1, 0, 12, -1, 5, 6, 7, 8])
+    own_rows = torch.tensor([3, -1, 0, 12, -1, 5, 6, 7, 8])
     form = {"relevance": rows_of(sets, 5), "reference_relevance": rows_of(other_sets, 5)}
-    reference = Reference.build(points, labels, others, torch.zeros(13), own, **form)
-    expected = related(sets, other_sets, own.tolist())
+    reference = Reference.build(points, labels, memory_rows, torch.zeros(13), own_rows, **form)
+    expected = related(sets, other_sets, own_rows.tolist())
     for part, rows in zip(reference.split(4), (slice(0, 4), slice(4, 8), slice(8, 9)), strict=True):
-        for mask, whole in zip(part.masks(labels[rows]), expected, strict=True):
-            assert torch.equal(mask, whole[rows])
+        for mask, expected_mask in zip(part.masks(labels[rows]), expected, strict=True):
+            assert torch.equal(mask, expected_mask[rows])
     empty = Reference.build(
-        points, labels, others[:0], torch.zeros(0), **(form | {"reference_relevance": form["relevance"][:0]})
+        points, labels, memory_rows[:0], torch.zeros(0), **(form | {"reference_relevance": form["relevance"][:0]})
     )
     assert not any(mask.any() for mask in empty.with_own_row().masks(labels))
 
@@ -100,7 +101,7 @@ def test_masks_are_those_of_sets_and_are_split_with_the_anchors():
 def test_a_loss_of_one_label_each_is_that_of_labels(name):
     """With one label per image the relevance says what the labels say, also in a memory of other images."""
     labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 4])
-    points = drawn(8, seed=3)[0].requires_grad_()
+    points = random_rows(8, seed=3)[0].requires_grad_()
     relevance = torch.nn.functional.one_hot(labels, 5)
     miner = {"batch_mining": "all"} if name not in ("angular", "npair", "lifted") else {}
     criterion = criteria.select(name, **SIZES, **miner, **SETTINGS.get(name, {})).double()
@@ -116,8 +117,8 @@ def test_a_loss_of_one_label_each_is_that_of_labels(name):
     assert torch.allclose(*slopes, rtol=1e-10, atol=1e-14)
     if name == "softmax":
         return
-    others, sets = drawn(11, seed=4)
-    form = {"reference": others, "reference_labels": firsts(sets), "own": torch.tensor([2, -1, 0, 1, 3, -1, 5, 6])}
+    memory_rows, sets = random_rows(11, seed=4)
+    form = {"reference": memory_rows, "reference_labels": firsts(sets), "own": torch.tensor([2, -1, 0, 1, 3, -1, 5, 6])}
     criterion = criteria.select(name, **SIZES, **miner).double()
     expected = copy.deepcopy(criterion)(points, labels, **form)
     rows = torch.nn.functional.one_hot(firsts(sets), 5)
@@ -128,7 +129,7 @@ def test_a_loss_of_one_label_each_is_that_of_labels(name):
 @pytest.mark.parametrize("name", sorted(set(FOLLOWING) - {"softmax"}))
 def test_a_loss_on_pairs_sees_the_sets(name):
     """Other first labels change nothing, another label does."""
-    points, sets = drawn(10, seed=5)
+    points, sets = random_rows(10, seed=5)
     criterion = criteria.select(name, **SIZES).double()
     values = []
     for labels, relevance in (
@@ -143,18 +144,18 @@ def test_a_loss_on_pairs_sees_the_sets(name):
 
 @pytest.mark.parametrize("name", MINERS)
 def test_miners_keep_to_the_sets(name):
-    points, sets = drawn(12, seed=6)
-    others, other_sets = drawn(15, seed=7)
-    own = torch.tensor([*range(10), -1, -1])
+    points, sets = random_rows(12, seed=6)
+    memory_rows, other_sets = random_rows(15, seed=7)
+    own_rows = torch.tensor([*range(10), -1, -1])
     relevance = {"relevance": rows_of(sets, 5)}
-    memory = {"reference": others, "reference_labels": firsts(other_sets), "own": own}
+    memory = {"reference": memory_rows, "reference_labels": firsts(other_sets), "own": own_rows}
     cases = [
         ({}, related(sets, sets, range(12))),
-        ({**memory, "reference_relevance": rows_of(other_sets, 5)}, related(sets, other_sets, own.tolist())),
+        ({**memory, "reference_relevance": rows_of(other_sets, 5)}, related(sets, other_sets, own_rows.tolist())),
     ]
     for form, (positives, negatives) in cases:
         torch.manual_seed(0)
-        miner = batch_mining.select(name, None, **({"miner_rho_distance_cp": 0.0} if name == "rho_distance" else {}))
+        miner = batch_mining.select(name, None, **MINER_SETTINGS.get(name, {}))
         mined = miner(points, firsts(sets), **form, **relevance)
         complete = (positives.any(1) & negatives.any(1)).nonzero().squeeze(1)
         if hasattr(mined, "anchors_p"):
@@ -178,7 +179,7 @@ def test_miners_keep_to_the_sets(name):
 
 
 def test_partners_are_drawn_uniformly():
-    _, sets = drawn(8, seed=8)
+    _, sets = random_rows(8, seed=8)
     reference = Reference.build(torch.eye(8), firsts(sets), relevance=rows_of(sets, 5))
     positives = reference.masks(firsts(sets))[0]
     relations = partners(firsts(sets), reference)
@@ -193,7 +194,7 @@ def test_partners_are_drawn_uniformly():
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_losses_of_single_labels_refuse(name):
-    points, sets = drawn(6, seed=9)
+    points, sets = random_rows(6, seed=9)
     extra = {"loss_hier_n_proxies": 12} if name == "hier" else {}
     criterion = criteria.select(name, **SIZES, **extra).double()
     with refused(f"the criterion {name} takes one label per image"):
@@ -202,13 +203,13 @@ def test_losses_of_single_labels_refuse(name):
 
 @pytest.mark.parametrize("name", sorted(MINERS_REFUSED - {"pml"}))
 def test_miners_of_single_labels_refuse(name):
-    points, sets = drawn(6, seed=9)
+    points, sets = random_rows(6, seed=9)
     with refused(f"the miner {name} takes one label per image"):
         batch_mining.select(name, None)(points, firsts(sets), relevance=rows_of(sets, 5))
 
 
 def test_what_is_learned_or_weighed_per_class_refuses():
-    points, sets = drawn(6, seed=9)
+    points, sets = random_rows(6, seed=9)
     cases = (
         ("multisimilarity", {"loss_learn": ["thresh"], "loss_learn_per_class": True}),
         ("triplet", {"loss_reduction": "class_weighted"}),

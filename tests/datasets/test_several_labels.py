@@ -48,7 +48,7 @@ def test_what_is_relevant_shares_a_label(tmp_path):
     labels = [cells[path.rpartition("/")[2]] for path in test.paths]
     positives, junk = test.lists[""]
     for row, found_rows in enumerate(positives):
-        expected = [other for other in range(5) if other != row and labels[row] & labels[other]]
+        expected = [column for column in range(5) if column != row and labels[row] & labels[column]]
         assert np.asarray(found_rows).tolist() == expected
     assert not any(junk)
 
@@ -84,6 +84,9 @@ def test_a_label_beside_labels_comes_first(tmp_path):
     training = read(tmp_path / "t.csv", rows)["training"]
     label = dict(training.image_list)[str(tmp_path / "images/train_1.png")]
     assert training.class_names[label] == "b"
+    rows[1]["label"] = ""
+    training = read(tmp_path / "t.csv", rows)["training"]
+    assert training.class_names[dict(training.image_list)[str(tmp_path / "images/train_1.png")]] == "a"
     rows[1]["label"] = "e"
     with refused(r"row 3: label 'e' is not among its labels 'a\|b'"):
         read(tmp_path / "t.csv", rows)

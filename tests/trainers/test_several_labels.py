@@ -59,16 +59,16 @@ def test_the_memory_knows_the_labels_of_its_rows():
 
 
 def test_a_memory_goes_on_where_a_checkpoint_left_it():
-    whole = with_products()
+    first = with_products()
     resumed = with_products()
     *first_batches, (_, last_batch) = batches()
     for _, batch in first_batches:
-        tiny.losses(whole, batch)
-    resumed.added_losses[0].set_extra_state(whole.added_losses[0].get_extra_state())
-    values = [tiny.losses(trainer, last_batch)[1]["memory_loss"] for trainer in (whole, resumed)]
+        tiny.losses(first, batch)
+    resumed.added_losses[0].set_extra_state(first.added_losses[0].get_extra_state())
+    values = [tiny.losses(trainer, last_batch)[1]["memory_loss"] for trainer in (first, resumed)]
     assert torch.equal(*values)
     queue = Queue(6)
-    queue.restore(whole.added_losses[0].get_extra_state())
+    queue.restore(first.added_losses[0].get_extra_state())
     newest = torch.cat([batch.relevance for _, batch in batches()])[-6:]
     assert torch.equal(queue.relevance, newest)
 
@@ -81,8 +81,8 @@ def test_chunks_change_nothing(flags):
     how = {"stand_in": False, "label_sets": True}
     expected = trained(0, *flags.split(), *memory.split(), **how)
     assert_same_steps(expected, trained(4, *flags.split(), *memory.split(), **how), *TOLERANCES[torch.float64])
-    alone = trained(0, *flags.split(), *memory.split(), stand_in=False)
-    assert not torch.equal(expected[2][-1].loss, alone[2][-1].loss)
+    single = trained(0, *flags.split(), *memory.split(), stand_in=False)
+    assert not torch.equal(expected[2][-1].loss, single[2][-1].loss)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_run_resumes_exactly_and_is_measured_by_shared_labels(tmp_path):
     path = write(tmp_path / "t.csv", table(tmp_path))
     words = f"--dataset csv --dataset_csv {path} --arch conv4_normalize --bs 4 --samples_per_class 2 --kernels 0"
     words += f" --loss multisimilarity {MEMORY} --evaluation_metrics e_recall@1 ap --save_path {tmp_path / 'runs'}"
-    whole = run_main(words, "--n_epochs 2 --savename whole")
+    straight = run_main(words, "--n_epochs 2 --savename whole")
     run_main(words, "--n_epochs 1 --savename part")
     part = run_main(words, "--n_epochs 2 --savename part --resume")
-    tiny.assert_equal_runs(whole.folder, part.folder)
+    tiny.assert_equal_runs(straight.folder, part.folder)
