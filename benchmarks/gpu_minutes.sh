@@ -96,7 +96,7 @@ of_glyphs=(--dataset glyphs --crop_size 224 --n_epochs 2 --iterations_per_epoch 
 of_objects=(--dataset csv --dataset_csv "$objects/objects.csv" --dataset_name objects --arch resnet50_normalize
   --augmentation base --crop_size 128 --crop_scale 0.4 1 --kernels 8
   --decode_once --image_cache "$folder/cache"
-  --lr 0.0003 --scheduler cosine --n_epochs 50 --save_interval 5 --iterations_per_epoch 101 --log_every 50
+  --lr 0.0003 --scheduler cosine --n_epochs 40 --save_interval 5 --iterations_per_epoch 101 --log_every 50
   --evaluation_metrics e_recall@1 e_recall@2 e_recall@4 map_r nmi f1 mAP_1000)
 
 tests=(-q -p no:cacheprovider -rs -m gpu)
