@@ -14,6 +14,7 @@ import parameters
 import trainers
 from engine.agreement import same_data, same_on_all
 from engine.assembly import build_training
+from engine.determinism import run_job
 from engine.loading import evaluation_loader
 from engine.meter import EpochMeter
 from engine.optimisers import build_scheduler
@@ -126,17 +127,16 @@ def cross_validate(opt):
 
 def main(opt):
     """Train or evaluate a run or all its folds, and train the stages of a reproduction in turn."""
+    job = train
     if opt.is_cross_validation:
         job = cross_validate
     elif opt.job in ("evaluate", "evaluate_only"):
         job = evaluate_again
-    else:
-        job = train
-    result = job(same_on_all(opt))
+    result = run_job(job, same_on_all(opt))
     if opt.dry_run or opt.profile_steps:
         return result
     for stage in opt.later:
-        result = job(stage.but(resume="latest", resume_from=str(result.folder), savename=result.opt.savename))
+        result = run_job(job, stage.but(resume="latest", resume_from=str(result.folder), savename=result.opt.savename))
     return result
 
 

@@ -52,6 +52,17 @@ class MeanAndMaximum(torch.nn.Module):
         return (maps.mean((2, 3), keepdim=True) + maps.amax((2, 3), keepdim=True)) / 2
 
 
+class Maximum(torch.nn.AdaptiveMaxPool2d):
+    """`AdaptiveMaxPool2d(1)`, by an operation whose gradient has a deterministic form on a GPU."""
+
+    def __init__(self):
+        super().__init__(1)
+
+    def forward(self, maps: torch.Tensor) -> torch.Tensor:
+        """The first maximum of each map, `(B, C, 1, 1)`."""
+        return maps.flatten(2).max(2).values[..., None, None]
+
+
 def pooling(kind: str) -> torch.nn.Module:
     """The pooling `kind` of maps `(B, C, h, w)`, with sides of 1."""
     if kind.startswith("gem"):
@@ -59,7 +70,7 @@ def pooling(kind: str) -> torch.nn.Module:
     if kind == "avg":
         return torch.nn.AdaptiveAvgPool2d(1)
     if kind == "max":
-        return torch.nn.AdaptiveMaxPool2d(1)
+        return Maximum()
     return MeanAndMaximum()
 
 

@@ -56,4 +56,7 @@ class Network(_network.Network):
 
     def pool(self, spatial: torch.Tensor) -> torch.Tensor:
         """The pooled features `(B, feature_dim)` of last maps `(B, C, h, w)`."""
-        return torch.nn.functional.adaptive_avg_pool2d(spatial, GRID).flatten(1)
+        # of maps of that size the pooling is the identity, whose gradient --deterministic does not refuse on a GPU
+        if spatial.shape[2:] != (GRID, GRID):
+            spatial = torch.nn.functional.adaptive_avg_pool2d(spatial, GRID)
+        return spatial.flatten(1)

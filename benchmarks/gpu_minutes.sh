@@ -103,6 +103,7 @@ tests=(-q -p no:cacheprovider -rs -m gpu)
 "$python" -c "import xdist" 2> /dev/null && tests+=(-n 8)
 part versions 60 "$python" benchmarks/_gpu_records.py versions "$folder"
 part tests_of_steps 150 "$python" -m pytest "${tests[@]}" tests/test_gpu.py
+part tests_of_bits 120 "$python" -m pytest "${tests[@]}" tests/test_deterministic.py
 part tests_of_the_rest 90 "$python" -m pytest "${tests[@]}" tests/metrics/test_search.py tests/engine/test_cropping.py \
   tests/test_default_dtype.py tests/test_gpu_benchmark.py
 gpu steps 120 steps --repeats 10 --warm_up 3

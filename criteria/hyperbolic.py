@@ -15,7 +15,7 @@ from options.flags import Flag
 from utilities.hyperbolic import Ball
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import take_pairs
+from utilities.tensors import amax_at, take_pairs
 
 # an anchor is known by the only column that is no pair
 TAKES_GUIDE = False
@@ -105,7 +105,7 @@ def _masses(logits: torch.Tensor, negatives: torch.Tensor, views: torch.Tensor) 
     chosen = torch.where(negatives > 0, logits, lowest)
     index = views.expand_as(logits)
     highest = torch.full((len(logits), n_views), lowest, dtype=logits.dtype, device=logits.device)
-    highest = highest.scatter_reduce(1, index, chosen.detach(), "amax")
+    highest = amax_at(highest, 1, index, chosen)
     masses = torch.exp(chosen - highest.gather(1, index)) * negatives
     sums = torch.zeros_like(highest).index_add(1, views, masses)
     has_negatives = sums > 0

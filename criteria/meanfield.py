@@ -8,6 +8,7 @@ from criteria._pairs import softplus
 from criteria._proxies import ProxyCriterion
 from options.flags import Flag
 from utilities.numbers import number
+from utilities.tensors import amax_at
 from utilities.tuples import same_class
 
 REQUIRES_OPTIM = True
@@ -59,7 +60,7 @@ def log_mean_exp(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     are so low that exp is 0.
     """
     largest = torch.full_like(values, torch.finfo(values.dtype).min / 4)
-    largest = largest.scatter_reduce(0, rows[:, None].expand_as(values), values.detach(), "amax")
+    largest = amax_at(largest, 0, rows[:, None].expand_as(values), values)
     sums = torch.zeros_like(values).index_add(0, rows, torch.exp(values - largest.index_select(0, rows)))
     counts = torch.zeros_like(values[:, :1]).index_add(0, rows, torch.ones_like(values[:, :1])).clamp(min=1)
     return (sums / counts).clamp(min=torch.finfo(values.dtype).tiny).log() + largest

@@ -7,6 +7,7 @@ import torch
 from criteria._shards import ShardedCriterion
 from options.flags import Flag
 from utilities.numbers import number
+from utilities.tensors import amax_at
 
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
@@ -37,7 +38,7 @@ class Criterion(ShardedCriterion):
         # log(1 + sum exp) of each class's samples, shifted by its largest logit; a class that is not in the batch gives
         # log 1
         zeros = positive_logits.new_zeros(similarities.shape[1])
-        largest = zeros.scatter_reduce(0, class_columns, positive_logits.detach(), "amax")  # (C,), at least 0
+        largest = amax_at(zeros, 0, class_columns, positive_logits)  # (C,), at least 0
         sums = torch.exp(-largest).index_add(
             0, class_columns, torch.exp(positive_logits - largest.index_select(0, class_columns))
         )

@@ -1,5 +1,6 @@
 """The start of a run: the summary on the console, and the software, hardware and data that environment.yaml records."""
 
+import os
 import platform
 import sys
 
@@ -8,6 +9,7 @@ import torch
 import criteria
 import datasets
 from architectures import _adaptation
+from engine.determinism import WORKSPACE
 from runs.idle import idle
 from utilities import provenance
 from utilities.console import wrapped
@@ -121,7 +123,7 @@ def step_changes(opt) -> list[str]:
         lines.append(
             f"evaluated is a moving average of the weights and of BatchNorm's statistics, decay {opt.ema_decay}"
         )
-    for name in ("channels_last", "compile", "tf32", "grad_checkpointing"):
+    for name in ("channels_last", "compile", "tf32", "grad_checkpointing", "deterministic"):
         if getattr(opt, name):
             lines.append(f"--{name}")
     return lines
@@ -144,6 +146,8 @@ def environment(runtime, data: dict, network, opt) -> dict:
     if hasattr(network, "data_config"):
         record["data_config"] = network.data_config
     record |= provenance.describe(getattr(network, "weights_file", None))
+    if opt.deterministic:
+        record["cublas_workspace"] = os.environ.get(WORKSPACE)
     if opt.language_vectors:
         record["language_vectors_sha256"] = provenance.sha256(expanded(opt.language_vectors))
     if opt.code_files():

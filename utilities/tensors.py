@@ -137,6 +137,19 @@ def take_pairs(matrix: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) 
     return matrix.flatten().index_select(0, rows * matrix.shape[1] + columns)
 
 
+def amax_at(start: torch.Tensor, dim: int, index: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """`start.scatter_reduce(dim, index, values, "amax")`, without gradient, also under `--deterministic`.
+
+    torch refuses it there, as on a GPU the values of an entry arrive in any order; their maximum is the same in each.
+    """
+    mode = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("default")
+    try:
+        return start.scatter_reduce(dim, index, values.detach(), "amax")
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+
+
 def pair_distances(
     x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, squared=False, y: torch.Tensor | None = None
 ) -> torch.Tensor:

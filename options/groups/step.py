@@ -124,3 +124,11 @@ def computation(group) -> None:
             "mining and loss"
         ),
     )
+    group.add_argument(
+        "--deterministic",
+        action="store_true",
+        help=(
+            "the same bits in equal and in resumed runs on one kind of GPU, by torch's slower deterministic "
+            "algorithms; an operation without one ends the run with its name"
+        ),
+    )
