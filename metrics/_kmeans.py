@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from metrics._mapped import Converted
+from metrics._tensors import group_sums
 from utilities.processes import SingleProcess
 from utilities.tensors import Products
 
@@ -25,7 +26,7 @@ FAISS_ROWS = 4096  # rows of one matrix product of faiss, on which its rounding 
 
 
 def kmeans(
-    features: np.ndarray | Converted,
+    features: np.ndarray | Converted | torch.Tensor,
     n_clusters: int,
     seed: int = 0,
     device: str = "cpu",
@@ -35,11 +36,14 @@ def kmeans(
 
     Features in a file are read one block at a time, and the clusters' means are summed block by block, in float64. With
     several processes, each compares its part of the rows with the centroids, which are those of the first process.
+    Features on a device stay there, as does all that is computed from them.
     """
     ranks = ranks or SingleProcess()
     n_clusters = min(n_clusters, len(features))
     if n_clusters <= 1:
         return np.zeros(len(features), dtype=np.int64)
+    if isinstance(features, torch.Tensor):
+        return of_tensor(features, n_clusters, seed).int().cpu().numpy().astype(np.int64)
     features = in_range(features)
     nearest, step = searcher(device)
     if not isinstance(features, np.ndarray):
@@ -67,6 +71,39 @@ def kmeans(
         if len(unsure):
             for part in np.array_split(unsure, -(-len(unsure) // getattr(features, "block", len(unsure)))):
                 distances[part], assigned[part] = nearest(features[part], centroids)
+    return assigned
+
+
+@torch.no_grad()
+def of_tensor(features: torch.Tensor, n_clusters: int, seed: int) -> torch.Tensor:
+    """`kmeans` on the device of the features `(N, D)`. It waits for sizes three times an iteration: how many centroids
+    moved, and how many samples need all of them, save more than the waiting costs.
+    """
+    ends = torch.stack(features.aminmax())
+    largest = float(ends.abs().max())
+    if largest > LARGEST:
+        features = features * _factor(largest)
+    features = features.float()
+    centroids = features[torch.from_numpy(start(len(features), seed)[:n_clusters].astype(np.int64)).to(features.device)]
+    distances, assigned = compared(features, centroids)
+    for _ in range(ITERATIONS):
+        before = centroids
+        centroids = means(features, centroids, assigned)
+        moved = (centroids != before).any(1)
+        names = moved.nonzero().squeeze(1)
+        if not len(names):
+            break
+        if 2 * len(names) > n_clusters:
+            distances, assigned = compared(features, centroids)
+            continue
+        moved_distances, moved_nearest = compared(features, centroids[names])
+        own_moved = moved[assigned]
+        closer = torch.where(own_moved, moved_distances <= distances, moved_distances < distances)
+        assigned = torch.where(closer, names[moved_nearest], assigned)
+        distances = torch.where(closer, moved_distances, distances)
+        unsure = (own_moved & ~closer).nonzero().squeeze(1)
+        if len(unsure):
+            distances[unsure], assigned[unsure] = compared(features[unsure], centroids)
     return assigned
 
 
@@ -109,20 +146,17 @@ def shuffled(size: int, seed: int) -> np.ndarray:
     """faiss's permutation `(N,)` without faiss: each place in turn is swapped with one behind it, drawn by the
     Mersenne Twister.
     """
-    order = np.arange(size, dtype=np.int32)
+    order = list(range(size))
     twister = np.random.RandomState(seed)
     numbers = twister.randint(0, 2**32, max(size - 1, 0), dtype=np.uint32)
     for place, number in enumerate(numbers.tolist()):
         partner = place + number % (size - place)
-        order[[place, partner]] = order[[partner, place]]
-    return order
+        order[place], order[partner] = order[partner], order[place]
+    return np.array(order, dtype=np.int32)
 
 
 def updated(features: np.ndarray, centroids: np.ndarray, assigned: np.ndarray) -> np.ndarray:
-    """The means `(K, D)` of the clusters. An empty cluster takes half of another, drawn in proportion to that one's
-    size minus 1.
-    """
-    size = len(features)
+    """The means `(K, D)` of the clusters. An empty cluster takes half of another, see `splits`."""
     n_clusters = len(centroids)
     counts = np.bincount(assigned, minlength=n_clusters).astype(np.float32)
     order = np.argsort(assigned, kind="stable")
@@ -133,11 +167,39 @@ def updated(features: np.ndarray, centroids: np.ndarray, assigned: np.ndarray) -
         centroids[present] = np.add.reduceat(features[order], first) * (np.float32(1) / counts[present])[:, None]
     else:
         centroids[present] = (sums(features, assigned, n_clusters)[present] / counts[present, None]).astype(np.float32)
-    empty = np.flatnonzero(counts == 0)
-    if len(empty):
-        draws = np.random.RandomState(1234)  # noqa: NPY002  the generator and the seed that faiss takes
-        push = np.where(np.arange(features.shape[1]) % 2, -PUSH, PUSH).astype(np.float32)
-    for hole in empty:  # one after the other: each split changes the odds of the next
+    push = _push(features.shape[1])
+    for hole, split in splits(counts, len(features)):
+        centroids[hole] = centroids[split] * (1 + push)
+        centroids[split] *= 1 - push
+    return centroids
+
+
+def means(features: torch.Tensor, centroids: torch.Tensor, assigned: torch.Tensor) -> torch.Tensor:
+    """`updated` on the device of the features, whose sums are in float64."""
+    sums, counts = group_sums(features, assigned, len(centroids))
+    centroids = torch.where(counts[:, None] > 0, (sums / counts.clamp(min=1)[:, None]).float(), centroids)
+    if not counts.all():
+        push = torch.from_numpy(_push(features.shape[1])).to(features.device)
+        for hole, split in splits(counts.float().cpu().numpy(), len(features)):
+            centroids[hole] = centroids[split] * (1 + push)
+            centroids[split] *= 1 - push
+    return centroids
+
+
+def _push(dimensions: int) -> np.ndarray:
+    """Relative distance `(D,)` of the halves of a split cluster from it."""
+    return np.where(np.arange(dimensions) % 2, -PUSH, PUSH).astype(np.float32)
+
+
+def splits(counts: np.ndarray, size: int):
+    """Yield (empty cluster, the one that it takes half of), drawn in proportion to that one's size minus 1, one after
+    the other: each split changes the odds of the next.
+
+    counts: sizes `(K,)` of the clusters in float32, which are changed. size: the number of all samples.
+    """
+    n_clusters = len(counts)
+    draws = np.random.RandomState(1234)  # noqa: NPY002  the generator and the seed that faiss takes
+    for hole in np.flatnonzero(counts == 0):
         odds = (counts - 1) / np.float32(max(size - n_clusters, 1e-30))
         split = None
         while split is None:
@@ -145,11 +207,9 @@ def updated(features: np.ndarray, centroids: np.ndarray, assigned: np.ndarray) -
             is_drawn = numbers < odds
             if is_drawn.any():
                 split = int(is_drawn.argmax())
-        centroids[hole] = centroids[split] * (1 + push)
-        centroids[split] *= 1 - push
+        yield int(hole), split
         counts[hole] = counts[split] // 2
         counts[split] -= counts[hole]
-    return centroids
 
 
 def sums(features: Converted, assigned: np.ndarray, n_clusters: int) -> np.ndarray:
@@ -207,26 +267,32 @@ def searcher(device: str):
 
     And `step(K)`: how many rows are compared with K centroids at once.
     """
-    try:
-        import faiss
-    except ModuleNotFoundError:
+    if not faiss_runs_on(device):
         return on_torch(device), tile_rows
-    if torch.device(device).type == "cpu":
-        search = faiss.knn
-    elif getattr(faiss, "get_num_gpus", int)() > 0:
+    import faiss
+
+    search = faiss.knn
+    if torch.device(device).type != "cpu":
         resources = faiss.StandardGpuResources()
         index = torch.device(device).index or 0
 
         def search(features, centroids, k):
             return faiss.knn_gpu(resources, features, centroids, k, device=index)
-    else:
-        return on_torch(device), tile_rows
 
     def nearest(features, centroids):
         distances, indices = search(features, centroids, 1)
         return distances[:, 0].copy(), indices[:, 0].astype(np.int64)
 
     return nearest, lambda n_centroids: FAISS_ROWS
+
+
+def faiss_runs_on(device: str) -> bool:
+    """Whether faiss is installed and, for a GPU, was built for one."""
+    try:
+        import faiss
+    except ModuleNotFoundError:
+        return False
+    return torch.device(device).type == "cpu" or getattr(faiss, "get_num_gpus", int)() > 0
 
 
 def tile_rows(n_centroids: int) -> int:
@@ -240,15 +306,25 @@ def on_torch(device: str):
     @torch.no_grad()
     def nearest(features, centroids):
         centroids = torch.from_numpy(centroids).to(device)
-        half_norms = 0.5 * centroids.square().sum(1)  # (K,)
         distances = []
         indices = []
         for block in torch.from_numpy(features).split(tile_rows(len(centroids))):
-            block = block.to(device)
-            with Products("highest"):
-                smallest = torch.addmm(half_norms, block, centroids.T, alpha=-1).min(1)
-            distances.append((2 * smallest.values + block.square().sum(1)).cpu())
-            indices.append(smallest.indices.cpu())
+            smallest = compared(block.to(device), centroids)
+            distances.append(smallest[0].cpu())
+            indices.append(smallest[1].cpu())
         return torch.cat(distances).numpy(), torch.cat(indices).numpy()
 
     return nearest
+
+
+def compared(features: torch.Tensor, centroids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Squared distance `(N,)` of each of the features `(N, D)` to the nearest of the centroids, and which it is."""
+    half_norms = 0.5 * centroids.square().sum(1)  # (K,)
+    distances = []
+    indices = []
+    for block in features.split(tile_rows(len(centroids))):
+        with Products("highest"):
+            smallest = torch.addmm(half_norms, block, centroids.T, alpha=-1).min(1)
+        distances.append(2 * smallest.values + block.square().sum(1))
+        indices.append(smallest.indices)
+    return torch.cat(distances), torch.cat(indices)

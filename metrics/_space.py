@@ -9,12 +9,13 @@ import hashlib
 from functools import cached_property
 
 import numpy as np
-import torch
 
-from metrics import _hidden, _inputs, _kmeans, _mapped
+from metrics import _hidden, _inputs, _kmeans, _mapped, _sums, _tensors
 from metrics._inputs import SpaceSettings
 from metrics._metric import Hits
+from metrics._tensors import Tensors
 from metrics._truth import ByClasses, ByLevels, ByLists
+from metrics.neighbours.counts import RankCounts
 from metrics.neighbours.search import Need, Search
 from utilities.errors import UserError
 from utilities.processes import SingleProcess
@@ -78,6 +79,7 @@ class EmbeddingSpace:
         self.seeds = _inputs.as_seeds(settings.seed)
         self.device = settings.device
         self.progress = settings.progress
+        self._copies = {}  # of arrays on the device, which views of the space share
         self.norms = None
         self.reference_norms = None
         self._remembered = {}
@@ -131,8 +133,8 @@ class EmbeddingSpace:
         """The space of the same features at unit length; this space itself if they are so already,
         up to the rounding of float32.
         """
-        norms = self._norms(self.features)
-        reference_norms = norms if self.own_reference else self._norms(self.reference)
+        norms = _sums.lengths(self.features, self.block)
+        reference_norms = norms if self.own_reference else _sums.lengths(self.reference, self.block)
         tolerance = 8 * np.finfo(np.float32).eps
         if max(np.abs(norms - 1).max(), np.abs(reference_norms - 1).max()) <= tolerance:
             return self
@@ -182,12 +184,12 @@ class EmbeddingSpace:
             truth=ByClasses(self.labels, labels, exclude, sequences),
         )
 
-    def _norms(self, features: np.ndarray) -> np.ndarray:
-        norms = np.empty(len(features))
-        for start in range(0, len(features), self.block):
-            rows = slice(start, start + self.block)
-            norms[rows] = np.sqrt((features[rows].astype(np.float64) ** 2).sum(1))
-        return norms
+    @cached_property
+    def tensors(self) -> Tensors | None:
+        """The features on the GPU that computes; None on a CPU, for features in files and for other distances."""
+        if self.mapped or type(self) is not EmbeddingSpace or not _tensors.is_gpu(self.device):
+            return None
+        return Tensors(self, self._copies)
 
     def queries(self, rows) -> np.ndarray:
         """Query features `(R, D)` in float64."""
@@ -272,27 +274,19 @@ class EmbeddingSpace:
         one pass for all that are not known yet, and for the `n_nearest` neighbours.
         """
         missing = {metric.key: metric for metric in metrics if metric.key not in self._scores}
-        needs = self._needs(missing.values())
         n_missing = n_nearest if n_nearest > self._nearest.shape[1] else 0
-        nearest = np.full((self.size, n_missing), -1, dtype=np.int64)
-        if n_missing:
-            needs.append(Need(np.minimum(n_nearest, self.visible), "every"))
-        if not needs:
+        if not missing and not n_missing:
             return self._scores
+        scores = {key: np.full(self.size, np.nan) for key in missing}
+        nearest = np.full((self.size, n_missing), -1, dtype=np.int64)
+        parts = self.ranks.portions(self.size, self.search.unit)
+        mine = parts[self.ranks.rank]
         by_column = {}
-        scores = {}
         for key, metric in missing.items():
             by_column.setdefault(metric.column, {})[key] = metric
-            scores[key] = np.full(self.size, np.nan)
-        parts = self.ranks.portions(self.size, self.search.unit)
-        for block in self.search.run(needs, self.progress, parts[self.ranks.rank]):
-            width = min(n_missing, block.columns.shape[1])
-            filled = np.arange(width) < block.counts[:, None]
-            nearest[block.rows, :width] = np.where(filled, block.columns[:, :width], -1)
-            for column, metrics_of_column in by_column.items():
-                hits = self._hits(block, column)
-                for key, metric in metrics_of_column.items():
-                    scores[key][block.rows] = metric.score(hits)
+        if self.tensors is not None and type(self.search) is Search:
+            self._count(by_column, mine, scores)
+        self._sort(by_column, n_missing, mine, scores, nearest)
         for key, values in scores.items():
             self.ranks.share_rows(values, parts)
             if self.skip_unmatched:
@@ -303,21 +297,49 @@ class EmbeddingSpace:
             self._nearest = nearest
         return self._scores
 
-    def _hits(self, block, column: int | None) -> Hits:
+    def _sort(self, by_column: dict, n_nearest: int, rows: slice, scores: dict, nearest: np.ndarray) -> None:
+        """Set the scores of the queries `rows` by the metrics of each column, and their nearest neighbours."""
+        needs = self._needs(metric for metrics in by_column.values() for metric in metrics.values())
+        if n_nearest:
+            needs.append(Need(np.minimum(n_nearest, self.visible), "every"))
+        if not needs:
+            return
+        for block in self.search.run(needs, self.progress, rows):
+            width = min(n_nearest, block.columns.shape[1])
+            filled = np.arange(width) < block.counts[:, None]
+            nearest[block.rows, :width] = np.where(filled, block.columns[:, :width], -1)
+            for column, metrics in by_column.items():
+                hits = self._hits_of(block, column)
+                for key, metric in metrics.items():
+                    scores[key][block.rows] = metric.score(hits)
+
+    def _count(self, by_column: dict, rows: slice, scores: dict) -> None:
+        """As `_sort`, by ranks that are counted on the device; metrics that compare levels stay in `by_column`."""
+        for column in [column for column in by_column if column is not None]:
+            metrics = by_column.pop(column)
+            needs = self._needs(metrics.values())
+            for queries, places, ranks in RankCounts(self.search, needs).run(rows, self.progress):
+                hits = self._hits(queries, places, ranks, column)
+                for key, metric in metrics.items():
+                    scores[key][queries] = metric.score(hits)
+
+    def _hits_of(self, block, column: int | None) -> Hits:
         """The hits of a block's `Neighbours` by one column of the labels; None: by all, with their levels."""
-        truth = self.truth.at(column)
-        n_levels = self.truth.n_levels
-        rows = block.rows
         relevant = block.relevant
-        if column is not None and n_levels > 1:
-            relevant = relevant >= n_levels - column
+        if column is not None and self.truth.n_levels > 1:
+            relevant = relevant >= self.truth.n_levels - column
         queries, slots = np.nonzero(relevant)
+        hits = self._hits(block.rows, queries, slots + 1, column)
+        if column is None:
+            hits = hits._replace(levels=relevant[queries, slots], of_level=self.truth.of_level[block.rows])
+        return hits
+
+    def _hits(self, rows: np.ndarray, queries: np.ndarray, ranks: np.ndarray, column: int | None) -> Hits:
+        """The `Hits` of the queries `rows`, whose hits `(H,)` are of `rows[queries]`, ascending."""
+        truth = self.truth.at(column)
         starts = np.searchsorted(queries, np.arange(len(rows)))
         orders = np.arange(len(queries)) - starts[queries] + 1
-        hits = Hits(queries, slots + 1, orders, truth.relevant[rows], truth.sizes[rows])
-        if column is None:
-            hits = hits._replace(levels=relevant[queries, slots], of_level=self.truth.of_level[rows])
-        return hits
+        return Hits(queries, ranks, orders, truth.relevant[rows], truth.sizes[rows])
 
     def _needs(self, metrics) -> list[Need]:
         """At most one need of each kind, with each query's greatest depth, capped at the number of its neighbours."""
@@ -348,6 +370,10 @@ class EmbeddingSpace:
         features = self.features
         if self.mapped:
             features = _mapped.Converted(self.queries, (self.size, self.dimensions), self.block)
+        elif self.tensors is not None and self.ranks.size == 1 and not _kmeans.faiss_runs_on(self.device):
+            features = self.tensors.features
+            if self.norms is not None:
+                features = self.tensors.queries(slice(None))
         elif self.norms is not None:
             features = self.queries(slice(None))
         n_classes = len(np.unique(self.labels))
@@ -360,34 +386,12 @@ class EmbeddingSpace:
 
     @cached_property
     def singular_values(self) -> np.ndarray:
-        """min(N, D) singular values of the queries, float64, descending;
-        from R of a QR decomposition built block by block.
-        """
-        upper = np.empty((0, self.dimensions))
-        for start in range(0, self.size, self.block):
-            block = torch.from_numpy(np.concatenate([upper, self.queries(slice(start, start + self.block))]))
-            upper = torch.linalg.qr(block, mode="r").R.numpy()
-        return torch.linalg.svdvals(torch.from_numpy(upper)).numpy()
+        """min(N, D) singular values of the queries, float64, descending."""
+        return _sums.singular_values(self)
 
     def class_sums(self, normalised: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Sums `(C, D)` of the classes' query features, at unit length if `normalised`,
-        and sums `(C,)` of their squared norms.
-        """
-        n_classes = int(self.labels.max()) + 1
-        sums = np.zeros((n_classes, self.dimensions))
-        squares = np.zeros(n_classes)
-        for start in range(0, self.size, self.block):
-            block = self.queries(slice(start, start + self.block))
-            if normalised:
-                norms = np.sqrt((block**2).sum(1, keepdims=True))
-                block = block / np.where(norms > 0, norms, 1.0)
-            labels = self.labels[start : start + self.block]
-            order = np.argsort(labels, kind="stable")
-            labels = labels[order]
-            first = np.flatnonzero(np.diff(labels, prepend=-1))
-            sums[labels[first]] += np.add.reduceat(block[order], first)
-            squares += np.bincount(labels, weights=(block**2).sum(1)[order], minlength=n_classes)
-        return sums, squares
+        """Sums `(C, D)` of the classes' query features, at unit length if `normalised`, and of their squares `(C,)`."""
+        return _sums.class_sums(self, normalised)
 
 
 def _finest(labels: np.ndarray) -> np.ndarray:

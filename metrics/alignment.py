@@ -5,6 +5,7 @@
 import numpy as np
 
 from metrics._metric import Metric as Base
+from metrics._sums import class_lengths
 
 
 class Metric(Base):
@@ -25,8 +26,8 @@ class Metric(Base):
         pairs = counts * (counts - 1) / 2
         if not pairs.any():
             return float("nan")
-        sums, squares = space.class_sums(normalised=True)
-        totals = counts * squares - (sums**2).sum(1)
+        lengths, squares = class_lengths(space)
+        totals = counts * squares - lengths
         # rounding of a class of equal samples
         totals = np.where(totals <= 8 * np.finfo(np.float64).eps * counts**2, 0.0, totals)
         return float(min(totals.sum() / pairs.sum(), 4.0))

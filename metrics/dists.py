@@ -9,16 +9,18 @@ classes far apart.
 import numpy as np
 
 from metrics._metric import Metric as Base
+from metrics._sums import class_lengths, sum_of_means
 
 
-def mean_distance(sums: np.ndarray, squares: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def mean_distance(lengths: np.ndarray, squares: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Mean pairwise cosine distance, `(G,)` in [0, 2], in each of G groups of two or more unit vectors;
     0 where it is within rounding.
 
     Args:
-        sums: `(G, D)` sums of the groups' vectors. squares: `(G,)` sums of their squared norms. counts: `(G,)`.
+        lengths: `(G,)` squared lengths of the sums of the groups' vectors. squares: `(G,)` sums of their squared norms.
+        counts: `(G,)`.
     """
-    distances = 1.0 - ((sums**2).sum(1) - squares) / (counts * (counts - 1.0))
+    distances = 1.0 - (lengths - squares) / (counts * (counts - 1.0))
     rounding = 4.0 * np.finfo(np.float64).eps * counts  # of a sum of so many vectors
     return np.where(distances <= rounding, 0.0, np.minimum(distances, 2.0))
 
@@ -64,11 +66,11 @@ class Metric(Base):
 def intra(space) -> float:
     """Mean over the classes that have a pair."""
     counts = np.bincount(space.labels)
-    sums, squares = space.class_sums(normalised=True)
     paired = counts > 1
     if not paired.any():
         return float("nan")
-    return float(mean_distance(sums[paired], squares[paired], counts[paired]).mean())
+    lengths, squares = class_lengths(space)
+    return float(mean_distance(lengths[paired], squares[paired], counts[paired]).mean())
 
 
 def inter(space) -> float:
@@ -77,8 +79,5 @@ def inter(space) -> float:
     present = counts > 0
     if present.sum() < 2:
         return float("nan")
-    sums, _ = space.class_sums(normalised=False)
-    means = sums[present] / counts[present, None]
-    norms = np.sqrt((means**2).sum(1, keepdims=True))
-    means = np.divide(means, norms, out=np.zeros_like(means), where=norms > 0)
-    return float(mean_distance(means.sum(0)[None], (means**2).sum()[None], np.array([len(means)]))[0])
+    total, square = sum_of_means(space)
+    return float(mean_distance((total**2).sum()[None], square[None], np.array([present.sum()]))[0])

@@ -77,7 +77,7 @@ class Neighbours(NamedTuple):
     counts: np.ndarray
 
 
-def _product(queries: torch.Tensor, reference: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+def product(queries: torch.Tensor, reference: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """Scores `(B, W)` of queries `(B, D + 2)` with references `(W, D + 2)` in full float32,
     no TF32, as the rounding bound assumes.
     """
@@ -105,19 +105,20 @@ class Search:
         self.ties = Ties(space, self.limits, self.work)
         self.device = torch.device(space.device)
         self.in_numpy = self.device.type == "cpu"  # there numpy is faster than torch; the ranks are the same
+        # whence features come: tensors where the device keeps them, else arrays
+        self.source = space.tensors or space
         m = space.reference_size
         d = space.dimensions
-        self.mean = sum(block.sum(0) for _, block in space.reference_blocks()) / max(m, 1)  # (D,)
+        self.mean = sum(block.sum(0) for _, block in self.source.reference_blocks()) / max(m, 1)  # (D,)
         longest = 0.0
-        for _, block in space.reference_blocks():
-            longest = max(longest, float(np.sqrt(((block - self.mean) ** 2).sum(1)).max(initial=0.0)))
-        self.scale = 1.0 / (longest or 1.0)
+        for _, block in self.source.reference_blocks():
+            longest = max(longest, float(((block - self.mean) ** 2).sum(1).max()))
+        self.scale = 1.0 / (np.sqrt(longest) or 1.0)
         self.reference = None  # (M, D + 2), see `_moved`; None: a reference in a file, whose rows are made when needed
         if not space.mapped:
-            self.reference = torch.empty(m, d + 2, dtype=torch.float32)
-            for start, block in space.reference_blocks():
+            self.reference = torch.empty(m, d + 2, dtype=torch.float32, device=self.device)
+            for start, block in self.source.reference_blocks():
                 self.reference[start : start + len(block)] = self._moved(block)
-            self.reference = self.reference.to(self.device)
         self.sequences = None  # (M,)
         if space.truth.sequences is not None:
             self.sequences = torch.from_numpy(space.truth.sequences[1]).to(self.device)
@@ -137,15 +138,18 @@ class Search:
             rows: the queries that are searched, those from `start` to `stop`; None: all.
         """
         rows = rows or slice(0, self.space.size)
-        size = rows.stop - rows.start
         ordered = max((int(np.max(need.depth)) for need in needs if need.goal == "every"), default=0)
         depths = np.maximum.reduce([need.depth for need in needs])
-        long = progress and size * self.space.reference_size > 1e9
-        disable = None if long else True  # None: tqdm shows the bar on a terminal only
-        with tqdm(total=size, desc="neighbours", unit=" queries", disable=disable) as bar:
+        with self.bar(rows.stop - rows.start, progress) as bar:
             for block, candidates, done in self._blocks(needs, rows):
                 bar.update(int(done.sum()))
                 yield from self._sorted(block, candidates, done, depths, ordered)
+
+    def bar(self, size: int, progress: bool) -> tqdm:
+        """A bar for `size` queries, shown where the search is long."""
+        long = progress and size * self.space.reference_size > 1e9
+        disable = None if long else True  # None: tqdm shows the bar on a terminal only
+        return tqdm(total=size, desc="neighbours", unit=" queries", disable=disable)
 
     def _blocks(self, needs: list[Need], rows: slice):
         """Yield (block, its candidates, the queries `(B,)` for which they suffice) until they have sufficed for each
@@ -181,24 +185,31 @@ class Search:
 
     def ready(self, rows: np.ndarray) -> "Block":
         """The block of some queries: features, rounding errors and, of a small reference, all scores."""
-        features = (self.space.queries(rows) - self.mean) * self.scale  # (B, D) float64
-        squares = (features**2).sum(1)
-        unit = np.finfo(np.float32).eps / 2
-        noise = SLACK * unit * np.sqrt(self.space.dimensions + 4) * (np.sqrt(squares) + 0.5 * squares + 0.5)
-        queries = torch.ones(len(rows), features.shape[1] + 2, dtype=torch.float32)
-        queries[:, :-2] = torch.from_numpy(features)
-        queries[:, -2] = torch.from_numpy(-0.5 * squares)
-        block = Block(rows, queries.to(self.device), noise.astype(np.float32))
+        queries, noise = self.moved_queries(rows)
+        block = Block(rows, queries.to(self.device), noise.cpu().numpy())
         if self.space.reference_size <= self.limits.columns:
             block.only_tile = self.hidden(self.tile(block.queries, 0), rows, slice(None))
         return block
 
-    def _moved(self, features: np.ndarray) -> torch.Tensor:
+    def moved_queries(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows `(B, D + 2)` of queries: centred and scaled, -|q|^2/2, 1; and the bound `(B,)` of the rounding error of
+        a score.
+        """
+        features = torch.as_tensor((self.source.queries(rows) - self.mean) * self.scale)  # (B, D) float64
+        squares = (features**2).sum(1)
+        unit = np.finfo(np.float32).eps / 2
+        noise = SLACK * unit * np.sqrt(self.space.dimensions + 4) * (squares.sqrt() + 0.5 * squares + 0.5)
+        queries = torch.ones(len(rows), features.shape[1] + 2, dtype=torch.float32, device=features.device)
+        queries[:, :-2] = features
+        queries[:, -2] = -0.5 * squares
+        return queries, noise.float()
+
+    def _moved(self, features: "np.ndarray | torch.Tensor") -> torch.Tensor:
         """Rows `(W, D + 2)` of reference features `(W, D)`: centred and scaled, 1, -|r|^2/2."""
-        moved = (features - self.mean) * self.scale
-        rows = torch.ones(len(moved), moved.shape[1] + 2, dtype=torch.float32)
-        rows[:, :-2] = torch.from_numpy(moved)
-        rows[:, -1] = torch.from_numpy(-0.5 * (moved**2).sum(1))
+        moved = torch.as_tensor((features - self.mean) * self.scale)
+        rows = torch.ones(len(moved), moved.shape[1] + 2, dtype=torch.float32, device=moved.device)
+        rows[:, :-2] = moved
+        rows[:, -1] = -0.5 * (moved**2).sum(1)
         return rows
 
     def _references(self, columns: slice | torch.Tensor) -> torch.Tensor:
@@ -213,7 +224,7 @@ class Search:
         reference = self._references(slice(start, start + self.limits.columns))
         self.work.scores += len(queries) * len(reference)
         scores = self.buffer[: len(queries) * len(reference)].view(len(queries), len(reference))
-        return _product(queries, reference, out=scores)
+        return product(queries, reference, out=scores)
 
     def hidden(self, scores: torch.Tensor, rows: np.ndarray, columns) -> torch.Tensor:
         """The scores `(B, W)` of queries `rows` with reference samples `columns`,
@@ -257,7 +268,7 @@ class Search:
             if block.only_tile is not None:
                 scores = block.only_tile[:, self.sample]
             else:
-                scores = self.hidden(_product(block.queries, self._references(self.sample)), block.rows, self.sample)
+                scores = self.hidden(product(block.queries, self._references(self.sample)), block.rows, self.sample)
             block.sampled = scores.cpu().numpy()
         return block.sampled
 
