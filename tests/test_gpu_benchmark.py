@@ -31,7 +31,7 @@ def test_every_part_gives_its_table():
     tables = done.stdout.split("\n## ")[1:]
     titles = [text.split("\n")[0].split(",")[0] for text in tables]
     ways = ["Ways to compute a step", "Compiled steps"]
-    assert titles == ["Training steps", *ways, "Loader", "Metrics", "Chunks", "Two equal runs"]
+    assert titles == ["Training steps", *ways, "Loader", "Metrics", "Metrics by part", "Chunks", "Two equal runs"]
     for text in tables:
         lines = [line for line in text.splitlines() if line.startswith("|")]
         assert len(lines) >= 3 and len({line.count("|") for line in lines}) == 1, text
