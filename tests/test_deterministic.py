@@ -332,11 +332,11 @@ def test_miners_of_large_batches_find_the_same_tuples_again(device, name):
 @pytest.mark.parametrize("loss", ["triplet", "multisimilarity", "proxyanchor"])
 def test_runs_on_a_gpu_made_again_and_resumed_end_in_the_same_bits(loss, data, tmp_path):
     words = run_words(data, tmp_path, f"--loss {loss} --deterministic --resize_size 50 --crop_size 48")
-    whole, again = (run_main(*words, "--n_epochs 2 --savename", name).folder for name in ("Whole", "Again"))
+    first, second = (run_main(*words, "--n_epochs 2 --savename", name).folder for name in ("First", "Second"))
     resumed = run_main(*words, "--n_epochs 1 --savename Resumed").folder
     run_main("--resume_from", resumed, "--n_epochs 2")
-    assert_same_run(whole, again)
-    assert_same_run(whole, resumed)
+    assert_same_run(first, second)
+    assert_same_run(first, resumed)
 
 
 @pytest.mark.gpu
