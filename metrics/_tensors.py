@@ -19,7 +19,7 @@ class Tensors:
     """Features of the queries and of the reference of an `EmbeddingSpace`, on its device.
 
     Args:
-        space: the space. copies: id of an array -> its copy on the device, shared by views of the space.
+        space: the space. copies: id of an array -> (the array, its copy on the device), shared by views of the space.
     """
 
     def __init__(self, space, copies: dict):
@@ -30,9 +30,15 @@ class Tensors:
         self.labels = torch.from_numpy(space.labels).to(self.device)
         arrays = (space.features, space.norms, space.reference, space.reference_norms)
         for array in arrays:
-            if array is not None and id(array) not in copies:
-                copies[id(array)] = torch.from_numpy(array).to(self.device)
-        self.features, self.norms, self.reference, self.reference_norms = (copies.get(id(array)) for array in arrays)
+            if id(array) not in copies:
+                copies[id(array)] = (array, self._sent(array))
+        self.features, self.norms, self.reference, self.reference_norms = (copies[id(array)][1] for array in arrays)
+
+    def _sent(self, array: np.ndarray | None) -> torch.Tensor | None:
+        """A copy on the device; torch takes no array that steps backwards or is read-only."""
+        if array is None:
+            return None
+        return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self.device)
 
     def queries(self, rows: "slice | np.ndarray | torch.Tensor") -> torch.Tensor:
         """Query features `(R, D)` in float64."""

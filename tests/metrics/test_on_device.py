@@ -122,6 +122,23 @@ def test_few_bytes_come_back_to_the_host(on_device):
     assert 8 * 3000 < moved.bytes <= 40 * 3000
 
 
+def test_arrays_that_step_backwards_or_are_read_only(on_device):
+    features, labels = random_space(n=40, spread=2.0, seed=3)
+    expected = metrics.compute(["map_r", "c_map_r"], features[:, ::-1].copy(), labels)
+    backwards = features[:, ::-1]
+    backwards.flags.writeable = False
+    assert metrics.compute(["map_r", "c_map_r"], backwards, labels) == expected
+
+
+def test_parts_of_a_reference_are_not_mixed_up(on_device):
+    features, labels = random_space(n=60, spread=2.0, seed=3)
+    space = metrics.EmbeddingSpace(features, labels)
+    for start in range(20):
+        rows = np.arange(start, 60)
+        part = space.within(rows)
+        assert np.array_equal(part.tensors.reference.numpy(), features[rows])
+
+
 def test_two_evaluations_end_in_the_same_bits(on_device):
     features, labels = random_space(n=300, d=8, classes=40, spread=1.0, seed=6)
     first, second = (metrics.compute([*ICML, *OTHERS], features, labels) for _ in range(2))
