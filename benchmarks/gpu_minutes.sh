@@ -76,6 +76,8 @@ part() {
 
 gpu() { part "$1" "$2" "$python" benchmarks/gpu.py --device "$device" "${small[@]}" --csv "$folder" --only "${@:3}"; }
 
+launcher=("$python")
+
 # run NAME LIMIT FLAGS…: a whole run that has no result yet, with a tiny network if --small.
 run() {
   local name=$1 limit=$2
@@ -89,7 +91,7 @@ run() {
     words+=(--precision bfloat16 --evaluate_on_gpu)
   fi
   rm -rf "$folder/runs/"*/"$name"
-  part "$name" "$limit" "$python" main.py "${words[@]}"
+  part "$name" "$limit" "${launcher[@]}" main.py "${words[@]}"
 }
 
 of_glyphs=(--dataset glyphs --crop_size 224 --n_epochs 2 --iterations_per_epoch 100 --kernels 8)
@@ -115,6 +117,11 @@ gpu loader 90 loader
 run run_vit_small 90 "${of_glyphs[@]}" --arch timm:vit_small_patch16_224_normalize
 gpu determinism 60 determinism
 gpu chunks 60 chunks
+gpu faiss 60 faiss
+launcher=("$python" -m torch.distributed.run --standalone --nproc_per_node 1)
+of_nccl=(--dataset glyphs --arch conv4_normalize --n_epochs 1 --iterations_per_epoch 10)
+[ "$device" = cuda ] && of_nccl+=(--sync_bn)
+run run_nccl 60 "${of_nccl[@]}"
 gpu compile 150 compile
 "$python" benchmarks/_gpu_records.py runs "$folder" || exit 1
 if [ ${#left_over[@]} -gt 0 ]; then

@@ -87,10 +87,11 @@ def test_the_script_for_minutes_on_a_gpu_goes_on_with_what_is_left(tmp_path):
     assert done.returncode == 0, done.stderr
     results = statuses(tmp_path)
     assert set(results.values()) <= {"done", "skipped"}, (tmp_path / "parts.csv").read_text()
-    assert results["steps"] == results["run_resnet50"] == results["chunks"] == "done"
+    assert results["steps"] == results["run_resnet50"] == results["chunks"] == results["run_nccl"] == "done"
+    assert "faiss for GPUs is not installed" in (tmp_path / "parts.csv").read_text()
     assert not (tmp_path / "logs" / "determinism.log").exists(), "it was done before"
     assert "torch," in (tmp_path / "versions.csv").read_text()
-    assert len((tmp_path / "whole_runs.csv").read_text().splitlines()) == 3
+    assert len((tmp_path / "whole_runs.csv").read_text().splitlines()) == 4
     printed = benchmark("--tables", str(tmp_path)).stdout
     for title in ("training steps", "loader", "metrics", "whole runs", "versions"):
         assert f"## {title}\n" in printed
