@@ -40,6 +40,13 @@ python main.py --config recallatk_r50_cub200 --source $datapath --project Fronti
 python main.py --config recallatk_r50_cub200 --source $datapath --project Frontier --group CUB_RecallatK --seed 3
 python main.py --config recallatk_r50_cub200 --source $datapath --project Frontier --group CUB_RecallatK --seed 4
 
+# CUB_ROADMAP, ROADMAP (R50): published R@1 unknown (ResNet-50, 512 dimensions)
+python main.py --config roadmap_r50_cub200 --source $datapath --project Frontier --group CUB_ROADMAP --seed 0
+python main.py --config roadmap_r50_cub200 --source $datapath --project Frontier --group CUB_ROADMAP --seed 1
+python main.py --config roadmap_r50_cub200 --source $datapath --project Frontier --group CUB_ROADMAP --seed 2
+python main.py --config roadmap_r50_cub200 --source $datapath --project Frontier --group CUB_ROADMAP --seed 3
+python main.py --config roadmap_r50_cub200 --source $datapath --project Frontier --group CUB_ROADMAP --seed 4
+
 # CUB_S2SD, S2SD (R50): published R@1 70.1 (ResNet-50, 512 dimensions)
 python main.py --config s2sd_r50_cub200 --source $datapath --project Frontier --group CUB_S2SD --seed 0
 python main.py --config s2sd_r50_cub200 --source $datapath --project Frontier --group CUB_S2SD --seed 1
@@ -275,6 +282,13 @@ python main.py --config happier_r50_online_products --source $datapath --project
 python main.py --config happier_r50_online_products --source $datapath --project Frontier --group SOP_HAPPIER --seed 3
 python main.py --config happier_r50_online_products --source $datapath --project Frontier --group SOP_HAPPIER --seed 4
 
+# SOP_ROADMAP, ROADMAP (R50): published R@1 unknown (ResNet-50, 512 dimensions)
+python main.py --config roadmap_r50_online_products --source $datapath --project Frontier --group SOP_ROADMAP --seed 0
+python main.py --config roadmap_r50_online_products --source $datapath --project Frontier --group SOP_ROADMAP --seed 1
+python main.py --config roadmap_r50_online_products --source $datapath --project Frontier --group SOP_ROADMAP --seed 2
+python main.py --config roadmap_r50_online_products --source $datapath --project Frontier --group SOP_ROADMAP --seed 3
+python main.py --config roadmap_r50_online_products --source $datapath --project Frontier --group SOP_ROADMAP --seed 4
+
 # SOP_S2SD, S2SD (R50): published R@1 81.0 (ResNet-50, 512 dimensions)
 python main.py --config s2sd_r50_online_products --source $datapath --project Frontier --group SOP_S2SD --seed 0
 python main.py --config s2sd_r50_online_products --source $datapath --project Frontier --group SOP_S2SD --seed 1
@@ -471,3 +485,10 @@ python main.py --config happier_r50_inaturalist2018 --source $datapath --project
 python main.py --config happier_r50_inaturalist2018 --source $datapath --project Frontier --group INAT_HAPPIER --seed 2
 python main.py --config happier_r50_inaturalist2018 --source $datapath --project Frontier --group INAT_HAPPIER --seed 3
 python main.py --config happier_r50_inaturalist2018 --source $datapath --project Frontier --group INAT_HAPPIER --seed 4
+
+# INAT_ROADMAP, ROADMAP (R50): published R@1 unknown (ResNet-50, 512 dimensions)
+python main.py --config roadmap_r50_inaturalist2018 --source $datapath --project Frontier --group INAT_ROADMAP --seed 0
+python main.py --config roadmap_r50_inaturalist2018 --source $datapath --project Frontier --group INAT_ROADMAP --seed 1
+python main.py --config roadmap_r50_inaturalist2018 --source $datapath --project Frontier --group INAT_ROADMAP --seed 2
+python main.py --config roadmap_r50_inaturalist2018 --source $datapath --project Frontier --group INAT_ROADMAP --seed 3
+python main.py --config roadmap_r50_inaturalist2018 --source $datapath --project Frontier --group INAT_ROADMAP --seed 4

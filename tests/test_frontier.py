@@ -31,6 +31,7 @@ SOURCES = {  # beginning of a preset's name -> paper and repository
     "s2sd_r50": ("2009.08348", "MLforHealth/S2SD"),
     "diva_r50": ("2004.13458", "Confusezius/ECCV2020_DiVA_MultiFeature_DML"),
     "happier_r50": ("2207.04873", "elias-ramzi/HAPPIER"),
+    "roadmap": ("2110.01445", "elias-ramzi/ROADMAP"),
     "xbm": ("1912.06798", "MalongTech/research-xbm"),
     "dml_ce": ("2003.08983", "jeromerony/dml_cross_entropy"),
     "fastretri": ("2003.08983", "JDAI-CV/fast-reid"),
@@ -68,6 +69,9 @@ FACTS = {
     "recallatk_r50_online_products": ("82.7", 4000, 4, 2e-4, 4e-4, 55, None, (25, 50), 512),
     "happier_r50_online_products": ("81.0", 256, 4, 5e-5, 1e-4, 100, 330, None, 512),
     "happier_r50_inaturalist2018": ("70.7", 256, 4, 1e-5, 4e-4, 100, None, None, 512),
+    "roadmap_r50_cub200": ("unknown", 128, 4, 1e-6, 4e-4, 200, None, None, 512),
+    "roadmap_r50_online_products": ("unknown", 128, 4, 1e-5, 1e-4, 100, 660, (30, 70), 512),
+    "roadmap_r50_inaturalist2018": ("unknown", 384, 4, 1e-5, 4e-4, 90, None, (30, 70), 512),
     "s2sd_r50_cub200": ("70.1", 112, 2, 1e-5, 4e-4, 150, None, None, 512),
     "s2sd_r50_cars196": ("89.5", 112, 2, 1e-5, 4e-4, 150, None, None, 512),
     "s2sd_r50_online_products": ("81.0", 112, 2, 1e-5, 4e-4, 150, None, None, 512),
@@ -249,6 +253,18 @@ def happier(opt, family, large):
     return flags | dict(loss_happier_lr=2e-5, loss_decay=4e-4, min_lr=1e-6)
 
 
+def roadmap(opt, family, large):
+    flags = dict(loss_roadmap_temperature=0.01, loss_roadmap_rho=100, loss_roadmap_delta=0.05, crop_scale=[0.16, 1.0])
+    flags |= dict(loss_roadmap_pos_margin=0.9, loss_roadmap_neg_margin=0.6, precision="float16", save_interval=5)
+    offset, start = (1.0, 0.0) if opt.dataset == "inaturalist2018" else (1.44, 0.5)
+    flags |= dict(loss_roadmap_offset=offset, loss_roadmap_start=start)
+    if opt.dataset == "cub200":
+        assert "layernorm" in opt.arch
+        return flags | dict(pool="max", fc_lr=1e-6, crop_size=256, resize_size=288)
+    supers = 2 if large else 1
+    return flags | dict(pool=None, fc_lr=2e-5, gamma=0.3, data_hierarchical_supers=supers)
+
+
 def s2sd(opt, family, large):
     if opt.dataset == "online_products":
         method = dict(s2sd_pool_both=False, loss="margin", loss_weights=["feature_loss=5"])
@@ -343,7 +359,7 @@ METHODS = {  # beginning of a preset's name -> what gives its flags
     "hyp": [hyperbolic, hyp],
     "hier": [hyperbolic, hier],
 }
-for method in (proxyanchor, recallatk, happier, s2sd, diva, unicom, meanfield, anticollapse, hist, contextual):
+for method in (proxyanchor, recallatk, happier, s2sd, diva, roadmap, unicom, meanfield, anticollapse, hist, contextual):
     METHODS[method.__name__] = [method]
 for method in (intrabatch, language, metrix, osnet, vpt, xbm):
     METHODS[method.__name__] = [method]
