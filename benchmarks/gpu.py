@@ -12,7 +12,7 @@ loader: images per second, compared with what the step needs.
 metrics: the ICML list and map_r at SOP's size, compared with a search and a k-means on the GPU, of faiss if it was
 built for GPUs, else of torch (goals: .6 s, and at most 1.5 times); and its seconds by part.
 chunks: see benchmarks/chunks.py.
-determinism: two equal runs in float32.
+determinism: two equal runs in float32, without and with --deterministic, and the time of a step of each.
 """
 
 import copy
@@ -31,7 +31,7 @@ import torch
 import datasampler
 import datasets
 import parameters
-from benchmarks import _gpu_flags, _gpu_metrics, chunks
+from benchmarks import _gpu_bits, _gpu_flags, _gpu_metrics, chunks
 from benchmarks._common import CLASSES, built, medians
 from benchmarks._gpu_records import print_tables, table
 from benchmarks.input import make_files, variants
@@ -247,24 +247,9 @@ def chunked(options) -> None:
 
 
 def determinism(options) -> None:
-    """Two equal runs in float32: the largest difference of a parameter, as a share of its tensor's largest value."""
-    rows = []
-    n_steps = options.scale.n_steps
-    bs = options.scale.sizes[0]
-    for arch, loss in itertools.product(options.scale.networks, ("multisimilarity", "triplet", "proxyanchor")):
-        states = []
-        for _ in range(2):
-            step, trainer, *_, batch = with_batch(arch, bs, "--loss", loss)
-            for _ in range(n_steps):
-                step(batch)
-            states.append({name: value.detach().cpu() for name, value in trainer.named_parameters()})
-        differences = [
-            float((states[0][name] - value).abs().max() / value.abs().max().clamp(min=1e-12))
-            for name, value in states[1].items()
-        ]
-        rows.append((arch, loss, n_steps, max(differences) == 0, max(differences)))
-    heads = ("network", "loss", "steps", "the same bits", "largest difference")
-    table("Two equal runs, float32", heads, rows, options.csv)
+    """Two equal runs in float32, without and with --deterministic."""
+    rows = _gpu_bits.rows(options.scale.networks, options.scale.sizes[0], options.scale.n_steps, with_batch)
+    table("Two equal runs, float32", _gpu_bits.HEADS, rows, options.csv)
 
 
 PARTS = {

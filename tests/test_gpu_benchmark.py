@@ -37,7 +37,7 @@ def test_every_part_gives_its_table():
         assert len(lines) >= 3 and len({line.count("|") for line in lines}) == 1, text
     assert tables[0].count("bfloat16") == 2 and "out of memory" not in tables[0]
     # on a CPU, bit for bit
-    assert [line.split("|")[4].strip() for line in tables[-1].splitlines() if "conv4" in line] == ["True"] * 3
+    assert [line.split("|")[5].strip() for line in tables[-1].splitlines() if "conv4" in line] == ["True"] * 6
     done = benchmark()
     assert done.returncode == 2 and not done.stdout and len(done.stderr.splitlines()) == 1
     assert "--device cpu" in done.stderr
