@@ -12,7 +12,7 @@ import torch
 
 from metrics.neighbours.search import Need, Search, product
 
-ENTRIES = 2**27  # scores of a block
+ENTRIES = 2**26  # scores of a block; where nothing bounds the depth, it takes up to 2.5 GB
 PAIRS = 2**24  # near ties of a block
 PAIRS_PER_QUERY = 2**16  # more are left to the search that sorts, which knows equal samples
 FLOATS = 2**24  # numbers of float64 that are compared at once

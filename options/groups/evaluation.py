@@ -137,7 +137,7 @@ def embeddings(group) -> None:
 def computation(group) -> None:
     """Batches, processes and devices of an evaluation, and its clustering."""
     group.add_argument(
-        "--evaluate_on_gpu", action="store_true", help="search neighbours and clusters on the GPU"
+        "--evaluate_on_gpu", action="store_true", help="compute neighbours, clusters and spectra on the GPU"
     ).role = roles.PLACE
     group.add_argument(
         "--eval_kmeans_starts",
