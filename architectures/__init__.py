@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import torch
 
-from architectures import _adaptation, _code, _neck, _network, _osnet, _pretrainedmodels, _timm, _torchvision
+from architectures import _adaptation, _code, _features, _neck, _osnet, _pretrainedmodels, _timm, _torchvision
+from utilities.console import say
 from utilities.errors import UnknownName, UserError
 from utilities.registry import Registry, did_you_mean, unknown
 
@@ -45,6 +46,10 @@ LISTED = (  # lines of --list beside the files of this folder that have one name
             'any network of timm, tag included; find names with python -c "import timm; '
             "print(*timm.list_models('vit*', pretrained=True))\""
         ),
+    ),
+    (
+        "features",
+        "no backbone, for --dataset arrays: features:<F>, or features:<F>:<name> where <name> has computed them",
     ),
     (
         "timm:hf-hub:<owner>/<name>[@<revision>]",
@@ -140,6 +145,10 @@ def select(name: str, opt=None, *, crop_size=None, **flags) -> torch.nn.Module:
     if crop_size is not None:
         of_images["crop_size"] = crop_size
     opt = argparse.Namespace(**{**OF_IMAGES, **vars(opt), **of_images})
+    if takes_features(name):
+        width, source = _features.parts(parsed.backbone)
+        if source:
+            _draw_as(source, width, opt)
     network = _module_of(parsed.backbone).Network(opt, parsed)
     if opt.freeze_backbone and not getattr(network, "backbone_rests", False):
         raise UserError(
@@ -166,12 +175,46 @@ def select(name: str, opt=None, *, crop_size=None, **flags) -> torch.nn.Module:
     return network
 
 
-def build_head(width: int, opt) -> torch.nn.Module:
+def behind(width: int, opt) -> torch.nn.Module:
     """The network of `opt.arch` without its backbone: its input is pooled features `(B, width)`, not images."""
-    no_backbone = {"weights": None, "not_pretrained": True, "pool": None, "last_stride": 2, "stem_pool": "padded"}
-    no_backbone |= {"patch_stride": None, "grad_checkpointing": False, "freeze_backbone": True, **OF_IMAGES}
-    opt = argparse.Namespace(**{**vars(REGISTRY.options(opt)), **no_backbone})
-    return _network.Network(opt, parse(opt.arch), torch.nn.Identity(), width, None)
+    opt = argparse.Namespace(**{**vars(REGISTRY.options(opt)), **OF_IMAGES})
+    return _features.Network(opt, parse(opt.arch), width)
+
+
+build_head = behind  # its name in programs that were written for earlier versions
+
+
+def behind_name(name: str, width: int) -> str:
+    """The `--arch` of the network that takes rows of `width` features where `name` is requested.
+
+    It has the traits of `name`, but for `frozen`, which is of a backbone. A name with another width stays.
+    """
+    backbone, traits = _split_name(name)
+    if _features.is_name(backbone):
+        given_width, source = _features.parts(backbone)
+        width = given_width or width
+    else:
+        source = backbone
+    words = [_features.NAME, str(width), source]
+    return "_".join([":".join(word for word in words if word), *sorted(traits - {"frozen"})])
+
+
+def takes_features(name: str) -> bool:
+    """Whether a network has no backbone: see `_features.py`."""
+    return _features.is_name(without_traits(name))
+
+
+def _draw_as(source: str, width: int, opt) -> None:
+    """Draw the random first weights of a backbone, if it gives `width` features; else say that it does not."""
+    states = torch.get_rng_state()
+    bare = {**_features.NO_BACKBONE, "embed_dim": 0, "embed_hidden": [], "neck": "none", "head_init": "default"}
+    network = select(source, argparse.Namespace(**{**vars(opt), **bare}))
+    if network.feature_dim != width:
+        torch.set_rng_state(states)
+        say(
+            f"--arch {source} gives {network.feature_dim} features, and the rows have {width}: it has not computed "
+            "them, and of its name only the traits act"
+        )
 
 
 def _module_of(backbone: str):
@@ -179,6 +222,8 @@ def _module_of(backbone: str):
 
     None if there is none.
     """
+    if _features.is_name(backbone):
+        return _features
     if backbone in REGISTRY.names():
         return REGISTRY.module(backbone)
     for module in FAMILIES:

@@ -25,7 +25,7 @@ class Pooled(dict):
     """The activations of a network that got pooled features as its input: `{"pooled": (B, F)}` only."""
 
     def __missing__(self, key):
-        raise UserError(f"--feature_cache keeps only the pooled features, and {key!r} is needed: leave it out")
+        raise UserError(f"only the pooled features are there, and {key!r} is needed")
 
 
 class Network(torch.nn.Module):

@@ -20,6 +20,7 @@ Optional:
     TEST_ONLY                        there are no training images
     OWN_LABELS                       the labels are the user's: --dataset_unknown_label, --dataset_fixes
     IMAGE_SIZE                       the images are grey, all of this size; they are shown whole and stay in memory
+    width(opt)                       there are no images but rows of so many features (`_layout.Reading.rows`)
     DEFAULT_AUGMENTATION             the value of --augmentation if it is unset
     default_source_path()            the value of --source if it is unset
     ALSO_CALLED, TABLE_ORDER         short names in names of groups; the place in tables
@@ -33,7 +34,7 @@ import math
 from argparse import Namespace
 from pathlib import Path
 
-from datasets import _check, _lists, _own, _reading, _revisitop, _schemes, _splits, _transforms, gldv2
+from datasets import _check, _lists, _own, _reading, _revisitop, _rows, _schemes, _splits, _transforms, gldv2
 from datasets._content import Encoded as Encoded
 from datasets._files import MOST_HASHED as MOST_HASHED
 from datasets._files import dark_16_bit as dark_16_bit
@@ -76,6 +77,12 @@ def is_test_only(opt) -> bool:
     """Whether the data set has no training images: all its images are one split, test."""
     module = REGISTRY.module(opt.dataset)
     return getattr(module, "TEST_ONLY", False)
+
+
+def width(opt) -> int | None:
+    """Number of features, of a data set that has rows of these in place of images; else None. Raises UserError."""
+    module = REGISTRY.module(opt.dataset)
+    return module.width(opt) if hasattr(module, "width") else None
 
 
 def sizes(flags: dict, input_size=None) -> tuple | None:
@@ -174,7 +181,7 @@ def select(
         source_path: parent folder of the data sets, or the data set's own; default `opt.source_path`, else the data
             set's default.
         input_size: side, or (height, width), of the images that the network expects; None: 224, or the images' own
-            where they are shown whole.
+            where they are shown whole. (F,): it takes rows of F features.
         fold: which fold of `--split_scheme`, from 0; None: `opt.fold` where it is set, else 0.
         interpolation: how images are resized, "bilinear" (also None) or "bicubic".
         multiple: what sides of images are multiples of that are evaluated in their own shape.
@@ -202,7 +209,11 @@ def select(
 
 
 def shape_for(network) -> dict:
-    """The arguments of `select` that depend on a network: the size of its images, and how they are resized for it."""
+    """The arguments of `select` that depend on a network: the size of its images, and how they are resized for it;
+    of a network that takes features their number.
+    """
+    if getattr(network, "takes_features", None) is not None:
+        return {"input_size": (network.takes_features,)}
     return {
         "input_size": network.input_size,
         "interpolation": getattr(network, "interpolation", None),
@@ -210,18 +221,27 @@ def shape_for(network) -> dict:
     }
 
 
-def preparation(opt, network) -> _own.Preparation:
-    """The reading and test transform of a run, for the user's images: `preparation(path or image)`, uint8 `(3, H, W)`.
+def preparation(opt, network) -> _own.Preparation | _rows.Preparation:
+    """The reading and test transform of a run, for the user's images: `preparation(path or image)`, uint8 `(3, H, W)`;
+    of a network that takes features `preparation(row)`, float32 `(F,)`.
 
     Raises UserError, as `select`, for unknown flags.
     """
     opt = REGISTRY.options(opt)
+    if getattr(network, "takes_features", None) is not None:
+        return _rows.Preparation(network.takes_features)
     module = REGISTRY.module(opt.dataset)
     return _own.Preparation(opt, getattr(module, "IMAGE_SIZE", None), _transforms.Shape(**shape_for(network)))
 
 
-def prepared(images, preparation: _own.Preparation):
-    """A split's images, read and transformed as another run does. Raises UserError where that run reads grey ones."""
+def prepared(images, preparation):
+    """A split's images, read and transformed as another run does; rows of features as they are.
+
+    Raises UserError where that run reads grey ones, or takes something else.
+    """
+    _rows.check_input(images.name, images.width, preparation.size)
+    if images.width is not None:
+        return images
     if preparation.grey and images.pixels is None:
         raise UserError("the other run's images are grey and shown whole, these are photographs: take a run on such")
     changed = copy.copy(images)
@@ -251,6 +271,9 @@ def problems(opt) -> list[str]:
     """
     module = REGISTRY.module(opt.dataset)
     root = locate(opt)
+    if width(opt) is not None:  # rows are checked as they are read
+        notes = select(opt.dataset, opt)["testing"].notes
+        return [note for note in notes if note.startswith("duplicate rows")]
 
     def split(reading) -> dict:
         return _splits.images_by_split(_reading.check(opt.dataset, module, opt, root, reading), opt)
@@ -265,8 +288,11 @@ def describe(splits: dict) -> str:
     for split in ("training", "validation", "testing"):
         if splits[split] is not None:
             lines.append(f"  {split}: {_counts(splits[split])}")
-    height, width = training.transform.size
-    lines.append(f"  images: {height} x {width} pixels for the network")
+    if training.width is None:
+        height, width = training.transform.size
+        lines.append(f"  images: {height} x {width} pixels for the network")
+    else:
+        lines.append(f"  rows: {training.transform.text}")
     if training.partial:
         lines.append(f"  PARTIAL: {training.partial}")
     return "\n".join(lines + [f"  note: {note}" for note in training.notes])

@@ -325,12 +325,14 @@ def repeated(splits: dict[str, list[Image] | None]) -> str | None:
     return f"repeated images: {', '.join(parts)}, e.g. {path}"
 
 
-def copies_found(groups: list[list[str]], not_compared: int, splits: dict[str, list[Image] | None]) -> str | None:
+def copies_found(
+    groups: list[list[str]], not_compared: int, splits: dict[str, list[Image] | None], noun: str = "files"
+) -> str | None:
     """One line on copies in several classes, or in test and in training or validation; None if there are none.
 
     Args:
         groups, not_compared: the result of `Files.copies`.
-        splits: `training`, `validation`, `testing` -> images.
+        splits: `training`, `validation`, `testing` -> images. noun: what is compared.
     """
     place = {}  # path -> its class, and whether it is in test
     for split, images in splits.items():
@@ -354,7 +356,7 @@ def copies_found(groups: list[list[str]], not_compared: int, splits: dict[str, l
         parts.append(f"{not_compared:,} files of equal size were not compared")
     if not parts:
         return None
-    return f"duplicate files: {', '.join(parts)}{_example(between or across, place)}"
+    return f"duplicate {noun}: {', '.join(parts)}{_example(between or across, place)}"
 
 
 def _example(groups: list[list[str]], place: dict[str, tuple]) -> str:

@@ -47,6 +47,7 @@ class ImageSet(torch.utils.data.Dataset):
         cameras, frames: `(N,)` of `Image.camera`, "" for none, and `Image.frame`, -1 for none; None if no image has a
             frame.
         features: None, or `(N, F)`: items then hold an image's row of these in place of the image.
+        width: F of a data set that has rows `(F,)` of features in place of images (`_rows.py`); else None.
 
     Attributes of the classes:
         avail_classes, n_classes: the labels, 0..C-1 in training and if `labels` is None, and their number C.
@@ -100,6 +101,7 @@ class ImageSet(torch.utils.data.Dataset):
         self.class_lists = {}
         self.fixes = ()
         self.features = None
+        self.width = None
         self.lists = None
         self.label_numbers = None
         self.by_domain = False
@@ -216,7 +218,7 @@ class ImageSet(torch.utils.data.Dataset):
 
         The transform runs on an image without pixels, as its draws may depend on the image's size, and on nothing else.
         """
-        if self.features is None:
+        if self.features is None and self.width is None:
             self.transform(torch.empty(3, *self._size(index), dtype=torch.uint8, device="meta"))
 
     def _size(self, index: int) -> tuple[int, int]:

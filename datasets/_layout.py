@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
@@ -40,6 +40,7 @@ class Reading:
     by_domain: bool = False  # super-classes are domains: there are results for each domain
     partial: str | None = None  # how the parts of a union differ from the published ones
     fixes: tuple = ()  # the corrections that were applied, each a `_fixes.Fix`
+    rows: Callable | None = None  # a `_rows.Rows`, which gives features in place of images
 
 
 @dataclass(frozen=True)

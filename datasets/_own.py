@@ -66,6 +66,10 @@ class Preparation:
             pixels = self._pixels(image)
         return pixels.repeat(3, 1, 1) if len(pixels) == 1 else pixels
 
+    def blank(self, count: int) -> torch.Tensor:
+        """Black images, uint8 `(count, 3, H, W)`."""
+        return torch.zeros(count, 3, *self.size, dtype=torch.uint8)
+
     def __call__(self, image) -> torch.Tensor:
         """uint8 `(3, H, W)` of a path or an image. Raises UserError as `original`."""
         return self.transform(self.original(image))

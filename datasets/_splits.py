@@ -22,6 +22,7 @@ from datasets import (
     _lists,
     _oodml,
     _reading,
+    _rows,
     _schemes,
     _several,
     _split_report,
@@ -275,6 +276,8 @@ def build(name: str, module, opt, source: Path, shape: _transforms.Shape, fold: 
     Raises UserError if it is missing, or not the published one and `--allow_partial_dataset` is not given.
     """
     check(opt, module)
+    width = module.width(opt) if hasattr(module, "width") else None
+    _rows.check_input(name, width, shape.input_size)
     root = _reading.locate(name, module, opt, source)
     reading = _reading.read_labelled(module, opt, root)
     contents = _reading.check(name, module, opt, root, reading)
@@ -282,17 +285,22 @@ def build(name: str, module, opt, source: Path, shape: _transforms.Shape, fold: 
     draws = _role_draws(contents, division.testing, opt)
     images = _with_classless(division, contents)
 
-    files = _files.Files(reading.images, root)
+    files = _files.Files(reading.images, root) if width is None else _rows.RowFiles(reading.images, root, reading.rows)
     notes = _notes(reading, files, images, opt)
     notes += _split_report.lines(division, contents.classes, opt)
     fingerprint = _fixes.in_fingerprint(files.fingerprint(), reading)
     class_lists = files.class_lists(images)
 
     image_size = getattr(module, "IMAGE_SIZE", None)  # of small images, which stay in memory
-    training_transform, test_transform = _transforms.build(
-        opt, shape.input_size, image_size, shape.interpolation, shape.multiple
-    )
-    read = _cache.reader(opt, name, root, files, grey=image_size is not None)
+    if width is None:
+        training_transform, test_transform = _transforms.build(
+            opt, shape.input_size, image_size, shape.interpolation, shape.multiple
+        )
+        read = _cache.reader(opt, name, root, files, grey=image_size is not None)
+    else:
+        _rows.check_parts(name, images)
+        training_transform = test_transform = _rows.NoTransform(width)
+        read = reading.rows
     labels = _schemes.common_labels(division) if opt.split_scheme in _schemes.BY_IMAGES else None
     splits = {}
     for split, split_images in {**images, "evaluation": images["training"]}.items():
@@ -315,6 +323,7 @@ def build(name: str, module, opt, source: Path, shape: _transforms.Shape, fold: 
         images_of_split.class_lists = class_lists
         images_of_split.by_domain = reading.by_domain
         images_of_split.fixes = reading.fixes
+        images_of_split.width = width
         splits[split] = images_of_split
         if reading.several_labels:
             _set_several(split, images_of_split, split_images, opt)
@@ -363,6 +372,8 @@ def _notes(reading, files: _files.Files, images: dict, opt) -> list[str]:
         notes.append(note)
     if opt.split_shuffle is not None:
         notes.append(f"--split_shuffle {opt.split_shuffle}: the order is shuffled before the split")
+    if reading.rows is not None:
+        notes.append(_files.copies_found(*files.copies(), images, "rows"))
     if not reading.is_rendered:
         transparent = files.transparent()
         if transparent is not None:

@@ -68,7 +68,7 @@ def adapted(kind: str, embedded: dict, opt) -> Adapted:
     opt = opt.but(embed_hidden=hidden)
     opt.n_classes = training.n_classes
     seed_everything(opt.seed)
-    network = runtime.place(architectures.build_head(width, opt))
+    network = runtime.place(architectures.behind(width, opt))
     trainer, optimizer, sampler, loader, step = build_training(opt, network, training, runtime)
     features.check(trainer, opt, runtime)
     scheduler = build_scheduler(optimizer, opt, None)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+import datasets
 import evaluation
 from engine.loading import evaluation_loader
 from evaluation.old_embeddings import OldEmbeddings
@@ -38,7 +39,10 @@ class ComputedOnce:
 
 def check(trainer: torch.nn.Module, opt, runtime) -> None:
     """Raise UserError, before anything is trained, where the network or the trainer needs more than pooled features."""
-    if not opt.feature_cache:
+    flag = "--feature_cache"
+    if datasets.width(opt) is not None:
+        flag = f"--dataset {opt.dataset}"
+    elif not opt.feature_cache:
         return
     modes = {module: module.training for module in trainer.modules()}
     trainer.eval()
@@ -47,7 +51,7 @@ def check(trainer: torch.nn.Module, opt, runtime) -> None:
             trainer.outputs(runtime.to_device(torch.zeros(2, trainer.network.feature_dim)))
     except (ValueError, RuntimeError, AttributeError, KeyError) as error:
         raise UserError(
-            f"--feature_cache: {opt.arch} with --trainer {opt.trainer} cannot use features instead of images: {error}"
+            f"{flag}: {opt.arch} with --trainer {opt.trainer} cannot use features instead of images: {error}"
         ) from error
     finally:
         for module, mode in modes.items():

@@ -148,10 +148,13 @@ def _draw_queries(folder: Path, embedded: dict, split: str, task: Task, opt, tit
         class_names=from_splits.class_names(embedded, opt)[split],
         ball=ball,
     )
-    paths = [folder / "sample_recoveries.png"]
-    sampled = queries.sample_queries(task.queries.labels, opt.seed)
-    picture(paths[0], rankings=_rankings(task, sampled, ball), title=f"{title}: nearest neighbours {scope}")
-    worst, notes = queries.worst_queries(task, opt.seed, ball)
+    paths = []
+    worst = ()
+    if getattr(embedded[split].dataset, "width", None) is None:  # rows of features show nothing
+        paths.append(folder / "sample_recoveries.png")
+        sampled = queries.sample_queries(task.queries.labels, opt.seed)
+        picture(paths[0], rankings=_rankings(task, sampled, ball), title=f"{title}: nearest neighbours {scope}")
+        worst, notes = queries.worst_queries(task, opt.seed, ball)
     if len(worst):
         paths.append(folder / "worst_queries.png")
         picture(paths[-1], rankings=_rankings(task, worst, ball, notes), title=f"{title}: worst queries {scope}")

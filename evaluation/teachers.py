@@ -16,6 +16,7 @@ from utilities.errors import UserError
 from utilities.evaltypes import MAIN, of_type
 from utilities.files import expanded
 from utilities.provenance import sha256
+from utilities.shapes import side_or_pair
 from utilities.weights import add_to_hash
 
 TIMM = "timm:"
@@ -60,14 +61,14 @@ def load(opt, network: torch.nn.Module, splits: dict, runtime) -> Teacher | None
     """
     if not opt.teacher:
         return None
-    size = tuple(datasets.preparation(opt, network).size)
+    preparation = datasets.preparation(opt, network)
     states = random_states()
     try:
         if is_file(opt.teacher):
             return _of_file(opt.teacher, splits["evaluation"])
         if opt.teacher.startswith(TIMM):
-            return _of_timm(opt.teacher, size, runtime.device)
-        return _of_run(opt, size, runtime.device)
+            return _of_timm(opt.teacher, preparation, runtime.device)
+        return _of_run(opt, preparation, runtime.device)
     finally:
         set_random_states(states)
 
@@ -95,36 +96,46 @@ def _of_file(source: str, images) -> Teacher:
     return Teacher(source, sha256(path), arrays["features"].shape[1], n_classes, rows=rows)
 
 
-def _of_timm(source: str, size: tuple[int, int], device) -> Teacher:
-    """The pooled features of a network of timm with its published weights, made for images of this size."""
-    crop_size = size[0] if size[0] == size[1] else size
-    network = architectures.select(source, crop_size=crop_size, embed_dim=0)
-    return _teacher(source, TeacherNetwork(network), size, device)
+def _of_timm(source: str, preparation, device) -> Teacher:
+    """The pooled features of a network of timm with its published weights, made for images of the student's size."""
+    if len(preparation.size) == 1:
+        raise UserError(
+            f"{FLAG} {source} sees images, the student {_seen(preparation.size)}: give a run on these, or a file of "
+            "embeddings"
+        )
+    network = architectures.select(source, crop_size=side_or_pair(preparation.size), embed_dim=0)
+    return _teacher(source, TeacherNetwork(network), preparation, device)
 
 
-def _of_run(opt, size: tuple[int, int], device) -> Teacher:
+def _seen(size: tuple[int, ...]) -> str:
+    """What a network sees, by the size of its input."""
+    return f"rows of {size[0]} features" if len(size) == 1 else f"images of {size[0]} x {size[1]}"
+
+
+def _of_run(opt, preparation, device) -> Teacher:
     """The selected checkpoint of a run, with its classifier where its logits are compared."""
     folder = expanded(opt.teacher)
     if not folder.is_dir():
         raise UserError(f"{FLAG} {opt.teacher}: neither the folder of a run, {TIMM}NAME nor an .npz file")
     embedder = Embedder(folder, device=device)
     of_teacher = tuple(embedder.preparation.size)
-    if of_teacher != size:
+    if of_teacher != tuple(preparation.size):
+        size = " x ".join(map(str, preparation.size))
         raise UserError(
-            f"{FLAG} {opt.teacher} sees images of {of_teacher[0]} x {of_teacher[1]}, the student of {size[0]} x "
-            f"{size[1]}: both see the same images, take one --crop_size"
+            f"{FLAG} {opt.teacher} sees {_seen(of_teacher)}, the student of {size}: both see the same images, of one "
+            "--crop_size, or the same rows"
         )
     network = embedder.network
     if "logits" in opt.distill:
         network = RunFolder(folder).network(evaltypes=[embedder.evaltype, LOGITS])
-    return _teacher(opt.teacher, TeacherNetwork(network, embedder.evaltype), size, device)
+    return _teacher(opt.teacher, TeacherNetwork(network, embedder.evaltype), preparation, device)
 
 
-def _teacher(source: str, network: TeacherNetwork, size: tuple[int, int], device) -> Teacher:
+def _teacher(source: str, network: TeacherNetwork, preparation, device) -> Teacher:
     """A network on the device, tried on a blank image."""
     network = network.to(device)
     with torch.no_grad():
-        outputs = network(torch.zeros(1, 3, *size, dtype=torch.uint8, device=device))
+        outputs = network(preparation.blank(1).to(device))
     n_classes = None
     if OF_TEACHER in outputs:
         n_classes = outputs[OF_TEACHER].shape[1]

@@ -12,6 +12,7 @@ import datasampler
 import datasets
 import metrics
 import trainers
+from options import arrays
 from utilities.errors import UserError
 from utilities.words import parse_weights
 
@@ -27,6 +28,7 @@ def _wrong(opt):
     yield from _numbers(opt)
     yield from _rates(opt)
     architectures.check(opt.arch)
+    yield from arrays.wrong(opt)
     datasets.check(opt)
     yield from _features(opt)
     loss = criteria.REGISTRY.module(opt.loss)

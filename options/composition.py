@@ -96,6 +96,8 @@ class Layers:
             return opt
         if "batch_mining" not in below and "batch_mining" not in explicit:
             opt = opt.but(batch_mining=criteria.only_miner(opt) or opt.batch_mining)
+        if "arch" not in below and "arch" not in explicit and datasets.width(opt) is not None:
+            opt = opt.but(arch="features_normalize")
         opt = opt.but(repeats=saved is not None)
         usual = {**self.defaults, **(saved or {})}
         if not opt.evaluate_only:

@@ -2,6 +2,7 @@
 
 import argparse
 
+import architectures
 import criteria
 import datasets
 import metrics
@@ -25,6 +26,9 @@ DEFAULT_METRICS = [
 def derived(opt: Options) -> Options:
     """The options with a value for each flag that is unset by default."""
     opt = opt.but(savename=savename(opt), **_of_data_set(opt))
+    width = datasets.width(opt)
+    if width is not None:
+        opt = opt.but(arch=architectures.behind_name(opt.arch, width))
     opt = opt.but(evaluation_metrics=_evaluation_metrics(opt), fc_lr=_positive_or_unset(opt.fc_lr))
     opt = opt.but(**{flag: value for flag, value in defaults_of(opt).items() if getattr(opt, flag) is None})
     if opt.online_backend == "comet":

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import criteria
 from evaluation import from_splits
 from retrieval import weights
+from retrieval.exporting import described_input
 from retrieval.trackers import Comparison
 from runs.folder import RunFolder
 from utilities.errors import UserError
@@ -25,17 +26,20 @@ LOADING = {
     "onnx": """import onnxruntime
 
 session = onnxruntime.InferenceSession("model.onnx")
-embeddings = session.run(["embeddings"], {"images": images})[0]  # images: numpy uint8 (B, 3, {height}, {width})""",
+embeddings = session.run(["embeddings"], {"{name}": {name}})[0]  # {name}: numpy {kind}""",
     "torchscript": """import torch
 
 network = torch.jit.load("model.pt")
-embeddings = network(images)  # images: torch uint8 (B, 3, {height}, {width})""",
+embeddings = network({name})  # {name}: torch {kind}""",
     "torch_export": """import torch
 
 network = torch.export.load("model.pt2").module()
-embeddings = network(images)  # images: torch uint8 (B, 3, {height}, {width})""",
+embeddings = network({name})  # {name}: torch {kind}""",
 }
-
+OF_FEATURES = (
+    "Training began from random weights, on features that another program had computed: the terms of its weights, and "
+    "of what they were trained on, hold."
+)
 IN_TRACKERS = {
     "boxmot": """from pathlib import Path
 
@@ -89,6 +93,10 @@ def model_card(embedder, checked: Checked):
     if not opt.weights:
         licence = (environment.get("data_config") or {}).get("license")
     head = ModelCardData(license=licence, pipeline_tag="image-feature-extraction", tags=TAGS)
+    terms = _licence(environment, opt)
+    if embedder.takes_features is not None:
+        head = ModelCardData(license=licence, pipeline_tag="feature-extraction", tags=TAGS[1:])
+        terms = OF_FEATURES
     files = [(FILES[name], f"{cosine:.6f}") for name, cosine in checked.cosines.items()]
     files += [(comparison.file, f"{comparison.cosine:.6f}") for comparison in checked.comparisons]
     parts = [
@@ -104,7 +112,7 @@ def model_card(embedder, checked: Checked):
         "## Results",
         _results(run, checked.checkpoint, opt),
         "## Licence of the weights",
-        _licence(environment, opt),
+        terms,
         "## Checked",
         f"Each file was run on {checked.images} images, one alone and all at once, and compared with the run:",
         _table(("file", "least cosine"), files),
@@ -125,11 +133,12 @@ def _environment(run: RunFolder) -> dict:
 def _introduction(embedder) -> list[str]:
     title = vars(embedder.opt).get("group") or embedder.folder.name
     length = " at unit length" if getattr(embedder.network, "normalizes", False) else ""
+    name, _ = described_input(embedder.preparation.size)
     return [
-        f"# {_cell(title)}: embeddings of images by `{_cell(embedder.opt.arch)}`",
+        f"# {_cell(title)}: embeddings of {name} by `{_cell(embedder.opt.arch)}`",
         (
-            "Images of the same class, as classes were defined in training, have a small Euclidean distance. "
-            f"Embeddings have {embedder.dimensions} dimensions{length}."
+            f"{name.capitalize()} of the same class, as classes were defined in training, have a small Euclidean "
+            f"distance. Embeddings have {embedder.dimensions} dimensions{length}."
         ),
     ]
 
@@ -156,11 +165,13 @@ def _use_of_formats(embedder, checked: Checked) -> list[str]:
         ),
         *_preparation(checked),
     ]
-    height, width = embedder.preparation.size
-    for name in checked.cosines:
-        sections.append(f"`{FILES[name]}`:")
-        if name != "safetensors":
-            sections.append(_fence(LOADING[name].replace("{height}", str(height)).replace("{width}", str(width))))
+    if embedder.takes_features is not None:
+        sections = ["Features are computed as those of the training, and enter as they are."]
+    name, kind = described_input(embedder.preparation.size)
+    for form in checked.cosines:
+        sections.append(f"`{FILES[form]}`:")
+        if form != "safetensors":
+            sections.append(_fence(LOADING[form].replace("{name}", name).replace("{kind}", kind)))
         elif checked.loading_code is not None:
             sections.append(_fence(checked.loading_code))
         else:
@@ -174,10 +185,10 @@ def _use_of_formats(embedder, checked: Checked) -> list[str]:
 
 def _use_in_trackers(embedder, checked: Checked) -> list[str]:
     """The code that loads each tracker's file."""
-    height, width = embedder.preparation.size
     sections = []
     loaded = set()
     for comparison in checked.comparisons:
+        height, width = embedder.preparation.size
         head = f"`{comparison.file}`, for {comparison.tracker}, crops of {height} x {width}"
         if comparison.tracker in loaded:
             sections.append(f"{head}, is loaded in the same way.")

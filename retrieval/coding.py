@@ -31,8 +31,9 @@ def learned(embedder, flags) -> Codes:
         return index
     try:
         if flags.calibration is None:
-            paths = data.split(embedder, "train").paths
+            paths = data.inputs(data.split(embedder, "train"))
         else:
+            embedder.check_images("leave out --calibration")
             paths = sources.listed(flags.calibration)
     except UserError as error:
         if flags.calibration is not None:

@@ -34,6 +34,11 @@ def split(embedder, name: str):
     return named(splits(embedder), name)
 
 
+def inputs(images) -> list:
+    """What an `Embedder` takes of a data set: the paths of its images, or its rows of features."""
+    return images.paths if images.width is None else list(map(images.read, images.paths))
+
+
 def named(available: dict, name: str):
     """The data set of the split `name` among those of `splits`. Raises UserError where there is none."""
     if name not in available:

@@ -120,6 +120,7 @@ def of_run(flags) -> PageImages:
         batch_size=flags.batch_size,
         evaltype=flags.evaltype,
     )
+    embedder.check_images("give the file that --dump_embeddings writes")
     splits = data.splits(embedder)
     dataset = data.named(splits, flags.split)
     supers = set(dataset.super_labels.values())

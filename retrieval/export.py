@@ -36,6 +36,8 @@ def export(flags) -> dict[str, float]:
         raise UserError(
             f"{flags.run_folder}: with --eval_long_side images keep their shapes, and an export takes one size"
         )
+    if flags.tracker or flags.images is not None:
+        embedder.check_images("leave out --tracker and --images")
     images, crops = _images_to_compare(embedder, flags.images)
     coded = None if flags.code is None else coding.learned(embedder, flags)
     _merge(embedder)
@@ -106,7 +108,7 @@ def _images_to_compare(embedder: Embedder, arguments: list[str] | None) -> tuple
                 f"the run's data are needed to compare the export with the run ({error}); give other images with "
                 "--images"
             ) from error
-        paths = dataset.paths
+        paths = data.inputs(dataset)
     rows = np.unique(np.linspace(0, len(paths) - 1, IMAGES).astype(int))
     images = [paths[row] for row in rows]
     if dataset is None or dataset.boxes is None:
@@ -116,7 +118,7 @@ def _images_to_compare(embedder: Embedder, arguments: list[str] | None) -> tuple
 
 def _preparation(embedder: Embedder, images: list, prepared: np.ndarray) -> dict:
     """The card's code that prepares an image, and its difference to the run's input on `images`."""
-    lines = pillow_code.code(embedder.preparation)
+    lines = None if embedder.takes_features is not None else pillow_code.code(embedder.preparation)
     if lines is None:
         return {}
     files = [_content.opened(image) for image in images]
@@ -196,17 +198,16 @@ def preprocessing(embedder: Embedder) -> dict:
     the steps inside, and the output.
     """
     network = embedder.network
-    height, width = embedder.preparation.size
-    return {
+    blank = embedder.preparation.blank(1)
+    name, _ = exporting.described_input(embedder.preparation.size)
+    kind = str(blank.dtype).removeprefix("torch.")
+    steps = {
         "before": embedder.preparation.described(),
-        "input": {
-            "name": "images",
-            "shape": ["batch", 3, height, width],
-            "type": "uint8",
-            "colours": "RGB",
-            "values": [0, 255],
-        },
-        "inside": {
+        "input": {"name": name, "shape": ["batch", *blank.shape[1:]], "type": kind},
+    }
+    if embedder.takes_features is None:
+        steps["input"] |= {"colours": "RGB", "values": [0, 255]}
+        steps["inside"] = {
             "programs": (
                 "model.onnx, model.pt and model.pt2 do this themselves; for model.safetensors the code in README.md "
                 "does"
@@ -215,15 +216,15 @@ def preprocessing(embedder: Embedder) -> dict:
             "white": getattr(network, "input_range", 1),
             "mean": list(getattr(network, "mean", [])),
             "std": list(getattr(network, "std", [])),
-        },
-        "output": {
-            "name": "embeddings",
-            "shape": ["batch", embedder.dimensions],
-            "type": "float32",
-            "distance": "euclidean",
-            "unit_length": bool(getattr(network, "normalizes", False)),
-        },
+        }
+    steps["output"] = {
+        "name": "embeddings",
+        "shape": ["batch", embedder.dimensions],
+        "type": "float32",
+        "distance": "euclidean",
+        "unit_length": bool(getattr(network, "normalizes", False)),
     }
+    return steps
 
 
 def _push(flags) -> None:

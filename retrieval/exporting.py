@@ -16,10 +16,19 @@ ONNX_PACKAGES = "pip install 'dmlkit[export]'" if IS_PACKAGE else "pip install o
 OTHERWISE = "take another --format"
 
 
-def example(size: tuple[int, int]) -> torch.Tensor:
-    """Two images uint8 `(2, 3, H, W)`: with one, the number of images would be taken for fixed."""
+def example(size: tuple[int, ...]) -> torch.Tensor:
+    """Two images uint8 `(2, 3, H, W)`, or rows `(2, F)`: with one, the number of images would be taken for fixed."""
     generator = torch.Generator().manual_seed(0)
+    if len(size) == 1:
+        return torch.randn((2, *size), generator=generator)
     return torch.randint(0, 256, (2, 3, *size), dtype=torch.uint8, generator=generator)
+
+
+def described_input(size: tuple[int, ...]) -> tuple[str, str]:
+    """Name of what a network takes, and its type and shape as text; size: (height, width) of images, (F,) of rows."""
+    if len(size) == 1:
+        return "features", f"float32 (B, {size[0]})"
+    return "images", f"uint8 (B, 3, {size[0]}, {size[1]})"
 
 
 def any_number() -> dict:
@@ -50,7 +59,7 @@ def guarded(flag: str, way_out: str = OTHERWISE):
 
 
 def write_onnx(module: torch.nn.Module, images: torch.Tensor, path: Path, flag: str, way_out: str = OTHERWISE):
-    """Write a graph `images` -> `embeddings`, with the weights beside it if they are too large for one file.
+    """Write a graph `images`, or `features`, -> `embeddings`; weights too large for one file lie beside it.
 
     Returns it as a function, run by onnxruntime. Raises UserError if a package is missing or the export fails.
 
@@ -62,6 +71,7 @@ def write_onnx(module: torch.nn.Module, images: torch.Tensor, path: Path, flag: 
         import onnxscript  # noqa: F401  what torch writes it with
     except ImportError as error:
         raise UserError(f"{flag} needs a package that is missing ({error.name}): {ONNX_PACKAGES}") from error
+    name = "features" if images.ndim == 2 else "images"
     size = sum(value.numel() * value.element_size() for value in module.state_dict().values())
     with guarded(flag, way_out):
         program = torch.onnx.export(
@@ -69,13 +79,13 @@ def write_onnx(module: torch.nn.Module, images: torch.Tensor, path: Path, flag: 
             (images,),
             dynamo=True,
             dynamic_shapes=any_number(),
-            input_names=["images"],
+            input_names=[name],
             output_names=["embeddings"],
             verbose=False,
         )
         program.save(path, external_data=size > LARGEST_ONNX)
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda images: session.run(["embeddings"], {"images": images})[0]
+    return lambda inputs: session.run(["embeddings"], {name: inputs})[0]
 
 
 def least_cosine(flag: str, embed, inputs: np.ndarray, expected: np.ndarray, way_out: str = OTHERWISE) -> float:

@@ -16,6 +16,7 @@ import torch
 
 import architectures
 from architectures import _timm, _torchvision
+from retrieval.exporting import described_input
 from trainers._heads import Evaluated
 from utilities.shapes import pair, side_or_pair
 
@@ -123,6 +124,7 @@ def package_form(embedder) -> Form | None:
     for name, value in network.last_linear.state_dict().items():
         state[f"{network.head}.{name}"] = value
     words = ", ".join([repr(constructor), *(f"{name}={value!r}" for name, value in arguments.items())])
+    _, kind = described_input(embedder.preparation.size)
     lines = [
         "import torch",
         f"import {package}",
@@ -133,7 +135,7 @@ def package_form(embedder) -> Form | None:
         "network.eval()",
         f"mean = torch.tensor({list(network.mean)}).view(3, 1, 1)",
         f"std = torch.tensor({list(network.std)}).view(3, 1, 1)",
-        f"embeddings = network((images / 255 - mean) / std)  # images: torch uint8 {_shape(embedder)}",
+        f"embeddings = network((images / 255 - mean) / std)  # images: torch {kind}",
     ]
     if network.normalizes:
         lines.append("embeddings = torch.nn.functional.normalize(embeddings)")
@@ -170,6 +172,7 @@ def program_form(embedder) -> Form:
     flags = {"not_pretrained": True, "embed_dim": embedder.opt.embed_dim, **flags_of_network(embedder.opt)}
     if getattr(network, "fixed_size", False):
         flags["crop_size"] = side_or_pair(network.input_size)
+    name, kind = described_input(embedder.preparation.size)
     words = ", ".join([repr(embedder.opt.arch), *(f"{name}={value!r}" for name, value in flags.items())])
     lines = [
         "import architectures  # in the folder of the training program",
@@ -178,7 +181,7 @@ def program_form(embedder) -> Form:
         f"network = architectures.select({words})",
         f'network.load_state_dict(load_file("{FILE}"))',
         "network.eval()",
-        f"embeddings, _ = network(images)  # images: torch uint8 {_shape(embedder)}",
+        f"embeddings, _ = network({name})  # {name}: torch {kind}",
     ]
 
     def build() -> torch.nn.Module:
@@ -217,8 +220,3 @@ def flags_of_network(opt) -> dict:
 def does_nothing(layer: torch.nn.Module) -> bool:
     """Whether a module behind the backbone is left out: an identity, or an empty sequence."""
     return isinstance(layer, torch.nn.Identity) or (isinstance(layer, torch.nn.Sequential) and not len(layer))
-
-
-def _shape(embedder) -> str:
-    height, width = embedder.preparation.size
-    return f"(B, 3, {height}, {width})"

@@ -77,7 +77,7 @@ class Embedder:
 
     Attributes:
         module: images uint8 or float in [0, 1] `(B, 3, H, W)` -> embeddings, as `torch.nn.Module`.
-        network: the run's own.
+        network: the run's own. takes_features: F, if it takes rows `(N, F)` of features in place of images; else None.
         opt: the run's flags. preparation: `datasets.preparation` of the run. dimensions: D.
 
     Raises UserError if there is no such checkpoint, and for a prefix of more dimensions than there are.
@@ -105,11 +105,11 @@ class Embedder:
         self.batch_size = batch_size or BATCHES.get(self.device.type, 128)
         requested = None if evaltype is None else [evaltype]
         self.network = run.network(which, requested).to(self.device)
+        self.takes_features = getattr(self.network, "takes_features", None)
         self.module = Embeddings(self.network, self.evaltype, prefix).eval()
         self.preparation = datasets.preparation(self.opt, self.network)
-        blank = torch.zeros(1, 3, *self.preparation.size, dtype=torch.uint8, device=self.device)
         with torch.no_grad():
-            self.dimensions = self.module(blank).shape[1]
+            self.dimensions = self.module(self.preparation.blank(1).to(self.device)).shape[1]
         if prefix is not None and self.dimensions < prefix:
             raise UserError(f"--prefix {prefix}: the embeddings of {folder} have {self.dimensions} dimensions")
 
@@ -118,7 +118,7 @@ class Embedder:
 
         Raises UserError, naming the file, for one that cannot be decoded.
         """
-        images = _as_list(images)
+        images = _as_list(images) if self.takes_features is None else list(images)
         return self.embed(images, len(images), progress)
 
     def embed(self, images, count: int, progress: bool = False) -> np.ndarray:
@@ -177,6 +177,13 @@ class Embedder:
             with torch.no_grad():
                 vectors[rows] = self.module(stacked).cpu().numpy()
         return Batch(places, vectors, refused)
+
+    def check_images(self, way_out: str) -> None:
+        """Raise UserError for a run on rows of features, which reads no images."""
+        if self.takes_features is not None:
+            raise UserError(
+                f"{self.folder} takes rows of {self.takes_features} features (--dataset arrays), not images: {way_out}"
+            )
 
     @property
     def fingerprint(self) -> str:

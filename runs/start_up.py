@@ -53,9 +53,11 @@ def _network_lines(opt, trainer) -> list[tuple[str, str]]:
     """The network, and what of it is frozen."""
     network = trainer.network
     lines = [("network", described_network(opt, trainer))]
-    if getattr(network, "backbone_rests", False):
+    if opt.freeze_backbone:
         start = " at its random initial weights" if network.weights_name == "random" else ""
         lines.append(("", f"--freeze_backbone: the backbone is frozen{start}; only the layers after it are trained"))
+    if getattr(network, "takes_features", None) is not None:
+        lines.append(("", "no backbone: rows of features are its input; pictures of queries are left out"))
     lines += [("", text) for text in partly_trained(opt, network)]
     return lines
 

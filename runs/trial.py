@@ -46,18 +46,20 @@ def dry_run(opt, step, training, evaluated: dict) -> None:
     if not math.isfinite(loss.item()):
         raise UserError(f"the first batch gives loss {loss.item()}: check the loss's own flags, --lr and --precision")
     images = step(batch).images
+    text = f"dry run: one batch of {images} images gives loss {loss.item():.4f}"
     for loader in evaluated.values():
         next(iter(loader))
     refuse_unwritable(run_folder(opt))
+
+    if batch.images.ndim == 2:
+        say(f"{text}; nothing was written: rows of features have no picture")
+        return
 
     def draw():
         return _picture(step.runtime.to_device(step.seen(batch).images[:MOST_IMAGES]), opt)
 
     picture = step.runtime.ranks.first(draw)
-    say(
-        f"dry run: one batch of {images} images gives loss {loss.item():.4f}; only {picture} was written: the "
-        "batch as the network sees it"
-    )
+    say(f"{text}; only {picture} was written: the batch as the network sees it")
 
 
 def path_of_file(opt, ending: str) -> Path:

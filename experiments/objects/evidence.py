@@ -213,7 +213,7 @@ def run(run_flags: tuple, stage: Stage, sets: dict[int, Sample]) -> tuple[list, 
     measured_steps = {*itertools.chain.from_iterable(steps for _, steps in tests)}
 
     def adapter(opt):
-        return architectures.build_head(sample.inputs.shape[1], opt)
+        return architectures.behind(sample.inputs.shape[1], opt)
 
     for step, network in training.train(opt, adapter, sample, STEPS):
         if step not in measured_steps:

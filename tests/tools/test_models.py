@@ -182,7 +182,7 @@ PLAIN = "--not_pretrained --no_train_metrics --evaluate_only --arch conv4".split
 def adapter_by_hand(train, labels, opt, hidden):
     """features -> embeddings: Adam by its formulas on all images at once, cross-entropy of scaled cosines, float64."""
     seed_everything(opt.seed)
-    network = architectures.build_head(train.shape[1], opt.but(embed_hidden=hidden))
+    network = architectures.behind(train.shape[1], opt.but(embed_hidden=hidden))
     vectors = criteria.select(opt.loss, opt, n_classes=5)
     parameters_of = [*network.parameters(), *vectors.parameters()]
     weights = [p.detach().double().requires_grad_() for p in parameters_of]
