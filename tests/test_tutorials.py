@@ -160,6 +160,29 @@ def test_track_reid(place, capsys):
     assert {"films", "crops", "crops.csv", "Training_Results"} <= {path.name for path in place.iterdir()}
 
 
+@pytest.mark.long
+def test_new_network_old_index(place, capsys):
+    classes = sorted(path for path in (place / "photos").rglob("*") if path.is_dir())
+    rows = ["label,path,split"]
+    for number, folder in enumerate(classes):
+        split = "train" if number < 6 else "validation"
+        rows += [f"{folder.name},{path},{split}" for path in sorted(folder.iterdir())]
+    (place / "Datasets").mkdir()
+    (place / "Datasets" / "objects.csv").write_text("\n".join(rows) + "\n")
+    results = []
+    for words in commands("new_network_old_index"):
+        if words[1] == "main.py":
+            weights = words.index("--weights")
+            small = "--arch conv4_normalize --bs 8 --iterations_per_epoch 2 --n_epochs 1".split()
+            run = run_main(*words[2:weights], *words[weights + 2 :], *small)
+            results.append(run.folder.name)
+        elif words[:3] == ["python", "-m", "evaluation"]:
+            values = evaluation.__main__.main(words[3:])
+            assert 0 <= values["cross"]["e_recall@1"]["value"] <= 1 and len(values["curve"]) == 5
+    assert results == ["Old_s0", "Free_s0", "Points_s0"] and (place / "upgrade.png").is_file()
+    assert "new queries, old gallery" in capsys.readouterr().out
+
+
 # ---------- in a copy of the program
 def clone_of(page, place):
     """A copy of the program in which the files of a page are written."""
