@@ -13,8 +13,8 @@ RAW = "--arch conv4"
 # for those whose embeddings differ in length by intent, and are compared by cosines
 BY_COSINES = f"{RAW} --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1"
 WITHOUT_FLAGS = (
-    "circle contextual fastap gpw histogram intrapair_variance lifted_original multisimilarity ntxent pnp rankedlist "
-    "recallatk roadmap smoothap snr_contrastive supcon threshold_consistent tupletmargin"
+    "angle circle contextual cosent fastap gpw histogram intrapair_variance lifted_original multisimilarity ntxent "
+    "pnp rankedlist recallatk roadmap smoothap snr_contrastive supcon threshold_consistent tupletmargin"
 )
 METHODS = {
     **dict.fromkeys(WITHOUT_FLAGS.split(), ""),

@@ -32,6 +32,7 @@ CONSTANTS = {  # of a file that leaves them out
     "REQUIRES_OPTIM": False,  # it has parameters
     "COMPARES_SAMPLES": True,  # with each other; False: with class vectors alone
     "TAKES_GUIDE": True,  # single negatives of an anchor may be left out, as --guide does
+    "TAKES_GRADES": False,  # of pairs of images, as --trainer pairs has them
     "REDUCES": False,  # it is a mean over tuples, and obeys --loss_reduction
     "PER_CLASS": (),  # flags whose numbers may be learned one a class
     "READS_LENGTHS": False,  # of embeddings, and so cannot work on unit vectors

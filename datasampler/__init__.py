@@ -13,6 +13,7 @@ checkpoints. The samplers here have all of them (`_base.py`); a user's sampler n
 import torch
 
 from datasampler._adapter import adapted
+from datasampler._graded import PairSampler
 from utilities.registry import Registry
 
 CONSTANTS = {  # of a file that leaves them out
@@ -40,6 +41,8 @@ def select(name: str, opt, image_dict: dict, image_list: list, **flags):
 def for_training(opt, dataset, by_class: bool = True):
     """The sampler of `--data_sampler` over a training set, with all the calls of the training loop.
 
+    A data set with `graded_pairs` gives batches of these, whatever the flag.
+
     Without `by_class` the sampler sees no labels: each image is a class of its own, and a batch takes one image per
     class. A user's sampler that lacks calls is wrapped (`_adapter.py`), so that the loop needs no branches.
     """
@@ -49,6 +52,8 @@ def for_training(opt, dataset, by_class: bool = True):
         opt = REGISTRY.options(opt, samples_per_class=1)
         classes = {index: [[path, index]] for index, (path, _) in enumerate(dataset.image_list)}
         super_labels = {}
+    if getattr(dataset, "graded_pairs", None) is not None:
+        return PairSampler(opt, classes, dataset.image_list, dataset.graded_pairs.rows)
     sampler = adapted(select(opt.data_sampler, opt, classes, dataset.image_list))
     sampler.set_super_labels(super_labels)
     return sampler

@@ -57,6 +57,7 @@ class ImageSet(torch.utils.data.Dataset):
         further_labels: row -> labels of `Image.further_names`, of classes that occur; empty if no image has any.
         label_numbers: for each row all labels of a training image, of which `n_classes` then counts those too that are
             no image's first; None if each image has one.
+        graded_pairs: None, or the `_pairs.GradedPairs` of a training set.
         by_domain: whether super-classes are domains, so that there are results for each domain.
 
     Attributes of the roles:
@@ -104,6 +105,7 @@ class ImageSet(torch.utils.data.Dataset):
         self.width = None
         self.lists = None
         self.label_numbers = None
+        self.graded_pairs = None
         self.by_domain = False
         self.role_draws = None
         self._set_classes(images, labels)

@@ -21,6 +21,7 @@ from datasets import (
     _images,
     _lists,
     _oodml,
+    _pairs,
     _reading,
     _rows,
     _schemes,
@@ -327,6 +328,10 @@ def build(name: str, module, opt, source: Path, shape: _transforms.Shape, fold: 
         splits[split] = images_of_split
         if reading.several_labels:
             _set_several(split, images_of_split, split_images, opt)
+    if opt.dataset_csv_pairs is not None and splits["training"] is not None:
+        pairs, pair_notes = _pairs.read(opt.dataset_csv_pairs, images["training"], reading.images, root)
+        splits["training"].graded_pairs = pairs
+        notes += pair_notes
     if draws is not None:
         splits["testing"].draw_roles(draws)
     if reading.lists is not None:

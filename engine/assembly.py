@@ -47,6 +47,8 @@ def build_training(opt, network, dataset, runtime, teacher=None, guide=None) -> 
     of_data = {"class_names": dataset.class_names, "loaded_teacher": teacher, "loaded_guide": guide}
     trainer = build_trainer(opt.but(**of_data), network, runtime)
     trainer = criteria.with_levels(trainer, dataset)
+    if getattr(dataset, "graded_pairs", None) is not None:
+        trainer.set_pairs(*dataset.graded_pairs)
     if getattr(dataset, "label_numbers", None) is not None:
         trainers.check_several_labels(trainer, opt)
     optimizer = build_optimizer(network, trainer.criterion, opt, trainers.groups_of(trainer, opt))

@@ -226,7 +226,7 @@ def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) 
 
     `ranks`: the run's processes, each of which loads its part of every batch.
     """
-    reports_repeats = ranks is None or ranks.writes
+    reports_repeats = (ranks is None or ranks.writes) and not getattr(dataset, "graded_pairs", None)
     if opt.subset_mining:  # a subset is chosen from the whole batch
         ranks = None
     batches = EpochBatches(sampler, len(dataset), opt.iterations_per_epoch, views, ranks, reports_repeats)

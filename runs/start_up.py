@@ -32,7 +32,10 @@ def report(opt, runtime, data: str, trainer, optimizer, sampler, selection) -> N
     lines += _method_lines(opt, trainer)
     batches = opt.iterations_per_epoch or len(sampler)
     epochs = count_of(opt.n_epochs, "epoch")
-    lines.append(("batches", f"{opt.bs} images by {opt.data_sampler}, {batches} per epoch, {epochs}"))
+    composition = f"{opt.bs} images by {opt.data_sampler}"
+    if opt.trainer == "pairs":
+        composition = f"{opt.bs // 2} graded pairs"
+    lines.append(("batches", f"{composition}, {batches} per epoch, {epochs}"))
     lines += [("steps", text) for text in step_changes(opt)]
     published = datasets.evaluation_metrics(opt)
     if published is not None and list(published) == opt.evaluation_metrics:

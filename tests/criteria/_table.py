@@ -291,6 +291,26 @@ def roadmap(c, x, r, pairs, context):
     return sup_ap(c, x, r, pairs, context) + c.weight * (missing + excess)
 
 
+def graded(similarity):
+    """Positives have grade 1, negatives 0."""
+
+    def formula(c, x, r, pairs, context):
+        near, far = pair_values(similarity, x, r, pairs)
+        return log1p_sum([torch.exp(c.scale * (n - p)) for p in near for n in far])
+
+    return formula
+
+
+def complex_similarity(u, v):
+    first, second = (torch.complex(*row.chunk(2)) for row in (u, v))
+    product = (first * second.conj()).sum() / first.norm() / second.norm()
+    return (product.real + product.imag).abs()
+
+
+cosent = graded(cosine)
+angle = graded(complex_similarity)
+
+
 def recallatk(c, x, r, pairs, context):
     @each_anchor(torch.dot)
     def recalls(c, ps, ns):
@@ -770,9 +790,11 @@ def cases(flags_of):
 # losses that compare samples: flags that give active and inactive terms, or terms that are off by default
 COMPARING = cases(
     {
+        "angle": [{}, {"scale": 4.0}],
         "angular": [{}, {"alpha": 36.0, "npair_ang_weight": 0.5}],
         "circle": [{}, {"m": 0.25, "gamma": 10}],
         "contrastive": [{}, {"pos_margin": 0.7, "neg_margin": 3.1}],
+        "cosent": [{"scale": 1.0}, {}],
         "fastap": [{}, {"num_bins": 1}],
         "gpw": [
             *({"weights": name} for name in ("contrastive", "triplet", "binomial", "lifted", "multisimilarity")),

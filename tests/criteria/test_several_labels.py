@@ -24,7 +24,7 @@ REFUSED = {
     *("softtriplet", "hist", "meanfield", "center", "manifold", "vicreg", "happier", "hier", "hyperbolic"),
     *("contextual", "quadruplet", "margin"),
 }
-FOLLOWING = sorted(set(criteria.REGISTRY.names()) - REFUSED - {"pml", "cosent", "angle"})
+FOLLOWING = sorted(set(criteria.REGISTRY.names()) - REFUSED - {"pml"})
 MINERS_REFUSED = {"intra_random", "packaged", "pml", "random_distance"}
 MINERS = sorted(set(batch_mining.REGISTRY.names()) - MINERS_REFUSED)
 MINER_SETTINGS = {"rho_distance": {"miner_rho_distance_cp": 0.0}}  # no tuples that are wrong on purpose

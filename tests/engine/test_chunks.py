@@ -43,6 +43,7 @@ OF_TRAINERS = {  # name -> flags, for each way of training that it has
         "--intrabatch_heads 3",
         "--intrabatch_heads 2 --intrabatch_layers 2 --intrabatch_join --loss_weights metric_loss=1",
     ],
+    "pairs": ["--dataset csv --dataset_csv t.csv --dataset_csv_pairs p.csv --loss cosent"],
     "s2sd": [
         "--s2sd_dims 5 8 --s2sd_features --s2sd_features_after 1",
         "--s2sd_dims 3 --s2sd_pool_both --memory_size 20 --memory_start 0 --memory_ema .5",
@@ -161,6 +162,8 @@ def trained(
     trainer = trainer.to(Runtime(opt).device, dtype)
     if opt.trainer == "compatible":  # a narrower old space; main.py embeds the images
         trainer.take_old(torch.rand(100, WIDTH - 1, generator=torch.Generator().manual_seed(2))[: rows_of_old(opt)])
+    if opt.trainer == "pairs":
+        trainer.set_pairs(torch.arange(N).view(-1, 2), torch.arange(N // 2) % 3 / 2)
     optimizer = build_optimizer(model, criterion, opt, trainer.param_groups(opt))
     step = Step(trainer, optimizer, Runtime(opt), Sampler(), StepSettings(chunk_size=chunk_size))
     step.start_epoch(1)

@@ -70,6 +70,7 @@ def test_every_trainer_keeps_the_contract():
 
 SUBSET = "--bs 10 --subset_mining maximum_loss --subset_size"
 WITH_CLASSIFIER = "--loss_weights classifier_loss=1"
+PAIRS = "--dataset csv --dataset_csv t.csv --dataset_csv_pairs p.csv"
 REFUSED = [
     ("metric_only", "--subset_mining maximum_loss", "--subset_mining maximum_loss needs --subset_size"),
     ("metric_only", "--subset_size 8", "--subset_size 8 has no effect without --subset_mining maximum_loss"),
@@ -136,6 +137,13 @@ REFUSED = [
         "--compatible_with old --compatible_logits linear --compatible_scale 8",
         "--compatible_scale 8.* has no effect",
     ),
+    ("pairs", "--loss cosent", "--trainer pairs needs --dataset_csv_pairs FILE"),
+    ("pairs", f"{PAIRS} --loss triplet", "--loss triplet compares no grades; these do: angle, cosent"),
+    ("pairs", f"{PAIRS} --loss angle --memory_size 9", "--memory_size 9 goes by labels, and --trainer pairs by grades"),
+    ("pairs", f"{PAIRS} --loss cosent --mine_pairs", "--mine_pairs True goes by labels"),
+    ("pairs", f"{PAIRS} --loss cosent --data_sampler shuffle", "--data_sampler: --trainer pairs takes its batches"),
+    ("pairs", "--dataset_csv_pairs p.csv --loss cosent", "--dataset_csv_pairs .* has no effect"),
+    ("metric_only", f"{PAIRS} --loss cosent", "--dataset_csv_pairs .* has no effect"),
     ("s2sd", "--classifier_kwargs label_smoothing=.1", "label_smoothing=.1 has no effect: --trainer s2sd"),
     ("s2sd", "--s2sd_target arcfaces", "unknown loss 'arcfaces'"),
     ("diva", "--classifier_no_bias", "--classifier_no_bias has no effect: --trainer diva has no classifier"),

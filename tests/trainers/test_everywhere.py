@@ -96,6 +96,7 @@ def old_embeddings(data):
     return str(file)
 
 
+OF_TABLES = {"pairs"}  # tests/trainers/test_pairs.py has a table of pairs
 LONG = {"adversarial", "intrabatch", "unsupervised"}  # which keep nothing of their own but layers, as classifier does
 
 
@@ -105,10 +106,14 @@ def param(name):
     return pytest.param(name, marks=marks)
 
 
-@pytest.fixture(scope="module", params=[param(name) for name in trainers.REGISTRY.names()])
+@pytest.fixture(scope="module", params=[param(name) for name in EVERY])
 def trained(request, data, tmp_path_factory):
     """A finished run of each trainer, which is to the bit the one that stopped after an epoch and went on."""
     return tiny.assert_resumes(data, tmp_path_factory.mktemp(request.param), flags_of(request.param, data), epochs=2)
+
+
+def test_every_trainer_is_here():
+    assert EVERY.keys() | OF_TABLES == set(trainers.REGISTRY.names())
 
 
 def test_its_losses_are_recorded_and_summed_by_their_weights(trained):

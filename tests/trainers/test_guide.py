@@ -154,7 +154,7 @@ def test_losses_without_negatives_to_drop_are_refused():
     assert {"ntxent", "triplet", "contrastive", "multisimilarity", "roadmap", "npair"} <= able
     assert not able & {"arcface", "center", "hist", "vicreg", "smoothap", "recallatk", "contextual", "pml", "hier"}
     for flags, message in (
-        ("--loss arcface", "--loss arcface can leave none out; these can: angular, "),
+        ("--loss arcface", "--loss arcface can leave none out; these can: angle, angular, "),
         ("--loss smoothap", "--loss smoothap can leave none out"),
         ("--loss triplet --trainer s2sd", "--trainer s2sd compares samples in ways"),
         ("--loss triplet --trainer cascaded", "--guide has no effect with --trainer cascaded"),
