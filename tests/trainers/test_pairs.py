@@ -155,7 +155,7 @@ def test_steps_get_the_grades_of_their_pairs(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("size", [5, 14])
 def test_batches_that_pairs_do_not_fill(tmp_path, size):
-    with refused(f"--bs {size}: "):
+    with refused(f"--bs {size}[: ]"):
         run_main(*words(tmp_path, f"--loss angle --dry_run --bs {size}"))
 
 
