@@ -26,7 +26,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --minutes) minutes=${2:-}; shift 2 || usage ;;
     --objects) objects=${2:-}; shift 2 || usage ;;
-    --small) small=(--small); shift ;;
+    --small) small=(--small --repeats 2 --warm_up 1); shift ;;
     --device) device=${2:-}; shift 2 || usage ;;
     *) usage ;;
   esac
@@ -74,7 +74,7 @@ part() {
   echo "$name: $status in $((SECONDS - began)) s${note:+ ($note)}"
 }
 
-gpu() { part "$1" "$2" "$python" benchmarks/gpu.py --device "$device" "${small[@]}" --csv "$folder" --only "${@:3}"; }
+gpu() { part "$1" "$2" "$python" benchmarks/gpu.py --device "$device" --csv "$folder" --only "${@:3}" "${small[@]}"; }
 
 launcher=("$python")
 
