@@ -74,7 +74,8 @@ def main(argv=None) -> None:
     parser = OneLineParser(prog="experiments.new_network", allow_abbrev=False, description=about_page)
     parser.add_argument("--runs", type=Path, required=True, metavar="FOLDER", help="the folder of the runs")
     options = parser.parse_args(argv)
-    outcomes = [compared(options.runs, seed, PICTURE if seed == SEEDS[0] else None) for seed in SEEDS]
+    outcomes = [compared(options.runs, SEEDS[0], PICTURE)]
+    outcomes += [compared(options.runs, seed, None) for seed in SEEDS[1:]]
     put(PAGE, "the new network", markdown(table(outcomes)), MARKS)
     print(f"{PAGE.relative_to(ROOT)}: table and picture written")
 
