@@ -71,7 +71,7 @@ class Image(NamedTuple):
         further_names: classes that a query also shows; in results of single domains their images are relevant too.
         time: when it was taken, in seconds (`_times.py`); None: not known. camera: by what. frame: its number in the
             film of this camera; -1: none. group: images of one group stay on one side of a split (`_groups.py`).
-        labels: all of an image with several (`_several.py`), `class_name` first.
+        labels: all of an image that may have several, `class_name` first.
     """
 
     path: str
