@@ -161,6 +161,21 @@ def test_track_reid(place, capsys):
 
 
 @pytest.mark.long
+def test_features_of_anything(place):
+    page = "features_of_anything"
+    exec(compile(program(page, "sounds.py"), page, "exec"), {})
+    for words in commands(page)[1:]:
+        if "retrieval" in words:
+            retrieval.__main__.main(words[3:])
+        else:
+            run_main(*words[2:], *"--kernels 0 --eval_kernels 0".split())
+    values = RunFolder(place / "Training_Results" / "arrays" / "Sounds_s0").selected["values"]["test"]
+    assert values["map_r"] > 0.15
+    assert (place / "exported" / "model.onnx").is_file()
+    assert (place / "Training_Results" / "arrays" / "Sounds_s0" / "embeddings_test.npz").is_file()
+
+
+@pytest.mark.long
 def test_new_network_old_index(place, capsys):
     classes = sorted(path for path in (place / "photos").rglob("*") if path.is_dir())
     rows = ["label,path,split"]
