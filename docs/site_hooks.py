@@ -26,6 +26,7 @@ OUTSIDE = {
 }
 METHODS = "methods"  # folder of the pages made by generate_reference.py
 FENCE = re.compile(r"(^ *```.*\n[\s\S]*?^ *```$)", re.MULTILINE)
+TITLED = re.compile(r"\A( *```\w+) +(\S+)\n")  # a block of code that names its file
 TARGET = re.compile(r'(\]\(|src="|href=")([^)\s"]+)([)"])')
 TAG = re.compile(r"(<pre[\s\S]*?</pre>|<[^>]*>)")
 FLAG = re.compile(r"(?<![\w-])--[A-Za-z]\w*")
@@ -77,6 +78,7 @@ def on_page_markdown(markdown, page, config, files):
         markdown = relinked(markdown, source_of(uri))
     parts = FENCE.split(indented(markdown))  # blocks of code have the odd places
     parts[::2] = [lists(unreferenced(part)) for part in parts[::2]]
+    parts[1::2] = [TITLED.sub(r'\1 title="\2"\n', part) for part in parts[1::2]]
     return "".join(parts)
 
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import types
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -64,6 +65,13 @@ def test_a_linked_page_outside_docs_is_a_page_of_the_site(hooks):
     linked = {target for page in pages for target in hooks._targets((ROOT / page).read_text(), page)}
     outside = {target for target in linked if target.endswith(".md") and not target.startswith("docs/")}
     assert outside <= set(hooks.OUTSIDE)
+
+
+def test_a_block_of_code_shows_the_name_of_its_file(hooks):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="tutorials/page.md"))
+    markdown = "Text\n\n```python criteria/mine.py\nx = 1\n```\n\n```sh\nls\n```\n"
+    shown = hooks.on_page_markdown(markdown, page, None, None)
+    assert '```python title="criteria/mine.py"\nx = 1\n```' in shown and "```sh\nls\n```" in shown
 
 
 # ---------- methods, Python
