@@ -70,8 +70,8 @@ def test_a_linked_page_outside_docs_is_a_page_of_the_site(hooks):
 def test_a_block_of_code_shows_the_name_of_its_file(hooks):
     page = SimpleNamespace(file=SimpleNamespace(src_uri="tutorials/page.md"))
     markdown = "Text\n\n```python criteria/mine.py\nx = 1\n```\n\n```sh\nls\n```\n"
-    shown = hooks.on_page_markdown(markdown, page, None, None)
-    assert '```python title="criteria/mine.py"\nx = 1\n```' in shown and "```sh\nls\n```" in shown
+    converted = hooks.on_page_markdown(markdown, page, None, None)
+    assert '```python title="criteria/mine.py"\nx = 1\n```' in converted and "```sh\nls\n```" in converted
 
 
 # ---------- methods, Python
