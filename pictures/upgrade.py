@@ -33,7 +33,7 @@ def draw(path: Path, values: dict, title: str) -> Path:
     _bars(upper, rows, "e_recall@1", "new queries in the mixed index, 95 % over classes", "#1f77b4")
     _bars(lower, rows, "negative_flips", "", "#c0392b")
     upper.set(ylabel="e_recall@1, %")
-    upper.legend(framealpha=0.9, edgecolor="none", fontsize=8)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     lower.set(xlabel="share of the gallery that the new network has embedded", ylabel="negative flips, %")
     lower.set_ylim(bottom=0)
     for axis in (upper, lower):
