@@ -51,7 +51,8 @@ def dry_run(opt, step, training, evaluated: dict) -> None:
         next(iter(loader))
     refuse_unwritable(run_folder(opt))
 
-    if batch.images.ndim == 2:
+    is_of_rows = torch.is_tensor(batch.images) and batch.images.ndim == 2
+    if is_of_rows:
         say(f"{text}; nothing was written: rows of features have no picture")
         return
 
