@@ -213,6 +213,7 @@ def index(flags) -> dict:
     coded = None
     if old is None and flags.code not in (None, codes.FLOAT32):
         coded = coding.learned(embedder, flags)
+    embedder.check_images("search the embeddings of --dump_embeddings, by python -m evaluation FILE.npz")
     content = indices.build(embedder, paths, flags.out, kind, checkpoint, flags.add, coded)
     _print_index(content, flags)
     if content["copies"]:

@@ -215,7 +215,6 @@ def build(
     Args:
         coded: an empty index in a code, of kind `exact`; None: float32, with `add` the code of the index.
     """
-    embedder.check_images("search the embeddings of --dump_embeddings, by python -m evaluation FILE.npz")
     with replacing_folder(out) as hidden:
         return _fill(hidden, embedder, paths, check_place(out, add), kind, checkpoint, coded)
 

@@ -162,9 +162,8 @@ def test_track_reid(place, capsys):
 
 @pytest.mark.long
 def test_features_of_anything(place):
-    page = "features_of_anything"
-    exec(compile(program(page, "sounds.py"), page, "exec"), {})
-    for words in commands(page)[1:]:
+    exec(compile(program("features_of_anything", "sounds.py"), "sounds.py", "exec"), {})
+    for words in commands("features_of_anything")[1:]:
         if "retrieval" in words:
             retrieval.__main__.main(words[3:])
         else:

@@ -118,8 +118,8 @@ def test_the_state_of_before_is_that_of_a_run_that_goes_on():
 def test_a_last_layer_of_zero_warns_in_epoch_1_and_a_resume_repeats_nothing(folder_data, tmp_path, monkeypatch, capsys):
     build = build_training
 
-    def dead(opt, network, *arguments):
-        training = build(opt, network, *arguments)
+    def dead(opt, network, *arguments, **teacher):
+        training = build(opt, network, *arguments, **teacher)
         with torch.no_grad():
             network.last_linear.weight.zero_()
             network.last_linear.bias.fill_(1)
