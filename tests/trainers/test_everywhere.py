@@ -176,7 +176,7 @@ def test_it_is_reproduced_to_the_bit(trained, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", trainers.REGISTRY.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_a_flag_of_it_is_searched(name, data, tmp_path, monkeypatch):
     monkeypatch.setattr("search.report.draw", lambda *arguments: None)
     search = EVERY[name][2]
@@ -194,7 +194,7 @@ def test_a_flag_of_it_is_searched(name, data, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", trainers.REGISTRY.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_its_folds_and_their_ensemble(name, data, tmp_path):
     folds = "--n_epochs 1 --split_scheme class_disjoint --split_partitions 2 --split_sets 2"
     cross = tiny.run(data, tmp_path, flags_of(name, data), folds)
