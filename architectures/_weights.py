@@ -136,6 +136,7 @@ def patience(seconds: float):
 
 
 def first_line(error: Exception) -> str:
+    """The first line of an error's message, without its full stop; of one without a message its class."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".: ")[:160]
 
 

@@ -81,8 +81,7 @@ def is_test_only(opt) -> bool:
 
 def width(opt) -> int | None:
     """Number of features, of a data set that has rows of these in place of images; else None. Raises UserError."""
-    module = REGISTRY.module(opt.dataset)
-    return module.width(opt) if hasattr(module, "width") else None
+    return _rows.width_of(REGISTRY.module(opt.dataset), opt)
 
 
 def sizes(flags: dict, input_size=None) -> tuple | None:

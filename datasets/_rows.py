@@ -90,6 +90,11 @@ class Preparation:
         return row
 
 
+def width_of(module, opt) -> int | None:
+    """Number of features of the rows that a data set's file gives; None: it gives images."""
+    return module.width(opt) if hasattr(module, "width") else None
+
+
 def check_input(name: str, width: int | None, input_size) -> None:
     """Raise UserError where a network takes something else than the data set `name` gives.
 

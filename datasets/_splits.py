@@ -277,7 +277,7 @@ def build(name: str, module, opt, source: Path, shape: _transforms.Shape, fold: 
     Raises UserError if it is missing, or not the published one and `--allow_partial_dataset` is not given.
     """
     check(opt, module)
-    width = module.width(opt) if hasattr(module, "width") else None
+    width = _rows.width_of(module, opt)
     _rows.check_input(name, width, shape.input_size)
     root = _reading.locate(name, module, opt, source)
     reading = _reading.read_labelled(module, opt, root)
@@ -294,14 +294,13 @@ def build(name: str, module, opt, source: Path, shape: _transforms.Shape, fold: 
 
     image_size = getattr(module, "IMAGE_SIZE", None)  # of small images, which stay in memory
     if width is None:
-        training_transform, test_transform = _transforms.build(
-            opt, shape.input_size, image_size, shape.interpolation, shape.multiple
-        )
+        transforms = _transforms.build(opt, shape.input_size, image_size, shape.interpolation, shape.multiple)
         read = _cache.reader(opt, name, root, files, grey=image_size is not None)
     else:
         _rows.check_parts(name, images)
-        training_transform = test_transform = _rows.NoTransform(width)
+        transforms = [_rows.NoTransform(width)] * 2
         read = reading.rows
+    training_transform, test_transform = transforms
     labels = _schemes.common_labels(division) if opt.split_scheme in _schemes.BY_IMAGES else None
     splits = {}
     for split, split_images in {**images, "evaluation": images["training"]}.items():
@@ -328,15 +327,20 @@ def build(name: str, module, opt, source: Path, shape: _transforms.Shape, fold: 
         splits[split] = images_of_split
         if reading.several_labels:
             _set_several(split, images_of_split, split_images, opt)
-    if opt.dataset_csv_pairs is not None and splits["training"] is not None:
-        pairs, pair_notes = _pairs.read(opt.dataset_csv_pairs, images["training"], reading.images, root)
-        splits["training"].graded_pairs = pairs
-        notes += pair_notes
     if draws is not None:
         splits["testing"].draw_roles(draws)
+    _set_relations(splits, images, reading, root, opt)
+    return splits
+
+
+def _set_relations(splits: dict, images: dict, reading, root: Path, opt) -> None:
+    """Give training images the graded pairs of `--dataset_csv_pairs`, and test images their lists."""
+    training = splits["training"]
+    if opt.dataset_csv_pairs is not None and training is not None:
+        training.graded_pairs, notes = _pairs.read(opt.dataset_csv_pairs, images["training"], reading.images, root)
+        training.notes += notes  # one list for all splits
     if reading.lists is not None:
         splits["testing"].lists = _lists.rows(reading.lists, images["testing"], opt.allow_partial_dataset)
-    return splits
 
 
 def _set_several(split: str, dataset: ImageSet, images: list[Image], opt) -> None:
