@@ -13,7 +13,7 @@ import criteria
 import datasets
 import trainers
 from options import checks, files, reproduction, resume
-from options.derived import defaults_of, derived, followers
+from options.derived import defaults_of, derived, followers, left_out
 from options.flags import configs, roles, rules
 from options.options import Options
 from runs import idle
@@ -110,9 +110,10 @@ class Layers:
         _refuse_code(opt, self.explicit)
         if (opt.evaluate_all or datasets.is_test_only(opt)) and "splits_to_eval" not in explicit:
             opt = opt.but(splits_to_eval=["test"])
+        requested_splits = opt.splits_to_eval
         opt = derived(opt)
         opt = opt.but(set_by=self._set_by(opt, explicit), typed=frozenset(explicit))
-        opt = opt.but(without_effect=self._without_effect(opt, usual))
+        opt = opt.but(without_effect={**self._without_effect(opt, usual), **left_out(requested_splits, opt)})
         if self.is_checked:
             checks.check(opt)
         return opt

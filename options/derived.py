@@ -131,6 +131,13 @@ def _splits_to_eval(opt) -> list[str]:
     return splits
 
 
+def left_out(requested_splits: list[str] | None, opt) -> dict[str, str]:
+    """Flag -> a line that says which of the requested splits is not evaluated; empty where all are."""
+    if requested_splits is None or set(requested_splits) <= set(opt.splits_to_eval):
+        return {}
+    return {"splits_to_eval": f"--splits_to_eval {' '.join(requested_splits)}: --no_train_metrics leaves train out"}
+
+
 def _all_splits(opt) -> list[str]:
     """The splits that are evaluated by default."""
     has_validation = datasets.has_validation(opt)

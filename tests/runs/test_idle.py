@@ -171,6 +171,13 @@ def test_the_start_of_a_run_says_it(folder_data, tmp_path, capsys):
     assert "--batch_mining semihard has no effect: --loss softmax has no miner" in capsys.readouterr().out
 
 
+def test_a_split_that_another_flag_leaves_out_is_named():
+    line = "--splits_to_eval train test: --no_train_metrics leaves train out"
+    assert notes("--splits_to_eval", "train", "test", "--no_train_metrics") == [line]
+    assert not notes("--splits_to_eval", "train", "test")
+    assert not notes("--no_train_metrics")
+
+
 def test_the_folders_whose_files_read_flags_exist():
     root = Path(idle.__file__).parent.parent
     assert all(list((root / room).glob("*.py")) for room in idle.ROOMS)
