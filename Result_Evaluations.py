@@ -205,7 +205,8 @@ def main(opt: argparse.Namespace, api=None) -> Path | None:
     declared = vars(parameters.get_parser().parse_args([]))
     runs, notes = collect.collect(opt.runs, opt.project, flag_roles, api)
     for run in runs:
-        run.flags = derived.completed(declared, run.flags)  # older runs recorded derived flags as unset
+        # older runs recorded derived flags as unset
+        run.flags = derived.completed(declared, run.flags)
         run.derived = derived.followers(declared, run.flags)
     available = columns.recorded(runs)
     requested = [columns.parse(name, available) for name in opt.metrics]
@@ -502,7 +503,8 @@ def _write_tables(report: Report, out: Path) -> None:
 def _write_page(report: Report, out: Path) -> None:
     parts = dict(report.tables)
     if len(report.of_dataset) == 1:
-        del parts[ALL]  # it would be shown twice
+        # it would be shown twice
+        del parts[ALL]
     curves = {dataset: dataset_columns[0] for dataset, dataset_columns in report.columns.items() if dataset_columns}
     page.write(out / "index.html", parts, report.figures, report.groups, curves, report.notes)
 

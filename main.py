@@ -52,10 +52,10 @@ def train_epochs(run, loader, step, evaluated, to_evaluate, scheduler):
 def train(opt, when_started=lambda: None):
     """Set up, train, evaluate, record; returns the `Run`. `when_started` is called when its folder holds the flags."""
     runtime = Runtime(opt).begin()
-    datasets.locate(opt)  # missing data are reported before missing weights
+    datasets.locate(opt)
     network = architectures.select(opt.arch, opt)
     splits = same_data(datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network)))
-    opt.n_classes = splits["training"].n_classes  # the one option that the data decides
+    opt.n_classes = splits["training"].n_classes
     loaded = teachers.of_flags(opt, network, splits, runtime)
     trainer, optimizer, sampler, loader, step = build_training(opt, network, splits["training"], runtime, **loaded)
     computed_once = features.ComputedOnce(trainer, splits, opt, runtime)

@@ -26,10 +26,12 @@ from utilities.numbers import number, whole
 from utilities.reading import Unreadable, parsing, read_json
 
 PROGRAM = "python -m appraise"
-RECORD = "appraisal.json"  # in FOLDER: whose appraisal it is
+# in FOLDER: whose appraisal it is
+RECORD = "appraisal.json"
 ARCHS = ["resnet50", "timm:vit_small_patch14_dinov2.lvd142m"]
 PARTS = [0.4, 0.1, 0.25, 0.25]
-LOADING = {"kernels", "eval_kernels", "gpu", "source_path"}  # flags of main.py beside those of data and networks
+# flags of main.py beside those of data and networks
+LOADING = {"kernels", "eval_kernels", "gpu", "source_path"}
 # flags of main.py that an appraisal sets itself
 DECIDED = {"dataset", "dataset_folder_path", "dataset_csv", "evaluate_all", "use_tv_split", "fold"}
 STEPS = [
@@ -126,7 +128,8 @@ def main(argv: list[str] | None = None) -> Path:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background programs with SIGINT ignored
+    # a shell starts background programs with SIGINT ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with one_line_errors(PROGRAM):
         main()

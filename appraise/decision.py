@@ -37,7 +37,8 @@ from utilities.reading import read_json
 RUNS = "runs.sh"
 GALLERY = "threshold.npz"
 DECISION = "decision.json"
-RATE = "1e-5"  # learning rate of a pretrained network
+# learning rate of a pretrained network
+RATE = "1e-5"
 BATCH = 32
 WORST_CLASSES = 6  # on the page
 WRONG_QUERIES = 3  # of each

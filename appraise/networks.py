@@ -35,9 +35,11 @@ MEASURED_BY = ["--evaluation_metrics", *METRICS, "--eval_skip_unmatched"]
 COMPONENTS = 128  # of the rows with principal components
 LEAST_SELECT = 8  # classes: below, no training is proposed
 POWER = 0.8
-POINTS = (1, 2, 5)  # percent, of R@1
+# percent, of R@1
+POINTS = (1, 2, 5)
 MOST_CLASSES = 10**6
-COSTS = ("frozen", "components", "adapter", "tuned")  # kinds of rows, the cheapest first
+# kinds of rows, the cheapest first
+COSTS = ("frozen", "components", "adapter", "tuned")
 
 
 class Bench:
@@ -177,7 +179,8 @@ def power(appraisal: Appraisal) -> dict:
         of_networks.append(bootstrap.class_outcomes([values], labels))
     if len(of_networks) == 2:
         error = compared(*of_networks).error
-    else:  # as if two such networks erred independently: an upper bound
+    else:
+        # as if two such networks erred independently: an upper bound
         error = math.sqrt(2) * bootstrap.interval(of_networks[0]).error
     n_measured = len(of_networks[0].sizes)
     n_test = next(part["classes"] for part in appraisal.results["split"]["parts"] if part["part"] == "test")

@@ -20,13 +20,15 @@ IMAGES = "images.csv"
 PHOTOGRAPHS = "photographs.csv"
 PAIRS = "near_duplicates.csv"
 PARTS = ("train", "select", "set aside", "test")
-LEAST = {"train": 2, "select": 2, "set aside": 2, "test": 2}  # classes
+# classes
+LEAST = {"train": 2, "select": 2, "set aside": 2, "test": 2}
 LEAST_CLASSES = 8
 # Similarities from which two images are near-duplicates: a network without training finds all photographs alike, and
 # the next value is tried while more than `MOST_ALIKE` of the images have a near-duplicate of another class.
 SIMILARITIES = (0.95, 0.98, 0.99, 0.995, 0.999)
 MOST_ALIKE = 0.1
-MOST_SHOWN = 24  # pairs on the page
+# pairs on the page
+MOST_SHOWN = 24
 BOX = ("x_1", "y_1", "x_2", "y_2")
 
 
@@ -148,7 +150,8 @@ def near_duplicates(features: np.ndarray, classes: np.ndarray) -> tuple[float, o
         is_last = similarity == SIMILARITIES[-1]
         try:
             pairs = overlap.near_duplicates(features, {"photographs": features}, similarity)
-        except UserError:  # more pairs than can be listed
+        except UserError:
+            # more pairs than can be listed
             if is_last:
                 raise
             continue

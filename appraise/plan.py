@@ -27,7 +27,8 @@ SMALL_CROP = 128  # pixels, if the budget is too small for the network's own siz
 MOST_OF_CLASS = 50  # images, if it is still too small
 EPOCHS = 30
 SEEDS = 3
-TRAINING_COST = 3  # a training step takes as long as embedding its images three times: forward, and twice that backward
+# a training step takes as long as embedding its images three times: forward, and twice that backward
+TRAINING_COST = 3
 
 
 class Plan(NamedTuple):

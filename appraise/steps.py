@@ -149,7 +149,8 @@ def run(appraisal: Appraisal, steps: list[Step]) -> None:
             step_began = time.monotonic()
             result = step.do(appraisal)
             write_json(path, {"inputs": inputs, "result": result})
-            result = _done(path, inputs)  # as a later command reads it
+            # as a later command reads it
+            result = _done(path, inputs)
             seconds = time.monotonic() - step_began
             say(f"      {short(result['summary'])} ({seconds:.1f} s{_remaining(step, steps, began)})")
         appraisal.results[step.name] = result

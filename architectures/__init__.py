@@ -28,7 +28,8 @@ SOURCES = {"tv": _torchvision, "ptm": _pretrainedmodels}  # in the order in whic
 MARKED = {**SOURCES, "timm": _timm}  # timm takes seconds to import: only for names with its prefix
 # flags of data and evaluation that networks read, with what namespaces of other programs are to mean that lack them
 OF_IMAGES = {"crop_size": None, "eval_long_side": None, "eval_scales": [1]}
-LISTED = (  # lines of --list beside the files of this folder that have one name
+# lines of --list beside the files of this folder that have one name
+LISTED = (
     (
         "osnet_<variant>",
         f"OSNet for re-identification, with the names of torchreid's weights: {', '.join(_osnet.names())}",
@@ -181,7 +182,8 @@ def behind(width: int, opt) -> torch.nn.Module:
     return _features.Network(opt, parse(opt.arch), width)
 
 
-build_head = behind  # its name in programs that were written for earlier versions
+# its name in programs that were written for earlier versions
+build_head = behind
 
 
 def behind_name(name: str, width: int) -> str:
@@ -251,7 +253,8 @@ def _unknown(name: str, backbone: str) -> UnknownName:
         if _module_of("_".join(words[:count])) is not None:
             wrong = next(word for word in words[count:] if word not in TRAITS)
             if source == "timm" and not difflib.get_close_matches(wrong, TRAITS, n=1):
-                break  # more likely part of a tag
+                # more likely part of a tag
+                break
             return unknown(f"trait of architecture {name!r}:", wrong, TRAITS)
     if marked and source == "timm":
         return _timm.unknown(backbone, constructor)

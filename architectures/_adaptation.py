@@ -16,7 +16,8 @@ from utilities.errors import UserError
 STEMS = ("patch_embed", "conv_proj")  # the patch embedding in timm and in torchvision
 ATTENTION = ("attention", "attn")  # parts of the class names of attention layers
 PROJECTIONS = ("qkv", "q", "k", "v", "kv", "q_proj", "k_proj", "v_proj", "proj", "out_proj")
-PACKED = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")  # of torch.nn.MultiheadAttention
+# of torch.nn.MultiheadAttention
+PACKED = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 MARK = ".parametrizations."
 ORIGINAL = ".original"
 # the name of a block's prompts; the part of a name that makes a parameter a bias

@@ -43,12 +43,14 @@ def by_depth(backbone: torch.nn.Module, blocks: list[torch.nn.Module]) -> dict[i
     Depth 0 is behind the last block, 1 the last block, len(blocks) + 1 before the first block. Layers between two
     blocks have the depth of the first of them.
     """
-    block_of = {}  # id of a parameter -> number of its block
+    # id of a parameter -> number of its block
+    block_of = {}
     for number, block in enumerate(blocks):
         block_of |= dict.fromkeys(map(id, block.parameters()), number)
     depth = len(blocks) + 1
     parameters = {}
-    for parameter in backbone.parameters():  # in the order of registration
+    # in the order of registration
+    for parameter in backbone.parameters():
         if id(parameter) in block_of:
             depth = len(blocks) - block_of[id(parameter)]
         elif depth == 1:

@@ -23,7 +23,8 @@ GRID = "grid"  # the key of a checkpoint, or the entry of a safetensors file, th
 SHARE = 0.5  # of a backbone's tensors that lie below a prefix which is looked at
 # words of prefixes of copies that a project's own evaluation does not take
 SECOND = {"student", "k", "momentum", "ema", "target", "trained"}
-NAMED = 6  # groups of tensors that a line names
+# groups of tensors that a line names
+NAMED = 6
 
 
 def content_of(path: str):
@@ -117,7 +118,8 @@ class Fit(NamedTuple):
     missing: list
     unexpected: list
     other_shape: list
-    fault: Exception | None = None  # why the keys cannot be converted to the backbone's names
+    # why the keys cannot be converted to the backbone's names
+    fault: Exception | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -171,7 +173,8 @@ def _innermost(fits: list[Fit]) -> list[Fit]:
     innermost = []
     for place in fits:
         below = sum(fit.prefix.startswith(place.prefix) for fit in fits)
-        if below == 1:  # itself
+        # itself
+        if below == 1:
             innermost.append(place)
     return innermost
 
@@ -196,7 +199,8 @@ def _outermost(names: list[str]) -> list[str]:
     outermost = []
     for prefix in names:
         above = sum(prefix.startswith(outer) for outer in names)
-        if above == 1:  # itself
+        # itself
+        if above == 1:
             outermost.append(prefix)
     return outermost
 

@@ -13,7 +13,8 @@ import torch
 from utilities.programs import IS_PACKAGE, name_in_clone
 from utilities.provenance import sha256
 
-PACKAGES = {  # module that builds the networks of a package -> the package
+# module that builds the networks of a package -> the package
+PACKAGES = {
     "architectures._torchvision": "torchvision",
     "architectures._pretrainedmodels": "pretrainedmodels",
     "architectures._timm": "timm",
@@ -21,7 +22,8 @@ PACKAGES = {  # module that builds the networks of a package -> the package
 MISSING = "missing"  # instead of a hash
 HELPERS = "utilities"  # of the whole program: they compute no features
 INSTALLED = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
-PACKAGE_FOLDERS = {"site-packages", "dist-packages"}  # also those of a user and of a distribution
+# also those of a user and of a distribution
+PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
 
 
 def code_of(module: ModuleType) -> dict[str, str]:
@@ -33,7 +35,8 @@ def code_of(module: ModuleType) -> dict[str, str]:
     sources = _defining(module)
     packages = ["torch", *(PACKAGES[name] for name in sorted(sources) if name in PACKAGES)]
     if IS_PACKAGE:
-        packages.append("dmlkit")  # its own modules are installed, too
+        # its own modules are installed, too
+        packages.append("dmlkit")
     hashes = {name: sha256(path) or MISSING for name, path in sorted(sources.items())}
     return {**hashes, **{package: _version(package) for package in packages}}
 
@@ -67,7 +70,8 @@ def _imported(module: ModuleType, path: Path) -> list[ModuleType]:
     """The loaded modules that import statements name: numbers and tables do not tell where they are from."""
     try:
         statements = ast.parse(path.read_bytes()).body
-    except (OSError, SyntaxError, ValueError):  # edited or deleted since its import
+    except (OSError, SyntaxError, ValueError):
+        # edited or deleted since its import
         return []
     names = []
     for statement in statements:

@@ -15,7 +15,8 @@ import torch
 from utilities.errors import UserError
 from utilities.shapes import in_words, pair
 
-POSITIONS = ("pos_embed", "patch_pos")  # of a patch each, (1, tokens, C), in timm's networks
+# of a patch each, (1, tokens, C), in timm's networks
+POSITIONS = ("pos_embed", "patch_pos")
 # … and in files of other programs; the image network's first, as a text network's may lie beside them
 FOREIGN_POSITIONS = (
     *("visual.trunk.pos_embed", "visual.positional_embedding", "visual.pos_embed"),
@@ -37,14 +38,16 @@ def patch_of(backbone: torch.nn.Module) -> tuple[int, int]:
 def grid_of(backbone: torch.nn.Module) -> tuple[int, int] | None:
     """(rows, columns) of a backbone's patches at its input size; None if it does not fix them."""
     embedding = getattr(backbone, "embeds", None)
-    if embedding is not None:  # NaFlexVit: positions of one grid, resampled for every image
+    # NaFlexVit: positions of one grid, resampled for every image
+    if embedding is not None:
         positions = getattr(embedding, "pos_embed", None)
         return None if positions is None or positions.ndim != 4 else tuple(positions.shape[1:3])
     for name in EMBEDDINGS:
         grid = getattr(getattr(backbone, name, None), "grid_size", None)
         if grid:
             return tuple(grid)
-    shape = getattr(backbone, "tokens_spatial_shape", None)  # of Hiera
+    # of Hiera
+    shape = getattr(backbone, "tokens_spatial_shape", None)
     return shape and tuple(shape)
 
 

@@ -6,7 +6,8 @@ from utilities.errors import UserError
 
 GEM_POWER = 3.0
 GEM_LEAST = 1e-6
-POWER = "power"  # the learned power's name among a pooling's parameters
+# the learned power's name among a pooling's parameters
+POWER = "power"
 KINDS = ("token", "token_avg", "avg", "max", "avgmax", "gem", "gem_learned")
 # names of the last pooling in torchvision and pretrainedmodels
 POOLINGS = ("avgpool", "avg_pool", "avgpool_1a", "global_pool")
@@ -123,7 +124,8 @@ def keep_last_map(backbone: torch.nn.Module, name: str) -> None:
             is_changed = True
             if isinstance(layer, torch.nn.Conv2d):
                 layer.stride = (1, 1)
-            elif isinstance(layer, torch.nn.MaxPool2d) and layer.kernel_size in (3, (3, 3)):  # windows overlap
+            elif isinstance(layer, torch.nn.MaxPool2d) and layer.kernel_size in (3, (3, 3)):
+                # windows overlap
                 backbone.set_submodule(path, torch.nn.MaxPool2d(3, 1, 1))
             else:
                 backbone.set_submodule(path, torch.nn.Identity())

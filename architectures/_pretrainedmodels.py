@@ -12,7 +12,8 @@ from architectures._weights import Pretrained
 from utilities.errors import UserError
 from utilities.extras import way_out
 
-RENAMED = {  # the package loads torchvision's files and renames the layers afterwards
+# the package loads torchvision's files and renames the layers afterwards
+RENAMED = {
     "alexnet": {"features.": "_features.", "classifier.1.": "linear0.", "classifier.4.": "linear1."},
     "vgg": {"features.": "_features.", "classifier.0.": "linear0.", "classifier.3.": "linear1."},
 }
@@ -67,17 +68,21 @@ class Network(_network.Network):
         weights_name = weights_of(name.constructor)
         settings = pretrainedmodels.pretrained_settings[name.constructor][weights_name]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it uses deprecated arguments of torchvision
+            # it uses deprecated arguments of torchvision
+            warnings.simplefilter("ignore")
             backbone = getattr(pretrainedmodels, name.constructor)(num_classes=CLASSES, pretrained=None)
         if name.constructor.startswith("resnext"):
             backbone = separate(backbone)
         head, feature_dim = cut_classifier(backbone, CLASSES)
-        for child in _pool.POOLINGS:  # made for one image size
+        # made for one image size
+        for child in _pool.POOLINGS:
             if isinstance(getattr(backbone, child, None), torch.nn.AvgPool2d):
                 setattr(backbone, child, torch.nn.AdaptiveAvgPool2d(1))
-        if hasattr(backbone, "test_time_pool"):  # dpn pools differently in eval mode and in training
+        # dpn pools differently in eval mode and in training
+        if hasattr(backbone, "test_time_pool"):
             backbone.test_time_pool = False
-        if hasattr(backbone, "aux_logits"):  # inceptionv3 would give a second output in training
+        # inceptionv3 would give a second output in training
+        if hasattr(backbone, "aux_logits"):
             backbone.aux_logits = False
             backbone.AuxLogits = None
         super().__init__(

@@ -27,7 +27,8 @@ FOLDER = "local-dir"
 CONFIG = "config.json"
 OPEN_CLIP = "open_clip_config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-PIPELINE = "pipeline"  # the key of this program's exports: traits, head, grid
+# the key of this program's exports: traits, head, grid
+PIPELINE = "pipeline"
 # of the architecture where the file does not name them
 STRUCTURE = ("fixed_input_size", "classifier", "first_conv", "pool_size", "interpolation")
 NORMALISATION = ("mean", "std")
@@ -120,7 +121,8 @@ class Place(Registered):
         self.cache = expanded(cache) if cache else None
         self.kind, _, self.address = constructor.partition(":")
         content = self._content()
-        self.architecture = content["architecture"].partition(".")[0]  # a tag would name other weights
+        # a tag would name other weights
+        self.architecture = content["architecture"].partition(".")[0]
         if not package().is_model(self.architecture):
             raise self._wrong(f"names the architecture {self.architecture!r}, which this timm does not have")
         self.pipeline = _dict_of(content, PIPELINE)
@@ -202,7 +204,8 @@ class Place(Registered):
         import huggingface_hub
 
         repository, _, revision = self.address.partition("@")
-        with contextlib.suppress(ValueError):  # of a name that is no repository's; the hub says it below
+        # of a name that is no repository's; the hub says it below
+        with contextlib.suppress(ValueError):
             path = huggingface_hub.try_to_load_from_cache(
                 repository, file, cache_dir=self.cache, revision=revision or None
             )
@@ -216,11 +219,13 @@ class Place(Registered):
         if self.kind == HUB:
             try:
                 return self._downloaded(CONFIG)
-            except Exception as error:  # the hub's client and its transport raise many kinds
+            except Exception as error:
+                # the hub's client and its transport raise many kinds
                 reason = _weights.first_line(error)
         path = self._cached(OPEN_CLIP)
         if path is None and self.kind == HUB and "404" in reason:
-            with contextlib.suppress(Exception):  # then the first reason holds
+            # then the first reason holds
+            with contextlib.suppress(Exception):
                 path = self._downloaded(OPEN_CLIP)
         if path is not None:
             raise UserError(
@@ -309,7 +314,8 @@ def fetch(config, cache: str | None) -> dict:
         _reach(huggingface_hub.constants.ENDPOINT)
     try:
         return load_state_dict_from_hf(config.hf_hub_id, **arguments)
-    except Exception as error:  # the hub's client and its transport raise many kinds, which change with its versions
+    except Exception as error:
+        # the hub's client and its transport raise many kinds, which change with its versions
         raise OSError(str(error).strip() or type(error).__name__) from error
 
 
@@ -322,5 +328,6 @@ def _files(named: str | None) -> list[str]:
 
 def _reach(host: str) -> None:
     """Raise OSError if the host does not answer: the hub's client would retry for most of a minute."""
-    with contextlib.suppress(urllib.error.HTTPError):  # is an answer too
+    # is an answer too
+    with contextlib.suppress(urllib.error.HTTPError):
         urllib.request.urlopen(urllib.request.Request(host, method="HEAD"), timeout=_weights.TIMEOUT).close()

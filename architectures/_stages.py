@@ -17,7 +17,8 @@ class Stages:
     def __init__(self, network: torch.nn.Module):
         self.network = network
         self.names = []
-        self.means = {}  # name -> (B, C), of the current batch
+        # name -> (B, C), of the current batch
+        self.means = {}
         self.hooked = set()
 
     def choose(self, names: list[str]) -> None:

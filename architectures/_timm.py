@@ -19,12 +19,14 @@ from utilities.console import say
 from utilities.errors import UnknownName, UserError
 from utilities.shapes import flag_words, in_words, nearest_multiples, pair, side_or_pair
 
-__all__ = ["data_config", "is_place", "names", "package", "source"]  # with what is defined here
+# with what is defined here
+__all__ = ["data_config", "is_place", "names", "package", "source"]
 
 FIND = "python -c \"import timm; print(*timm.list_models('vit*', pretrained=True))\""
 # what environment.yaml records of the data config
 RECORDED = ("input_size", "mean", "std", "interpolation", "crop_pct", "crop_mode", "license")
-ROOTS = ("blocks", "stages", "layers")  # attributes of timm's networks that hold blocks, or stages of blocks
+# attributes of timm's networks that hold blocks, or stages of blocks
+ROOTS = ("blocks", "stages", "layers")
 REGNET_BLOCK = re.compile(r"b\d+")
 # Layer names of efficientnet-pytorch and efficientnet-lite-pytorch -> those of timm. Their blocks are numbered across
 # stages.
@@ -267,7 +269,8 @@ class Network(_network.Network):
         if convert is not None:
             with _grid.from_grid(state, self.backbone, grid):
                 state = convert(dict(state), self.backbone)
-        return self._without_pooling(state)  # to which the conversion may have given its names
+        # to which the conversion may have given its names
+        return self._without_pooling(state)
 
     def _without_pooling(self, state: dict) -> dict:
         """The state without the weights of a pooling that --pool has replaced."""
@@ -311,7 +314,8 @@ class Network(_network.Network):
         activations = self.backbone.forward_features(images)
         features = {"pooled": self.backbone.forward_head(activations, pre_logits=True)}
         if self.joins_tokens:
-            norm = getattr(self.backbone, "fc_norm", torch.nn.Identity())  # EVA-02 and BEiT normalise the pooled tokens
+            # EVA-02 and BEiT normalise the pooled tokens
+            norm = getattr(self.backbone, "fc_norm", torch.nn.Identity())
             features["pooled"] = torch.cat([features["pooled"], norm(self.mean_of(activations))], 1)
         if isinstance(activations, torch.Tensor) and activations.ndim == 4:
             features["spatial"] = activations

@@ -14,7 +14,8 @@ from utilities.errors import UserError
 CLASSES = 1000
 # classes whose children, run in order up to `avgpool`, give the map
 STAGED = ("ResNet", "GoogLeNet", "Inception3", "RegNet")
-STAGES = {  # class -> the last module before each halving of the map, and the last of all
+# class -> the last module before each halving of the map, and the last of all
+STAGES = {
     "ResNet": ("layer1", "layer2", "layer3", "layer4"),
     "GoogLeNet": ("conv3", "inception3b", "inception4e", "inception5b"),
     "Inception3": ("Conv2d_4a_3x3", "Mixed_5d", "Mixed_6e", "Mixed_7c"),
@@ -112,7 +113,8 @@ class Network(_network.Network):
             arguments = {"aux_logits": False, "transform_input": False, "init_weights": False}
             input_format |= {"mean": HALVES, "std": HALVES}
         if name.constructor.startswith("vit_"):
-            arguments = {"image_size": input_format["input_size"]}  # its position embedding is made for one size
+            # its position embedding is made for one size
+            arguments = {"image_size": input_format["input_size"]}
         backbone = torchvision.models.get_model(name.constructor, weights=None, **arguments)
         head, feature_dim = cut_classifier(backbone, CLASSES)
         self.fixed_size = name.constructor.startswith(("vit_", "maxvit"))
@@ -142,6 +144,7 @@ class Network(_network.Network):
         layers = list(self.backbone.named_children())
         position = [name for name, _ in layers].index("avgpool")
         pooled = layers[position][1](spatial).flatten(1)
-        for _, layer in layers[position + 1 :]:  # dropout, if any, and the identity in place of the classifier
+        # dropout, if any, and the identity in place of the classifier
+        for _, layer in layers[position + 1 :]:
             pooled = layer(pooled)
         return pooled

@@ -41,7 +41,8 @@ OPTIONAL = ("num_batches_tracked",)  # of BatchNorm: files of old versions of to
 CONTAINERS = ("state_dict", "model_state_dict", "model")  # keys under which checkpoints hold the network's state dict
 # of --pool gem_learned and --prompts: published files lack them
 LEARNED = (f".{_pool.POWER}", f".{_adaptation.PROMPTS}")
-OTHER_FILES = {  # ending of a file's name -> what it is, and the way out
+# ending of a file's name -> what it is, and the way out
+OTHER_FILES = {
     ".onnx": (
         "an ONNX graph, without the names of a network's parameters: give the .pth or .safetensors file that it was "
         "exported from"
@@ -113,7 +114,8 @@ def _download(name: str, pretrained: Pretrained, cache) -> dict:
             )
     except UserError:
         raise
-    except Exception as error:  # hosts, disks and damaged files fail in all kinds of ways
+    except Exception as error:
+        # hosts, disks and damaged files fail in all kinds of ways
         if pretrained.fetch is None and os.path.isfile(file):
             raise UserError(
                 f"{name}: its weights in {file} cannot be read ({first_line(error)}): delete that file"
@@ -256,9 +258,11 @@ def _fit_of(network, state: dict, grid: tuple[int, int] | None, prefix: str) -> 
     backbone = network.backbone.state_dict()
     try:
         state = _adaptation.merged(state)
-        named_grid = () if grid is None else (grid,)  # networks of earlier plug-ins do not take one
+        # networks of earlier plug-ins do not take one
+        named_grid = () if grid is None else (grid,)
         state = network.published_state(_with_keys(state, network.published_key), *named_grid)
-    except UserError as error:  # of the grid of the positions
+    except UserError as error:
+        # of the grid of the positions
         missing = [key for key in backbone if key not in state]
         return _checkpoints.Fit(prefix, state, missing, [], [], error)
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:

@@ -8,7 +8,8 @@ from utilities.errors import UserError
 BLOCKS = 4
 WIDTH = 64
 GRID = 3
-SMALLEST = 2**BLOCKS  # pixels: every block halves the side
+# pixels: every block halves the side
+SMALLEST = 2**BLOCKS
 
 
 class Network(_network.Network):
@@ -46,7 +47,8 @@ class Network(_network.Network):
                 f"{self.name} needs images of at least {SMALLEST} x {SMALLEST} pixels, not {height} x {width}: "
                 "--crop_size"
             )
-        spatial = images.contiguous(memory_format=torch.channels_last)  # a third faster on a CPU
+        # a third faster on a CPU
+        spatial = images.contiguous(memory_format=torch.channels_last)
         if self.recomputes:
             for block in self.blocks():
                 spatial = _blocks.recomputed(block, self.backbone, spatial)

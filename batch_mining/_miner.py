@@ -78,7 +78,8 @@ class Miner:
             mined = self.mine(batch, labels, compared) if self.takes_reference else self.mine(batch, labels)
         else:
             mined = self._mine_in(batch, labels.long(), reference, reference_labels, own, *relevance)
-        number = len(mined[0]) + (len(mined[2]) if len(mined) == 4 else 0)  # Pairs are positive and negative ones
+        # Pairs are positive and negative ones
+        number = len(mined[0]) + (len(mined[2]) if len(mined) == 4 else 0)
         self.stats["tuples"] = torch.full((), float(number), dtype=torch.float32, device=batch.device)
         return mined
 
@@ -89,7 +90,8 @@ class Miner:
         if len(reference):
             return self.mine(batch, labels, reference)
         mined = self.mine(batch, labels, reference.with_own_row())
-        return type(mined)(*(column[(slice(0),) * column.ndim] for column in mined))  # no row, no column
+        # no row, no column
+        return type(mined)(*(column[(slice(0),) * column.ndim] for column in mined))
 
 
 def comparable_distances(embeddings: torch.Tensor, reference: Reference) -> torch.Tensor:

@@ -13,7 +13,8 @@ from utilities.reference import Reference
 from utilities.tensors import normalize, pairwise_distances
 from utilities.tuples import Triplets
 
-CHUNK = 2**22  # entries of the largest matrix of pairs against negatives
+# entries of the largest matrix of pairs against negatives
+CHUNK = 2**22
 
 FLAGS = {
     "angle": Flag(number(0, below=90), 20.0, "degrees above which a triplet is taken"),

@@ -26,7 +26,8 @@ class BatchMiner(Miner):
         if not reference.plain and not numbers[-1]:
             return Triplets(*labels.new_empty(3, 0).unbind(0))
         chosen_numbers = below(numbers[-1].expand(len(labels))) + 1
-        members = classes.order[torch.searchsorted(numbers, chosen_numbers)]  # the first of each chosen class
+        # the first of each chosen class
+        members = classes.order[torch.searchsorted(numbers, chosen_numbers)]
         sizes = torch.stack([classes.counts, partners.counts, partners.counts])[:, members]
         anchor_places, positive_places, negative_places = below(sizes).unbind(0)
         anchors = classes.order[classes.starts[members] + anchor_places]

@@ -7,7 +7,8 @@ from utilities.errors import UserError
 from utilities.reference import Reference
 from utilities.tuples import Triplets
 
-NEEDS_TRIPLETS = True  # needs a sampler whose batches are consecutive triplets
+# needs a sampler whose batches are consecutive triplets
+NEEDS_TRIPLETS = True
 
 
 class BatchMiner(Miner):

@@ -25,7 +25,8 @@ class BatchMiner(Miner):
         classes = partners(labels, reference)
         if self.per_anchor is None:
             ends = (classes.n_positives * classes.n_negatives).cumsum(0)  # (B,)
-            total = int(ends[-1])  # the one wait for the device
+            # the one wait for the device
+            total = int(ends[-1])
             n_triplets = len(labels) if total else 0
             draws = torch.randint(max(total, 1), (n_triplets,), device=labels.device)
             anchors = torch.searchsorted(ends, draws, right=True)

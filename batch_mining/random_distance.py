@@ -32,6 +32,7 @@ class BatchMiner(DistanceMiner):
             )
             for part in (labels, reference.labels)
         )
-        if not reference.plain and len(reference):  # an image has the same label in batch and reference
+        # an image has the same label in batch and reference
+        if not reference.plain and len(reference):
             permuted = torch.where(reference.own >= 0, reference_labels[reference.own.clamp(min=0)], permuted)
         return super().mine(embeddings, permuted, dataclasses.replace(reference, labels=reference_labels))

@@ -31,9 +31,8 @@ class BatchMiner(Miner):
         distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
         pairs = pairs_of_masks(*reference.masks(labels))
         kinds = [self._sorted(distances[anchors, partners]) for anchors, partners in (pairs[:2], pairs[2:])]
-        n_filled = torch.stack(
-            [(sizes > 0).sum() for _, sizes in kinds]
-        ).tolist()  # waits for the device, as do the numbers of pairs
+        # waits for the device, as do the numbers of pairs
+        n_filled = torch.stack([(sizes > 0).sum() for _, sizes in kinds]).tolist()
         columns = ()
         for anchors, partners, kind, n, count in zip(
             pairs[::2], pairs[1::2], kinds, n_filled, (self.pos_per_bin, self.neg_per_bin), strict=True
@@ -53,7 +52,8 @@ class BatchMiner(Miner):
             edges, (distances - low) / (high - low).clamp(min=torch.finfo(distances.dtype).tiny), right=True
         )
         bins, order = torch.sort((bins - 1).clamp(max=self.bins - 1), stable=True)
-        return order, sizes.scatter_add_(0, bins, torch.ones_like(bins))  # bincount would wait for the device
+        # bincount would wait for the device
+        return order, sizes.scatter_add_(0, bins, torch.ones_like(bins))
 
 
 def _drawn(order: torch.Tensor, sizes: torch.Tensor, n_filled: int, count: int) -> torch.Tensor:

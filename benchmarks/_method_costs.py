@@ -72,7 +72,8 @@ def write_vectors(path: str, n_classes: int, dimensions: int) -> None:
 def operations_table(names: list[str]) -> None:
     """Print the operations of the named methods, and of the first method of their networks."""
     print("| method | network, Gflop | losses, Gflop | relative to the plain step |\n|-|-|-|-|")
-    plain_total = {}  # arch -> operations of its first method
+    # arch -> operations of its first method
+    plain_total = {}
     for name, (arch, flags) in OPERATIONS.items():
         if name not in names and arch in plain_total:
             continue

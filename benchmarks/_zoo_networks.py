@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "zoo.json"
-SIDE = 128  # of the images on which they are compared, whose longer side has at most so many pixels
+# of the images on which they are compared, whose longer side has at most so many pixels
+SIDE = 128
 METRICS = ("e_recall@1", "map_r")
 NO_LICENCE = "not stated"
-DATA = {  # name -> what it shows, and the flags that read it; side: of the images, as the network takes them
+# name -> what it shows, and the flags that read it; side: of the images, as the network takes them
+DATA = {
     "glyphs": ("characters in many fonts", "--dataset glyphs"),
     "emoji": (
         "emoji, each as four vendors draw it",

@@ -34,12 +34,14 @@ def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, fo
         torch.arange(bs) // 4 % CLASSES, torch.randint(0, 256, (bs, 3, side, side), dtype=torch.uint8), torch.arange(bs)
     )
     cuda = runtime.device.type == "cuda"
-    step(Batch(*(part[:16] for part in batch)))  # optimiser states, libraries
+    # optimiser states, libraries
+    step(Batch(*(part[:16] for part in batch)))
     if cuda:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.max_memory_allocated() / 2**20
     else:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+        # the peak counts from here
+        Path("/proc/self/clear_refs").write_text("5")
         before = memory("VmHWM")
     began = time.perf_counter()
     if forward:

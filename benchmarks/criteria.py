@@ -30,7 +30,8 @@ from utilities.numbers import whole
 
 DIMENSIONS = 128
 CLASSES = 256
-OWN = "multisimilarity"  # what ours are compared with if there is no peer
+# what ours are compared with if there is no peer
+OWN = "multisimilarity"
 # name of the case: loss, miner or None; the loss and miner of pytorch-metric-learning, or None
 CASES = {
     "margin": (
@@ -107,7 +108,8 @@ SIZE = 112
 MEMORY_CLASSES = 1000
 # rows with which the peer's, which compares every positive pair with every negative pair, fits into 64 GB
 MOST_OF_NTXENT = 16384
-M_MMAP_THRESHOLD = -3  # of malloc.h
+# of malloc.h
+M_MMAP_THRESHOLD = -3
 
 
 def step_of(loss, miner, batch, labels):
@@ -176,9 +178,11 @@ def peak(step) -> float:
     Blocks of 1 MB and more are then taken from the system and returned to it.
     """
     ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)
-    step()  # threads and libraries take their memory before it is measured
+    # threads and libraries take their memory before it is measured
+    step()
     ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak counts from here
+    # the peak counts from here
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     before = memory("VmRSS")
     step()
     return memory("VmHWM") - before
@@ -223,7 +227,8 @@ def main(arguments) -> None:
         case, size, side = arguments.peak
         print(peak(steps_with_a_memory(case, int(size))[side]))
         return
-    keep_freed()  # as a run does
+    # as a run does
+    keep_freed()
     print(f"{torch.get_num_threads()} threads, D = {DIMENSIONS}, {CLASSES} classes\n")
     of_batches(arguments)
     of_memories(arguments)

@@ -136,7 +136,8 @@ def steps(options) -> None:
             rows.append(step_times(arch, bs, precision, options))
         except torch.OutOfMemoryError:
             rows.append((arch, bs, precision, "out of memory", "", "", "", ""))
-        torch.cuda.empty_cache()  # before the next one is built
+        # before the next one is built
+        torch.cuda.empty_cache()
     heads = (
         "network",
         "batch",
@@ -267,7 +268,8 @@ PARTS = {
 def main() -> int:
     """Print the tables of the requested parts. Returns the exit status: 2 without the requested device."""
     parser = OneLineParser(description=__doc__.partition("\n\n")[0], allow_abbrev=False)
-    parts = [part for part in PARTS if part != "faiss"]  # which few machines have for GPUs
+    # which few machines have for GPUs
+    parts = [part for part in PARTS if part != "faiss"]
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=parts, help="these parts; else all but faiss")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: to test the benchmark itself")
     parser.add_argument("--small", action="store_true", help="a tiny network, few steps, little data")
@@ -285,7 +287,8 @@ def main() -> int:
         return 0
     options.scale = SMALL if options.small else FULL
     if options.device == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # also for the processes that are started
+        # also for the processes that are started
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     elif not torch.cuda.is_available():
         print(
             "benchmarks/gpu.py: there is no CUDA device here; --small --device cpu tests the benchmark itself",

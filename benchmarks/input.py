@@ -30,7 +30,8 @@ from utilities.numbers import whole
 
 SIZE = (500, 375)
 QUALITY = 90
-ADDITIONS = {  # beside crop and flip; the recipes' values
+# beside crop and flip; the recipes' values
+ADDITIONS = {
     "crop and flip": {},
     "jitter .25 .25 .25 0, of half": {"color_jitter": [0.25, 0.25, 0.25, 0.0], "color_jitter_p": 0.5},
     "jitter .3 .3 .3 .1": {"color_jitter": [0.3, 0.3, 0.3, 0.1]},
@@ -101,7 +102,8 @@ def processor_seconds(pid: int) -> float:
     """Processor time of a process so far; NaN on systems without /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # user and system
+        # user and system
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     except OSError:
         return float("nan")
 
@@ -243,7 +245,8 @@ def copied(images, batches):
 
 def decoded_once(root: Path, options) -> None:
     """Print images per second of --decode_once, of the loader with a worker and of a bare copy, and their ratios."""
-    memory.keep_freed()  # as a run does on a CPU
+    # as a run does on a CPU
+    memory.keep_freed()
     opt = parameters.read(LOADER_FLAGS)
     cached = {"image_cache": str(root.parent / "cache"), "image_cache_side": options.side}
     loaders = {}

@@ -66,7 +66,8 @@ def run(epochs: int) -> tuple[list[float], list[float]]:
             loss.backward()
             optimizer.step()
         bare.append(time.perf_counter() - began)
-    return ours[1:], bare[1:]  # the first epoch starts workers and warms caches
+    # the first epoch starts workers and warms caches
+    return ours[1:], bare[1:]
 
 
 def parts(repeats: int) -> None:

@@ -190,7 +190,8 @@ def get_parser() -> argparse.ArgumentParser:
     text = "time and memory of a step of each method of Recent_Runs.sh, written to a CSV file, instead of the table"
     add("--costs", default=None, metavar="FILE", help=text)
     add("--repeats", type=whole(1), default=15, help="with --costs: steps of each method")
-    add("--peak", default=None, choices=STUDIED, help=argparse.SUPPRESS)  # for the processes that --costs starts
+    # for the processes that --costs starts
+    add("--peak", default=None, choices=STUDIED, help=argparse.SUPPRESS)
     add("--seeds", type=whole(1, 1000), default=None, help="how many seeds (default: 3; 5 with --peers)")
     add("--save_path", default="Training_Results/Methods", help="folder of the runs")
     return parser

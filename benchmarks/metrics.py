@@ -49,7 +49,8 @@ def data(size: str, rows: int | None, dimensions: int):
     n = rows or n
     labels = rng.permutation(np.concatenate([np.arange(classes), rng.integers(0, classes, n - classes)]))
     centres = rng.standard_normal((classes, dimensions), dtype=np.float32)
-    if size == "cub":  # e_recall@1 about .8
+    # e_recall@1 about .8
+    if size == "cub":
         centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     noise = 0.185 if size == "cub" else 1.2
     features = np.empty((n, dimensions), dtype=np.float32)
@@ -65,7 +66,8 @@ def faiss_search(features, labels, options):
     """A search for 12 neighbours (1,024 at CUB's size), by faiss."""
     import faiss
 
-    faiss.knn(features, features, {"cub": 1024}.get(options.size, 12) + 1)  # + 1: each finds itself
+    # + 1: each finds itself
+    faiss.knn(features, features, {"cub": 1024}.get(options.size, 12) + 1)
 
 
 def faiss_kmeans(features, labels, options):
@@ -144,9 +146,11 @@ def run_one(options) -> None:
     features, labels = data(options.size, options.rows, options.dimensions)
     warm = np.random.default_rng(1).standard_normal((300, features.shape[1])).astype(np.float32)
     faiss.knn(warm, warm, 5)
-    CONTESTANTS[options.only](warm, np.arange(300) % 30, options)  # imports, threads
+    # imports, threads
+    CONTESTANTS[options.only](warm, np.arange(300) % 30, options)
     with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # the peak counts from here
+        # the peak counts from here
+        file.write("5")
     before = memory("VmRSS")
     wall = time.perf_counter()
     cpu = time.process_time()

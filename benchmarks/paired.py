@@ -70,7 +70,8 @@ def truth(**effects) -> float:
     The sizes of classes are independent of them.
     """
     deviations = EFFECTS | {name: value for name, value in effects.items() if name in EFFECTS}
-    deviation = np.sqrt(sum(value**2 for value in deviations.values()) + 1)  # 1: of the query itself
+    # 1: of the query itself
+    deviation = np.sqrt(sum(value**2 for value in deviations.values()) + 1)
     points, weights = np.polynomial.hermite_e.hermegauss(100)
     means = []
     for method in range(2):

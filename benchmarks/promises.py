@@ -163,7 +163,8 @@ def betting(distances: np.ndarray, generator) -> float | None:
     variances = (RATE * (1 - RATE) + np.cumsum((of_classes - means) ** 2, 0)) / (1 + counts)
     earlier = np.vstack([np.full(len(candidates), RATE * (1 - RATE)), variances[:-1]])
     bets = np.minimum(1 / (1 - RATE), np.sqrt(-2 * np.log(RISK) / len(distances) / earlier))
-    with np.errstate(divide="ignore"):  # a class that is accepted as a whole may take the whole stake
+    # a class that is accepted as a whole may take the whole stake
+    with np.errstate(divide="ignore"):
         stakes = np.cumsum(np.log1p(np.maximum(-bets * (of_classes - RATE), -1)), 0).max(0)
     return last_before_failure(candidates, stakes >= -np.log(RISK))
 

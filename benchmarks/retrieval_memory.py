@@ -36,13 +36,14 @@ def make_images(folder: Path, count: int, side: int) -> None:
             os.symlink(folder / f"{number % DISTINCT:07d}.png", path)
 
 
+# ru_maxrss of a child, as its parent reads it, includes the parent's own memory
 MEASURED = """
 import sys
 from retrieval.__main__ import main
 main(sys.argv[2:])
 with open("/proc/self/status") as status, open(sys.argv[1], "w") as file:
     file.write(next(line for line in status if line.startswith("VmHWM")))
-"""  # ru_maxrss of a child, as its parent reads it, includes the parent's own memory
+"""
 
 
 def measure(words: list[str], note: Path) -> tuple[float, float, str]:

@@ -36,7 +36,8 @@ SIZES = {
     "sop": (60_502, "sop", [1000, 10, "mAP_1000", "map_r", "mrr"]),
     "large": (200_000, "sop", [10]),
 }
-TIED = 1_200  # samples of the check, many of them equal or at equal distances
+# samples of the check, many of them equal or at equal distances
+TIED = 1_200
 
 
 class Simple:
@@ -54,7 +55,8 @@ class Simple:
         self.mean = sum(block.sum(0) for _, block in space.reference_blocks()) / m
         radius = max(np.sqrt(((block - self.mean) ** 2).sum(1).max()) for _, block in space.reference_blocks())
         self.scale = 1 / (radius or 1.0)
-        self.reference = np.ones((m, d + 2), dtype=np.float32)  # the features, 1, -|r|^2/2
+        # the features, 1, -|r|^2/2
+        self.reference = np.ones((m, d + 2), dtype=np.float32)
         for start, block in space.reference_blocks():
             moved = (block - self.mean) * self.scale
             self.reference[start : start + len(block), :d] = moved

@@ -68,15 +68,18 @@ def measure(loss: str, classes: int, dimensions: int, bs: int, share: float, ste
         )
         optimizer = build_optimizer(network, criterion, opt)
         for step in range(steps + 1):
-            if step == 1:  # the first makes the optimiser's state
+            # the first makes the optimiser's state
+            if step == 1:
                 release_freed()
-                Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+                # the peak counts from here
+                Path("/proc/self/clear_refs").write_text("5")
                 began = time.perf_counter()
             torch.manual_seed(step)
             runtime.step(criterion(network(torch.randn(bs, dimensions)), torch.randint(classes, (bs,))), optimizer)
         return criterion, optimizer, (time.perf_counter() - began) / steps
 
-    stepped(classes // 100, 1)  # loads what a step needs
+    # loads what a step needs
+    stepped(classes // 100, 1)
     before = resident()
     criterion, _, seconds = stepped(classes, steps)
     peak = memory("VmHWM") - before
@@ -133,7 +136,8 @@ def traffic(loss: str, classes: int, dimensions: int, bs: int, share: float, *sh
     part = ranks.part(bs)
     for _ in range(2):
         images = torch.randint(256, (bs, 3, 16, 16), dtype=torch.uint8)
-        batch = Batch(torch.randint(classes, (bs,))[part], images[part], torch.arange(bs))  # as a loader gives it
+        # as a loader gives it
+        batch = Batch(torch.randint(classes, (bs,))[part], images[part], torch.arange(bs))
         with counted() as handed:
             before = written()
             step(batch)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = "import torch"
-COMMANDS = {  # name -> words of Python, and the target of its ratio
+# name -> words of Python, and the target of its ratio
+COMMANDS = {
     REFERENCE: (("-c", "import torch"), 1.0),
     "main.py --help": (("main.py", "--help"), 1.5),
     "import dmlkit": (("-c", "import dmlkit"), 1.1),

@@ -34,7 +34,8 @@ def make(root: Path, runs: int, epochs: int, is_bare: bool = False) -> int:
     import parameters
     from tests.kit.run_folders import ENVIRONMENT, make_run, rows
 
-    flags = parameters.read([]).saved()  # all that parameters.yaml has
+    # all that parameters.yaml has
+    flags = parameters.read([]).saved()
     for name in ("n_epochs", "group", "seed", "savename"):
         del flags[name]
     transforms = {"testing": "Resize(size=[256]); CenterCrop(size=(224, 224))"}

@@ -216,7 +216,8 @@ def select(name: str, opt: Any = None, batchminer: Callable | None = None, **fla
     named = hasattr(opt, "batch_mining") or "batch_mining" in flags
     opt = REGISTRY.options(opt, name, **flags)
     if batchminer is not None and not named:
-        opt.batch_mining = None  # the default name need not be that of the miner passed
+        # the default name need not be that of the miner passed
+        opt.batch_mining = None
     with_miner = takes_miner(name, opt)
     if with_miner and batchminer is None:
         allowed = getattr(module, "ALLOWED_MINING_OPS", None)

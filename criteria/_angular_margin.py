@@ -4,7 +4,8 @@ import math
 
 import torch
 
-LIMIT = 1 - 1e-7  # of cosines: at 1 the angle has an infinite gradient
+# of cosines: at 1 the angle has an infinite gradient
+LIMIT = 1 - 1e-7
 
 
 def widened(cosines: torch.Tensor, margin) -> torch.Tensor:

@@ -129,7 +129,8 @@ def add_prefixes(criterion: torch.nn.Module, args: tuple, loss: torch.Tensor) ->
     Statistics are those of the whole embedding, with the loss of each prefix beside them.
     """
     losses = vars(criterion).pop("prefix_losses", None)
-    if losses is None:  # the batch was a prefix
+    # the batch was a prefix
+    if losses is None:
         return None
     *prefixes, _ = criterion.nesting.prefixes
     *weights, whole_weight = criterion.nesting.weights

@@ -46,9 +46,11 @@ class PairCriterion(MetricCriterion):
     """
 
     several_labels = True
-    entries: int | None = None  # None: `ENTRIES`; --memory_entries sets it
+    # None: `ENTRIES`; --memory_entries sets it
+    entries: int | None = None
 
-    SPACE = "dot"  # what `values` are: dot (products of the embeddings as given), cosine, euclidean, squared
+    # what `values` are: dot (products of the embeddings as given), cosine, euclidean, squared
+    SPACE = "dot"
     # name of the mean values of positive and of negative pairs among the statistics; None: not recorded
     STATISTIC = "similarity"
 
@@ -119,7 +121,8 @@ class PairCriterion(MetricCriterion):
         distances = self.SPACE in ("euclidean", "squared")
         norms = None
         if distances and not reference.plain:
-            norms = reference.embeddings.square().sum(1)  # once, not for each few anchors
+            # once, not for each few anchors
+            norms = reference.embeddings.square().sum(1)
         part = functools.partial(self._part, formula or self.formula, norms)
         size = anchors_at_once(len(reference), self.entries)
         if reference.plain or size >= len(batch):
@@ -159,7 +162,8 @@ class PairCriterion(MetricCriterion):
             for kind in ("positive", "negative"):
                 number = results[f"n_{kind}s"].sum().clamp(min=1)
                 self.stats[f"{kind}_{self.STATISTIC}"] = results[f"{kind}_sum"] / number
-        return loss + 0 * batch.sum()  # NaN embeddings give distances of 0: NaN must reach the loss
+        # NaN embeddings give distances of 0: NaN must reach the loss
+        return loss + 0 * batch.sum()
 
 
 def anchors_at_once(n_others: int, entries: int | None = None) -> int:
@@ -188,7 +192,8 @@ def joined(parts: list[torch.Tensor]) -> torch.Tensor:
 
 def as_weights(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """A boolean mask as weights 0 and 1 in the precision of `like`."""
-    return mask.view(torch.uint8).to(like.dtype)  # the same bytes; booleans themselves cast slowly
+    # the same bytes; booleans themselves cast slowly
+    return mask.view(torch.uint8).to(like.dtype)
 
 
 def _far(like: torch.Tensor) -> float:
@@ -235,8 +240,10 @@ def log_sum_exp(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     A row without any gives a value so low that its exp is 0; the sum of two such values is still finite. Callers leave
     such rows out.
     """
-    if values.shape[0] == values.shape[1]:  # a batch against itself, where torch's own function is quick enough
-        return torch.logsumexp(values + (weights - 1) * _far(values), 1)  # penalties of 0 where chosen
+    # a batch against itself, where torch's own function is quick enough
+    if values.shape[0] == values.shape[1]:
+        # penalties of 0 where chosen
+        return torch.logsumexp(values + (weights - 1) * _far(values), 1)
     return _LogSumExp.apply(values, weights)
 
 
@@ -259,7 +266,8 @@ def soft_counts(
         positions: `(B, M)` in [0, n_nodes - 1]; node k stands at k, a pair splits its weight 1 between the two nearest
         nodes. positives, negatives: weights `(B, M)`, 0 or 1, of the pairs that count.
     """
-    lower = positions.detach().floor().clamp_(max=n_nodes - 2).nan_to_num_(0.0)  # NaN must reach the loss, not an index
+    # NaN must reach the loss, not an index
+    lower = positions.detach().floor().clamp_(max=n_nodes - 2).nan_to_num_(0.0)
     above = positions - lower  # (B, M), the share of the upper node
     # 0 positive, 1 negative, 2 no pair: a third histogram, dropped. A pair that an ablation miner chose as both counts
     # as positive

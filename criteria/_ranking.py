@@ -8,7 +8,8 @@ from torch.utils.checkpoint import checkpoint
 
 from criteria._pairs import own_columns
 
-CHUNK = 1 << 21  # entries computed at once: positive pairs of a chunk times the size of the reference
+# entries computed at once: positive pairs of a chunk times the size of the reference
+CHUNK = 1 << 21
 
 
 class SoftRanks(torch.autograd.Function):

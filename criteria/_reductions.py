@@ -55,7 +55,8 @@ class Reduction:
         if self.how == "sum":
             return terms.sum()
         if self.how == "class_weighted" and self.weights is not None:
-            self.weights = self.weights.to(terms.device)  # once: a copy waits for the device
+            # once: a copy waits for the device
+            self.weights = self.weights.to(terms.device)
             return mean_term(terms * self.weights.to(terms.dtype).index_select(0, labels.index_select(0, anchors)))
         sums = sums_per_anchor(terms, anchors, len(labels))  # (B,)
         counts = sums_per_anchor(torch.ones_like(terms), anchors, len(labels))

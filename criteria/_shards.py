@@ -15,7 +15,8 @@ from utilities.numbers import WIDEST, number, whole
 from utilities.processes import SingleProcess
 from utilities.shards import Shard
 
-ENTRIES = 1 << 22  # of a matrix (B, classes) at once: 16 MB in float32
+# of a matrix (B, classes) at once: 16 MB in float32
+ENTRIES = 1 << 22
 
 
 def add_arguments(group) -> None:

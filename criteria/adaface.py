@@ -12,9 +12,11 @@ from options.flags import Flag
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 READS_LENGTHS = True
-FIXED = ("momentum",)  # of statistics without a gradient
+# of statistics without a gradient
+FIXED = ("momentum",)
 PER_CLASS = ("margin", "scale")
 SHORTEST = 1e-3
 LONGEST = 100.0

@@ -43,7 +43,8 @@ class Criterion(MetricCriterion):
 
     several_labels = True
 
-    entries: int | None = None  # as of `PairCriterion`
+    # as of `PairCriterion`
+    entries: int | None = None
 
     def __init__(self, opt, batchminer):
         super().__init__(opt, batchminer)

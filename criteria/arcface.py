@@ -14,7 +14,8 @@ from options.flags import Flag
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 PER_CLASS = ("angular_margin", "feature_scale")
 
 FLAGS = {

@@ -9,7 +9,8 @@ from options.flags import Flag
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 # theirs is of plain SGD; an adaptive optimiser moves every entry by about its rate in each step
 SGD_RATE = 0.5
 OTHER_RATE = 5e-4

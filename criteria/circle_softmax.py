@@ -9,9 +9,11 @@ from options.flags import Flag
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 PER_CLASS = ("margin", "scale")
-START_DEVIATION = 0.01  # of the class vectors, as FastReID's
+# of the class vectors, as FastReID's
+START_DEVIATION = 0.01
 
 FLAGS = {
     "lr": Flag(number(0), 3.5e-4, "learning rate of the class weights"),

@@ -17,7 +17,8 @@ from utilities.tuples import same_class
 REQUIRES_OPTIM = True  # the projection
 FIXED = ("eps",)  # in a comparison
 
-SLOPE = 10.0  # of the step in the backward pass
+# of the step in the backward pass
+SLOPE = 10.0
 
 FLAGS = {
     "context_weight": Flag(number(0), 0.95, "weight of the contextual part"),
@@ -90,7 +91,8 @@ class Criterion(MetricCriterion):
         closeness = -(2 - 2 * cosines).clamp(min=0)
         k = min(self.k, len(closeness))
         nearest = closeness.detach().topk(k).values
-        near = _AtLeast.apply(closeness + self.eps, nearest[:, -1:])  # N
+        # N
+        near = _AtLeast.apply(closeness + self.eps, nearest[:, -1:])
         half = _AtLeast.apply(closeness + self.eps, nearest[:, max(k // 2, 1) - 1, None])
         overlap = _overlap(near) + _overlap(1 - near)
         reciprocal = half * half.T

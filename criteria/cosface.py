@@ -7,7 +7,8 @@ from options.flags import Flag
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 PER_CLASS = ("margin", "scale")
 
 FLAGS = {

@@ -16,7 +16,8 @@ REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
 FIXED = ("momentum",)  # of statistics without a gradient
 PER_CLASS = ("scale",)
-START_DEVIATION = 0.01  # of the class vectors, as in the authors' code
+# of the class vectors, as in the authors' code
+START_DEVIATION = 0.01
 
 FLAGS = {
     "lr": Flag(number(0), 0.0005, "learning rate of the class weights"),

@@ -17,9 +17,11 @@ from utilities.reference import Reference
 from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = True
-FIXED = ("momentum",)  # of a running histogram
+# of a running histogram
+FIXED = ("momentum",)
 
-LARGEST = 2.0  # difference of two distances between unit vectors
+# difference of two distances between unit vectors
+LARGEST = 2.0
 
 FLAGS = {
     "nbins": Flag(whole(2, 10**6), 512, "nodes of the histogram, from -2 to 2"),
@@ -72,5 +74,6 @@ class Criterion(MetricCriterion):
         # before the first batch the histogram is empty
         former_share = (1 - self.momentum) * (before.sum() > 0).to(before)
         moved = former_share * before + (1 - former_share) * counts / len(differences)
-        self.histogram.copy_(moved.detach())  # in place: who restores buffers holds this tensor
+        # in place: who restores buffers holds this tensor
+        self.histogram.copy_(moved.detach())
         return (moved / moved.sum()).cumsum(0).index_select(0, positions.long())

@@ -53,7 +53,8 @@ class Criterion(PairCriterion):
 
     def formula(self, values, positives, negatives, labels) -> dict:
         """Sum of the weighted cosines, sums of the positives' and of the negatives' weights."""
-        weigh = getattr(self, self.weights)  # one of the methods below
+        # one of the methods below
+        weigh = getattr(self, self.weights)
         with torch.no_grad():
             positive_weights, negative_weights = weigh(values, positives, negatives)
             positive_weights = positive_weights * positives

@@ -20,7 +20,8 @@ from utilities.reference import Reference
 from utilities.tensors import masked_mean
 
 REQUIRES_OPTIM = True
-FIXED = ("delta", "cluster_temperature")  # used in comparisons; of the softmax inside
+# used in comparisons; of the softmax inside
+FIXED = ("delta", "cluster_temperature")
 # images of other classes are graded, not negatives
 TAKES_GUIDE = False
 

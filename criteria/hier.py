@@ -24,7 +24,8 @@ INNER_LOSS = "loss_hier_base"
 # They shape the random draws, where the straight-through gradient is not a true derivative.
 FIXED = ("tau", "c", "clip_r")
 
-CHUNK = 1 << 18  # entries of a matrix (triplets, proxies) computed at once
+# entries of a matrix (triplets, proxies) computed at once
+CHUNK = 1 << 18
 
 FLAGS = {
     "base": Flag(str, "proxyanchor", "loss to which the regulariser is added (--list losses)", metavar="LOSS"),
@@ -102,7 +103,8 @@ class Criterion(MetricCriterion):
         """
         i, j, k = reciprocal_triplets(closeness, self.topk, self.n_per_anchor)
         margin = self.margin
-        if not isinstance(margin, torch.Tensor):  # a number: it is not learned
+        # a number: it is not learned
+        if not isinstance(margin, torch.Tensor):
             margin = distances.new_full((), margin)
         return _Hierarchy.apply(distances, i, j, k, margin.to(distances), self.tau)
 
@@ -127,7 +129,8 @@ def reciprocal_triplets(
     is_reciprocal = is_near & is_near.T
     j, have_j = _draw_columns(is_reciprocal & ~is_itself, per_anchor)
     k, have_k = _draw_columns(~is_reciprocal & ~is_itself, per_anchor)
-    anchors = (have_j & have_k).nonzero().squeeze(1)  # waits for the device, for its size
+    # waits for the device, for its size
+    anchors = (have_j & have_k).nonzero().squeeze(1)
     i = anchors[:, None].expand(-1, per_anchor).reshape(-1)
     return i, j.index_select(0, anchors).reshape(-1), k.index_select(0, anchors).reshape(-1)
 
@@ -139,7 +142,8 @@ def _draw_columns(mask: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.T
     counts = mask.cumsum(1)
     sizes = counts[:, -1:]
     draws = torch.rand(len(mask), count, dtype=torch.float32, device=mask.device)
-    ordinals = (draws * sizes).long().minimum(sizes - 1) + 1  # the first, the second … True of the row
+    # the first, the second … True of the row
+    ordinals = (draws * sizes).long().minimum(sizes - 1) + 1
     return torch.searchsorted(counts, ordinals).clamp(max=len(mask) - 1), sizes.squeeze(1) > 0
 
 
@@ -210,16 +214,19 @@ def _chunk(to_i: torch.Tensor, to_j: torch.Tensor, to_k: torch.Tensor, margin: t
 
     # By the distances to the two ancestors, which are one-hot vectors.
     pulls = active.to(to_i.dtype)
-    pulls = torch.cat([pulls[:, :2], -pulls[:, 2:]], 1)  # d total / d (distance to r_ij - distance to r_ijk)
+    # d total / d (distance to r_ij - distance to r_ijk)
+    pulls = torch.cat([pulls[:, :2], -pulls[:, 2:]], 1)
     one_hots = torch.zeros_like(to_i).scatter_(1, r_ij, 1.0)
     one_hots = one_hots.scatter_add_(1, r_ijk, torch.full_like(r_ij, -1, dtype=to_i.dtype))
 
-    # By the choice of the ancestors: through the two softmaxes, then through the maxima that are their logits.
-    share_gradient = pulls[:, :1] * to_i + pulls[:, 1:2] * to_j + pulls[:, 2:] * to_k  # of r_ij; of r_ijk its negative
+    # By the choice of the ancestors: through the two softmaxes, then through the maxima that are their logits. That of
+    # the shares of r_ij is the negative of that of r_ijk.
+    share_gradient = pulls[:, :1] * to_i + pulls[:, 1:2] * to_j + pulls[:, 2:] * to_k
     two_slope = _through_softmax(two_logits, share_gradient)
     three_slope = -_through_softmax(three_logits, share_gradient)
     k_slope = _maximum_slope(to_k, farther_of_two) * three_slope
-    two_slope = two_slope + three_slope - k_slope  # of the maximum of two, directly and through that of three
+    # of the maximum of two, directly and through that of three
+    two_slope = two_slope + three_slope - k_slope
     i_slope = _maximum_slope(to_i, to_j) * two_slope
     slopes = (i_slope, two_slope - i_slope, k_slope)
     gradients = [pull[:, None] * one_hots - slope / tau for pull, slope in zip(pulls.unbind(1), slopes, strict=True)]

@@ -19,7 +19,8 @@ from utilities.tuples import same_class
 
 REQUIRES_OPTIM = True
 
-SLOPE = 0.1  # of the network's leaky ReLU
+# of the network's leaky ReLU
+SLOPE = 0.1
 
 FLAGS = {
     "tau": Flag(number(1e-6), 32, "scale of the distances in the distribution loss"),
@@ -42,7 +43,8 @@ class Criterion(ProxyCriterion):
 
     def __init__(self, opt):
         start = functools.partial(torch.nn.init.kaiming_normal_, mode="fan_out")
-        super().__init__(opt, start=start, pml_start=start)  # the means
+        # the means
+        super().__init__(opt, start=start, pml_start=start)
         self.log_variances = torch.nn.Parameter(start(torch.empty_like(self.proxies)))
         self.layers = torch.nn.ModuleList(
             [torch.nn.Linear(opt.embed_dim, self.hidden), torch.nn.Linear(self.hidden, self.n_classes)]
@@ -79,7 +81,8 @@ class Criterion(ProxyCriterion):
         same_classes = same_class(labels)
         # 1 at the first image of each class
         counts = torch.tril(same_classes, -1).any(1).logical_not().to(distances.dtype)
-        incidence = torch.where(same_classes, 1.0, torch.exp(-self.alpha * distances.index_select(1, labels)))  # H
+        # H
+        incidence = torch.where(same_classes, 1.0, torch.exp(-self.alpha * distances.index_select(1, labels)))
         scaled = incidence * (incidence @ counts).rsqrt()[:, None]
         return scaled @ ((counts / incidence.sum(0))[:, None] * scaled.T)
 

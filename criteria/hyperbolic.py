@@ -100,7 +100,8 @@ def _masses(logits: torch.Tensor, negatives: torch.Tensor, views: torch.Tensor) 
     """log sum exp `(B, V)` over each anchor's negatives in each view, of `logits` `(B, M)`; without negatives so low
     that its exp is 0.
     """
-    n_views = int(views.max()) + 1 if len(views) else 0  # waits for the device, for a size
+    # waits for the device, for a size
+    n_views = int(views.max()) + 1 if len(views) else 0
     lowest = torch.finfo(logits.dtype).min / 4
     chosen = torch.where(negatives > 0, logits, lowest)
     index = views.expand_as(logits)

@@ -12,7 +12,8 @@ from utilities.numbers import number, whole
 from utilities.tensors import safe_sqrt
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 
 FLAGS = {
     "lr": Flag(number(0), 0.0005, "learning rate of the class weights"),

@@ -13,9 +13,11 @@ from utilities.errors import UserError
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 READS_LENGTHS = True
-FIXED = ("shortest", "longest")  # lengths are cut to them
+# lengths are cut to them
+FIXED = ("shortest", "longest")
 PER_CLASS = ("scale",)
 
 FLAGS = {

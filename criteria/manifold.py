@@ -15,7 +15,8 @@ from utilities.tensors import normalize
 
 REQUIRES_OPTIM = True
 
-TEMPERATURE = 0.5  # of the edges
+# of the edges
+TEMPERATURE = 0.5
 
 FLAGS = {
     "lr": Flag(number(0), 0.0005, "learning rate of the proxies"),

@@ -79,7 +79,8 @@ class Criterion(MetricCriterion):
         regularisation = 0.0
         if isinstance(self.nu, torch.Tensor) or self.nu:
             of_triplets = betas.expand(len(terms)).sum() if isinstance(betas, torch.Tensor) else betas * len(terms)
-            regularisation = self.nu * of_triplets * (active > 0).to(batch.dtype)  # without active terms the loss is 0
+            # without active terms the loss is 0
+            regularisation = self.nu * of_triplets * (active > 0).to(batch.dtype)
         self.stats = {
             "active_positives": active_share(far_positives.detach()),
             "active_negatives": active_share(near_negatives.detach()),

@@ -12,7 +12,8 @@ from utilities.tensors import amax_at
 from utilities.tuples import same_class
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 
 FLAGS = {
     "alpha": Flag(number(1e-6), 0.01, "exponential weight of the distances to the own field"),

@@ -13,7 +13,8 @@ from options.flags import Flag
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 
 FLAGS = {
     "lr": Flag(number(0), 0.0005, "learning rate of the class vectors"),

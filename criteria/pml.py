@@ -13,7 +13,8 @@ from utilities.reference import Reference
 from utilities.tuples import pairs_of_masks
 
 REQUIRES_OPTIM = True
-_NO_REFERENCE = ("ref_emb is not supported", "indices_tuple is not supported")  # the package's own messages
+# the package's own messages
+_NO_REFERENCE = ("ref_emb is not supported", "indices_tuple is not supported")
 # what the package's losses change from step to step outside their state: DynamicSoftMarginLoss's histogram
 MOVING = {"hist_"}
 # the package's losses find their pairs themselves
@@ -65,7 +66,8 @@ class Criterion(MetricCriterion):
         Raises UserError for a reference where the class takes none, or cannot leave out own images.
         """
         loss = self.plain(batch, labels) if reference.plain else self.with_reference(batch, labels, reference)
-        for name in MOVING & dict(self.loss.named_buffers(recurse=False)).keys():  # they hold the graph of this step
+        # they hold the graph of this step
+        for name in MOVING & dict(self.loss.named_buffers(recurse=False)).keys():
             setattr(self.loss, name, getattr(self.loss, name).detach())
         # without tuples the package returns a zero with a gradient for the embeddings only, not for the loss's
         # parameters

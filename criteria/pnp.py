@@ -12,7 +12,8 @@ from options.flags import Flag
 from utilities.numbers import number
 from utilities.tensors import masked_mean
 
-CHUNK = 1 << 21  # sigmoids computed at once: positive pairs of a chunk times the samples of the reference
+# sigmoids computed at once: positive pairs of a chunk times the samples of the reference
+CHUNK = 1 << 21
 
 FLAGS = {
     "variant": Flag(
@@ -56,7 +57,8 @@ class Criterion(PairCriterion):
         means = sums_per_anchor(torch.cat([values.new_zeros(0), *costs]), anchors, len(values)) / positives.sum(
             1
         ).clamp(min=1)
-        return means + 0 * values.sum(1)  # a graph even without pairs, and NaN reaches the loss
+        # a graph even without pairs, and NaN reaches the loss
+        return means + 0 * values.sum(1)
 
     def join(self, results) -> torch.Tensor:
         """See the class."""

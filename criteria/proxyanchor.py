@@ -10,7 +10,8 @@ from utilities.numbers import number
 from utilities.tensors import amax_at
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 
 FLAGS = {
     "alpha": Flag(number(above=0), 32, "scale of the similarities"),

@@ -12,7 +12,8 @@ from options.flags import Flag
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 
 FLAGS = {
     "lrmulti": Flag(number(0), 50, "learning rate of the proxies, in multiples of --lr"),
@@ -31,9 +32,11 @@ class Criterion(ProxyCriterion):
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         similarities = self.cosines(batch)  # (B, C)
         self.note(similarities, labels)
-        logits = 2 * self.scale**2 * similarities  # -|x - p|^2 but for a constant, which the difference below cancels
+        # -|x - p|^2 but for a constant, which the difference below cancels
+        logits = 2 * self.scale**2 * similarities
         own_logits = logits.gather(1, labels[:, None])
-        if self.n_classes == 1:  # no other proxy: the sum is empty, nothing to learn
+        # no other proxy: the sum is empty, nothing to learn
+        if self.n_classes == 1:
             return 0.0 * own_logits.sum()
         other_logits = logits.scatter(1, labels[:, None], torch.finfo(logits.dtype).min)
         return (torch.logsumexp(other_logits, 1) - own_logits.squeeze(1)).mean()

@@ -9,7 +9,8 @@ from options.flags import Flag
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 
 FLAGS = {
     "lrmulti": Flag(number(0), 50, "learning rate of the proxies, in multiples of --lr"),
@@ -37,4 +38,5 @@ class Criterion(ProxyCriterion):
         similarities = self.cosines(batch)  # (B, C)
         self.note(similarities, labels)
         factor = self.scale**2 if self.softmax_scale is None else self.softmax_scale
-        return torch.nn.functional.cross_entropy(2 * factor * similarities, labels)  # = -|x - p|^2 but for a constant
+        # = -|x - p|^2 but for a constant
+        return torch.nn.functional.cross_entropy(2 * factor * similarities, labels)

@@ -46,7 +46,8 @@ class Criterion(PairCriterion):
 
     def __init__(self, opt):
         super().__init__(opt)
-        self.several_labels = not self.simix  # virtual images are of one class
+        # virtual images are of one class
+        self.several_labels = not self.simix
         if not self.ks:
             raise UserError("--loss_recallatk_ks: name one k at least")
 

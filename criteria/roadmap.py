@@ -14,7 +14,8 @@ from options.flags import Flag
 from utilities.numbers import number
 from utilities.tensors import masked_mean
 
-FIXED = ("delta",)  # used in comparisons
+# used in comparisons
+FIXED = ("delta",)
 
 FLAGS = {
     "temperature": Flag(number(1e-6), 0.01, "temperature of the step below a difference of delta (tau)"),
@@ -47,7 +48,8 @@ class Criterion(PairCriterion):
         missing = torch.relu(self.pos_margin - values) * positives
         excess = torch.relu(values - self.neg_margin) * negatives
         return {
-            "loss": 1 - sums / positives.sum(1).clamp(min=1) + 0 * values.sum(1),  # a graph even without pairs
+            # a graph even without pairs
+            "loss": 1 - sums / positives.sum(1).clamp(min=1) + 0 * values.sum(1),
             "missing": missing.sum(),
             "n_missing": missing.detach().count_nonzero(),
             "excess": excess.sum(),

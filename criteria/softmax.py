@@ -8,7 +8,8 @@ from utilities.numbers import number
 from utilities.tensors import normalize
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 PER_CLASS = ("temperature",)
 
 FLAGS = {

@@ -14,7 +14,8 @@ from options.flags import Flag
 from utilities.numbers import number, whole
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 
 FLAGS = {
     "n_centroids": Flag(whole(1, 1000), 2, "centres a class"),

@@ -9,9 +9,11 @@ from utilities.numbers import number, whole
 from utilities.tensors import normalize
 
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # with class vectors alone
+# with class vectors alone
+COMPARES_SAMPLES = False
 
-CHUNK = 4096  # samples whose class centres are gathered at once
+# samples whose class centres are gathered at once
+CHUNK = 4096
 
 FLAGS = {
     "lr": Flag(number(0), 0.0005, "learning rate of the centres"),
@@ -43,7 +45,8 @@ class Criterion(SoftmaxCriterion):
         Of tied centres the first is taken. `batch` `(B, D)` should hold all samples of a class.
         """
         centres = self.unit_proxies(batch).view(self.n_classes, self.per_class, -1)
-        chunks = []  # without products across classes
+        # without products across classes
+        chunks = []
         for rows, classes in zip(normalize(batch).split(CHUNK), labels.split(CHUNK), strict=True):
             chunks.append(torch.einsum("nd,nkd->nk", rows, centres.index_select(0, classes)))
         to_own = torch.cat(chunks)  # (B, K)

@@ -32,7 +32,8 @@ class AdaptedSampler(BatchSampler):
 
     def __getattr__(self, name: str):
         """What the user's sampler has beyond these calls."""
-        if name == "wrapped":  # not set yet, as in a copy
+        # not set yet, as in a copy
+        if name == "wrapped":
             raise AttributeError(name)
         return getattr(self.wrapped, name)
 

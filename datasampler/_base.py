@@ -19,7 +19,8 @@ CHUNK = 2**22
 def add_arguments(group) -> None:
     """Declare the flags of the published pipeline that have no effect."""
     group.add_argument("--data_sim_measure", default="euclidean", help=argparse.SUPPRESS)
-    group.add_argument("--data_idx_full_prec", action="store_true", help=argparse.SUPPRESS)  # old scripts have them
+    # old scripts have them
+    group.add_argument("--data_idx_full_prec", action="store_true", help=argparse.SUPPRESS)
 
 
 def random_below(bounds: torch.Tensor) -> torch.Tensor:
@@ -61,7 +62,8 @@ class BatchSampler(torch.utils.data.Sampler):
     """
 
     requires_storage = False
-    shares_state = True  # of several processes the first alone fills the storage
+    # of several processes the first alone fills the storage
+    shares_state = True
 
     def __init__(self, opt, image_dict: dict, image_list: list):
         super().__init__()
@@ -122,7 +124,8 @@ class BatchSampler(torch.utils.data.Sampler):
         """
         owners = torch.arange(len(self.classes)).repeat_interleave(self.class_sizes)
         order = torch.randperm(len(owners))
-        order = order[owners[order].argsort(stable=True)]  # class after class, in random order within each
+        # class after class, in random order within each
+        order = order[owners[order].argsort(stable=True)]
         owners, places = spread(-(-self.class_sizes // m) * m)
         groups = self.images[order[self.class_starts[owners] + places % self.class_sizes[owners]]].view(-1, m)
         return groups, owners[::m]

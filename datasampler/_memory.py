@@ -317,7 +317,8 @@ class BatchMatchSampler(MemorySampler):
         starts = torch.where(begins, torch.arange(n_groups), n_groups).sort(1).values
         bounds = torch.cat([starts, ends], 1)  # (b, G + 1)
         n_classes = begins.sum(1, keepdim=True)
-        numbers = random_below(n_classes.expand(-1, self.n_candidates * self.classes_per_batch))  # of drawn classes
+        # of drawn classes
+        numbers = random_below(n_classes.expand(-1, self.n_candidates * self.classes_per_batch))
         first = bounds.gather(1, numbers)
         end = bounds.gather(1, numbers + 1)
         chosen = groups.gather(1, first + random_below(end - first)).view(len(pools), self.n_candidates, -1)

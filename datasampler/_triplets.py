@@ -34,7 +34,8 @@ class TripletSampler(BatchSampler):
                 f"--bs {opt.bs} is not a multiple of 3: the batches of fixed_triplets and hard_triplets are whole "
                 "triplets."
             )
-        self.able = (self.class_sizes >= 2).nonzero().squeeze(1)  # classes that can give anchor and positive
+        # classes that can give anchor and positive
+        self.able = (self.class_sizes >= 2).nonzero().squeeze(1)
         if len(self.classes) < 2 or not len(self.able):
             raise UserError(
                 f"the training data hold no triplet: of their {len(self.classes)} classes {len(self.able)} have two "
@@ -56,7 +57,8 @@ class TripletSampler(BatchSampler):
         negative = torch.randint(len(self.classes) - 1, (n,))
         negative += negative >= positive
         pairs = self.images_of(positive[:, None], draw_within(self.class_sizes[positive], 2))
-        turned = torch.rand(n, 1, dtype=torch.float32) < 0.5  # the order within a set from draw_within is not random
+        # the order within a set from draw_within is not random
+        turned = torch.rand(n, 1, dtype=torch.float32) < 0.5
         pairs = torch.where(turned, pairs.flip(1), pairs)
         negatives = self.images_of(negative, random_below(self.class_sizes[negative]))
         return torch.cat([pairs, negatives[:, None]], 1)

@@ -32,9 +32,11 @@ class Sampler(BatchSampler):
         # A loop over permutations, not batches: the start of one depends on the end of the one before.
         while n_drawn < needed:
             order = torch.randperm(n_classes)
-            open_places = -n_drawn % per_batch  # in the batch in which the last permutation ended
+            # in the batch in which the last permutation ended
+            open_places = -n_drawn % per_batch
             if open_places:
-                ended_with = passes[-1][open_places - per_batch :]  # the classes that this batch holds already
+                # the classes that this batch holds already
+                ended_with = passes[-1][open_places - per_batch :]
                 free = ~torch.isin(order, ended_with)
                 ahead = free & (free.cumsum(0) <= open_places)
                 order = torch.cat([order[ahead], order[~ahead]])

@@ -10,7 +10,8 @@ from utilities.numbers import number
 from utilities.tensors import FLOOR
 
 USES_SAMPLES_PER_CLASS = True
-SHRINKAGE = 0.1  # towards the mean variance on the diagonal, so that a pool smaller than the dimension has a density
+# towards the mean variance on the diagonal, so that a pool smaller than the dimension has a density
+SHRINKAGE = 0.1
 
 FLAGS = {
     "d2_coreset_lambda": Flag(

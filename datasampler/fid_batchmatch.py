@@ -28,10 +28,13 @@ class Sampler(BatchMatchSampler):
         pool = (embeddings - pool_mean) / (embeddings.shape[1] - 1) ** 0.5
         members = self.members(embeddings, candidates)
         means = members.mean(2)  # (b, candidates, D)
-        centred = (members - means[:, :, None]) / (size - 1) ** 0.5  # S = centred^T centred
+        # S = centred^T centred
+        centred = (members - means[:, :, None]) / (size - 1) ** 0.5
         variances, axes = torch.linalg.eigh(pool.mT @ pool)
-        factor = axes * variances.clamp(min=0).sqrt()[:, None, :]  # F, (b, D, D)
-        mixed = centred @ factor[:, None]  # C F, (b, candidates, size, D)
+        # F, (b, D, D)
+        factor = axes * variances.clamp(min=0).sqrt()[:, None, :]
+        # C F, (b, candidates, size, D)
+        mixed = centred @ factor[:, None]
         products = mixed @ mixed.mT if size < dim else mixed.mT @ mixed
         root_traces = torch.linalg.eigvalsh(products).clamp(min=0).sqrt().sum(-1)
         traces = pool.square().sum((1, 2))[:, None] + centred.square().sum((2, 3))

@@ -18,7 +18,8 @@ class Sampler(TripletSampler):
         super().__init__(opt, image_dict, image_list)
         self.require_batch(f"--data_fixed_triplets_n {opt.data_fixed_triplets_n}")
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(opt.seed)  # not the GPUs, whose states stay as they are
+            # not the GPUs, whose states stay as they are
+            torch.default_generator.manual_seed(opt.seed)
             self.triplets = self.draw_triplets(self.n_triplets)
 
     def draw_epoch(self) -> torch.Tensor:

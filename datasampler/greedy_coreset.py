@@ -12,7 +12,8 @@ from utilities.numbers import number
 from utilities.tensors import chosen_uniformly
 
 USES_SAMPLES_PER_CLASS = True
-SOFT_SHARE = 0.03  # share of the pool from which the softened variant draws
+# share of the pool from which the softened variant draws
+SOFT_SHARE = 0.03
 
 FLAGS = {
     "gc_coreset_lim": Flag(

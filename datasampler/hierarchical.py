@@ -65,8 +65,10 @@ class Sampler(BatchSampler):
             ranks = arrivals.argsort(1).argsort(1)  # (batches, S)
             # noise below 1, so that super-classes never interleave
             noise = 0.5 * torch.rand(len(batches), len(self.classes), dtype=torch.float32)
-            if self.hierarchical_supers > 1:  # those that are drawn together do, one class of each in turn
-                order = (self.super_of + noise).argsort(1)  # super-class after super-class
+            # those that are drawn together do, one class of each in turn
+            if self.hierarchical_supers > 1:
+                # super-class after super-class
+                order = (self.super_of + noise).argsort(1)
                 firsts = (shares.cumsum(0) - shares)[self.super_of]
                 noise = (order.argsort(1) - firsts) / len(self.classes)
             keys = ranks[:, self.super_of] // self.hierarchical_supers + noise

@@ -156,7 +156,10 @@ def unfit(opt) -> list[str]:
 
 
 def locate(opt) -> Path:
-    """The folder of the flags' data set, made or downloaded if the flags say so. Raises UserError if it is missing."""
+    """The folder of the flags' data set, made or downloaded if the flags say so. Raises UserError if it is missing.
+
+    A run calls it before it loads a network, so that missing data are reported before missing weights.
+    """
     module = REGISTRY.module(opt.dataset)
     return _reading.locate(opt.dataset, module, opt, _reading.source_of(module, opt))
 
@@ -270,7 +273,8 @@ def problems(opt) -> list[str]:
     """
     module = REGISTRY.module(opt.dataset)
     root = locate(opt)
-    if width(opt) is not None:  # rows are checked as they are read
+    # rows are checked as they are read
+    if width(opt) is not None:
         notes = select(opt.dataset, opt)["testing"].notes
         return [note for note in notes if note.startswith("duplicate rows")]
 

@@ -20,7 +20,8 @@ from utilities.errors import UserError
 from utilities.files import expanded
 from utilities.numbers import whole
 
-VERSION = 1  # of the cache's files: raise it when a change alters them
+# of the cache's files: raise it when a change alters them
+VERSION = 1
 
 FLAGS = {
     "--image_cache": Flag(
@@ -92,7 +93,8 @@ class Reader:
         from torchvision.transforms.v2 import functional
 
         smaller = functional.resize(image, list(self._limited(*image.shape[1:])))
-        return smaller.permute(1, 2, 0).contiguous().permute(2, 0, 1)  # the memory layout of decoded and cached images
+        # the memory layout of decoded and cached images
+        return smaller.permute(1, 2, 0).contiguous().permute(2, 0, 1)
 
     def size(self, path: str) -> tuple[int, int]:
         """(height, width) of `self(path)`, without decoding."""
@@ -159,4 +161,5 @@ def _gpu(opt) -> int:
     """The number of this process's GPU."""
     if torch.distributed.is_initialized():
         return torch.cuda.current_device()
-    return vars(opt).get("gpu", [0])[0]  # main.py's flag: callers without its flags may lack it
+    # main.py's flag: callers without its flags may lack it
+    return vars(opt).get("gpu", [0])[0]

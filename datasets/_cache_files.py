@@ -37,7 +37,8 @@ LOCK = "lock"
 PIXELS = re.compile(r"images-[0-9a-f]{8}\.bin")  # names of the files of pixels
 CHUNK = 64  # images that are in memory at once and written together
 THREADS = 16
-LEFT_FREE = 1 << 30  # bytes of the disk that the cache leaves free, as the run's own files may lie there
+# bytes of the disk that the cache leaves free, as the run's own files may lie there
+LEFT_FREE = 1 << 30
 
 
 class Entry(NamedTuple):
@@ -46,7 +47,8 @@ class Entry(NamedTuple):
     size: int
     changed: int
     shape: list[int]
-    strides: list[int]  # resizing chooses its kernel by them; images rotated by their EXIF data have other ones
+    # resizing chooses its kernel by them; images rotated by their EXIF data have other ones
+    strides: list[int]
     offset: int
 
     @property
@@ -108,11 +110,16 @@ class Cache:
         self._clear()
 
     def _clear(self) -> None:
-        self.data = None  # name of the file of the pixels
-        self.entries = {}  # name -> Entry
-        self.valid_bytes = 0  # of the index
-        self._places = {}  # path -> (shape, strides, offset)
-        self._pixels = None  # all of them, as one tensor on the memory map
+        # name of the file of the pixels
+        self.data = None
+        # name -> Entry
+        self.entries = {}
+        # of the index
+        self.valid_bytes = 0
+        # path -> (shape, strides, offset)
+        self._places = {}
+        # all of them, as one tensor on the memory map
+        self._pixels = None
 
     def get(self, path: str) -> torch.Tensor | None:
         """A copy of the image with the strides of a decoded one; None if it is not in the cache."""
@@ -120,9 +127,11 @@ class Cache:
         if place is None:
             return None
         if self._pixels is None and not self._map():
-            self._places = {}  # the cache was removed: images are read from their sources
+            # the cache was removed: images are read from their sources
+            self._places = {}
             return None
-        return self._pixels.as_strided(*place).clone()  # as the map is read-only
+        # as the map is read-only
+        return self._pixels.as_strided(*place).clone()
 
     def holds(self, path: str) -> bool:
         """Whether the image is in the cache and mapped."""
@@ -134,7 +143,8 @@ class Cache:
         return np.ndarray((*shape[1:], shape[0]), np.uint8, self._pixels.numpy(), offset, (*strides[1:], strides[0]))
 
     def __getstate__(self):
-        return {**vars(self), "_pixels": None}  # a spawned process maps the file itself
+        # a spawned process maps the file itself
+        return {**vars(self), "_pixels": None}
 
     def _map(self) -> bool:
         """Map the pixels into memory. False if the file cannot be mapped."""
@@ -157,7 +167,8 @@ class Cache:
             files: the data set's `_files.Files`. read: path -> uint8 `(C, H, W)`, UserError for a file that cannot be
                 decoded.
         """
-        sources = {}  # name -> path, and the file's size and time of change
+        # name -> path, and the file's size and time of change
+        sources = {}
         for path, stat_of_file in zip(files.paths, files.stats, strict=True):
             if stat_of_file[0]:
                 sources[files.name(path)] = (path, stat_of_file)
@@ -263,7 +274,8 @@ class Cache:
         todo = [(name, *sources[name]) for name in sources if name in lacking]
         with _opened(self.folder / self.data) as data, _opened(self.folder / INDEX) as index:
             try:
-                data.seek(self._end)  # a killed process may have written beyond it
+                # a killed process may have written beyond it
+                data.seek(self._end)
                 index.seek(self.valid_bytes)
                 index.truncate()
                 self._append(data, index, todo, read)
@@ -302,8 +314,10 @@ class Cache:
         def pixels(source):
             _, path, _ = source
             try:
-                return read(path).clone()  # dense
-            except UserError:  # raised again if the image is ever loaded
+                # dense
+                return read(path).clone()
+            except UserError:
+                # raised again if the image is ever loaded
                 return None
 
         with (

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-MARK = ".tar#"  # distinguishes an address from a path
+# distinguishes an address from a path
+MARK = ".tar#"
 ADDRESS = re.compile(r"(.*\.tar)#(\d+)\+(\d+)/", re.DOTALL)
 
 
@@ -42,7 +43,8 @@ def place(path: str | Encoded) -> tuple[str, int, int] | None:
 def read(path: str | Encoded) -> np.ndarray:
     """The bytes, uint8 `(N,)`. Raises OSError, also where the tar file ends before them."""
     if isinstance(path, Encoded):
-        return np.frombuffer(bytearray(path.data), dtype=np.uint8)  # torch takes only what it may write to
+        # torch takes only what it may write to
+        return np.frombuffer(bytearray(path.data), dtype=np.uint8)
     within = place(path)
     if within is None:
         return np.fromfile(_regular(path), dtype=np.uint8)

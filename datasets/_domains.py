@@ -15,7 +15,8 @@ from utilities.splits import WORDS
 def placed(image: Image, domain: str) -> Image:
     """The image with the class `<domain>/<class>` and the domain as super-class, without the levels between them."""
     group = image.group and f"{domain}/{image.group}"
-    if image.class_name is None:  # a distractor
+    # a distractor
+    if image.class_name is None:
         return image._replace(group=group)
     return image._replace(
         class_name=f"{domain}/{image.class_name}",
@@ -37,7 +38,8 @@ def notes(reading: Reading) -> list[str]:
     n_images = Counter()
     classes = defaultdict(dict)  # (domain, split) -> its classes
     for image, split in zip(reading.images, reading.split_of, strict=True):
-        if image.super_name:  # no distractor
+        # no distractor
+        if image.super_name:
             n_images[image.super_name, split] += 1
             classes[image.super_name, split][image.class_name] = True
     lines = []

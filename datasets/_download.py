@@ -66,9 +66,11 @@ def fetch(name: str, source: Source, into: Path) -> Path:
     try:
         into.mkdir(parents=True, exist_ok=True)
         lock.acquire()
-        if target.exists():  # fetched by another program meanwhile
+        # fetched by another program meanwhile
+        if target.exists():
             return target
-        for folder in into.glob(f".{glob.escape(source.folder)}-*"):  # of a program that was killed
+        # of a program that was killed
+        for folder in into.glob(f".{glob.escape(source.folder)}-*"):
             if STAGING.fullmatch(folder.name.removeprefix(f".{source.folder}-")):
                 shutil.rmtree(folder, ignore_errors=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{source.folder}-", dir=into))
@@ -94,7 +96,8 @@ def fetch(name: str, source: Source, into: Path) -> Path:
 
 def _payload(staging: Path, folder: str) -> Path:
     """The data set's folder among the unpacked files: the one of its name if the archives hold it, else the whole."""
-    os.chmod(staging, 0o755)  # mkdtemp makes folders that only the user can read
+    # mkdtemp makes folders that only the user can read
+    os.chmod(staging, 0o755)
     return staging / folder if (staging / folder).is_dir() else staging
 
 
@@ -109,7 +112,8 @@ def _fetch_file(name: str, archive: Archive, source: Source, into: Path) -> Path
         begun = part.exists()
         try:
             _resume(url, part, archive.file)
-            if begun and archive.md5 not in (None, _md5(part)):  # the earlier part may be of another file
+            # the earlier part may be of another file
+            if begun and archive.md5 not in (None, _md5(part)):
                 part.unlink()
                 _resume(url, part, archive.file)
         except _NoAnswerError as error:
@@ -163,7 +167,8 @@ def _transfer(url: str, part: Path, start: int, label: str) -> bool:
     if response is None:
         return True
     with response:
-        resumes = getattr(response, "status", None) == 206  # else (ftp, or a host without ranges) the file starts anew
+        # else (ftp, or a host without ranges) the file starts anew
+        resumes = getattr(response, "status", None) == 206
         length = response.headers.get("Content-Length")
         if length is not None and not is_whole(length):
             raise _NoAnswerError(f"its Content-Length {length[:20]!r} is not a number")
@@ -192,10 +197,12 @@ def _open(url: str, start: int):
     try:
         response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and start:  # the file is complete, or too long: the MD5 decides
+        # the file is complete, or too long: the MD5 decides
+        if error.code == 416 and start:
             return None
         raise _NoAnswerError(" ".join(f"HTTP {error.code} {error.reason}".split())) from error
-    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a redirect to no address
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        # ValueError: a redirect to no address
         raise _NoAnswerError(" ".join(str(getattr(error, "reason", None) or error).split())) from error
     if response.headers.get_content_type() == "text/html":
         response.close()
@@ -249,7 +256,9 @@ def _unpack(file: Path, folder: Path) -> None:
             raise zipfile.BadZipFile(f"{file.stat().st_size:,} bytes that are no archive")
         else:
             shutil.copy2(file, folder / file.name)
-    except Exception as error:  # damaged, encrypted, or of a version or compression that Python does not know
-        if getattr(error, "errno", None) is not None:  # a full disk, for example, is no fault of the archive
+    except Exception as error:
+        # a full disk, for example, is no fault of the archive
+        # damaged, encrypted, or of a version or compression that Python does not know
+        if getattr(error, "errno", None) is not None:
             raise
         raise UserError(f"{file} cannot be unpacked ({error}): remove it and run the same command") from error

@@ -131,7 +131,8 @@ class Files:
             file.parent.mkdir(parents=True, exist_ok=True)
             write_json(file, {"groups": names, "left": not_compared}, indent=None)
         except (OSError, UserError, UnicodeEncodeError):
-            pass  # the next run compares them again
+            # the next run compares them again
+            pass
         return groups, not_compared
 
     def transparent(self) -> str | None:
@@ -191,7 +192,8 @@ def _stat(path: str) -> tuple[int, int]:
     """Size in bytes and time of change in nanoseconds."""
     try:
         return _content.stat(path)
-    except OSError:  # removed since it was listed: reported when it is decoded
+    except OSError:
+        # removed since it was listed: reported when it is decoded
         return 0, 0
 
 
@@ -227,7 +229,8 @@ def differences(before: dict, after: dict) -> list[str]:
 
     A line for each kind of difference: classes that are new, gone, moved, or whose images or files changed.
     """
-    if "classes" not in before:  # of a run of an older version
+    # of a run of an older version
+    if "classes" not in before:
         is_same = (before.get("fingerprint") or {}).get("sha256") in (None, after["fingerprint"]["sha256"])
         return [] if is_same else ["names or sizes of files"]
     old = _by_class(before["classes"])
@@ -334,7 +337,8 @@ def copies_found(
         groups, not_compared: the result of `Files.copies`.
         splits: `training`, `validation`, `testing` -> images. noun: what is compared.
     """
-    place = {}  # path -> its class, and whether it is in test
+    # path -> its class, and whether it is in test
+    place = {}
     for split, images in splits.items():
         for image in images or ():
             place[image.path] = (image.class_name, split == "testing")

@@ -50,8 +50,10 @@ class Classes:
     """The classes of a reading before it is corrected."""
 
     def __init__(self, reading: Reading):
-        self.first = {}  # class -> its first image
-        self.splits = {}  # class -> the splits that it is in; {None} if the data set has no split of its own
+        # class -> its first image
+        self.first = {}
+        # class -> the splits that it is in; {None} if the data set has no split of its own
+        self.splits = {}
         split_of = reading.split_of or [None] * len(reading.images)
         for image, split in zip(reading.images, split_of, strict=True):
             self.first.setdefault(image.class_name, image)
@@ -174,7 +176,8 @@ def _located(
     `partial`: images that are not there are passed over.
     """
     rows_of = rows_by_path(reading.images)
-    numbers = {}  # row of the reading -> row of the table
+    # row of the reading -> row of the table
+    numbers = {}
     fix_of = {}
     counts = Counter()
     for number, fix in enumerate(read(path), start=2):

@@ -9,7 +9,8 @@ from options.flags.roles import DATA, EVALUATION, METHOD, PLACE
 from options.flags.shared import OF_KNOWN_CLASSES
 from utilities.numbers import OneOrTwo, number, whole
 
-FOLD_SCHEMES = ["class_disjoint", "mlrc", "closed_set", "index"]  # the schemes that cut folds
+# the schemes that cut folds
+FOLD_SCHEMES = ["class_disjoint", "mlrc", "closed_set", "index"]
 FOLDS = {"split_scheme": FOLD_SCHEMES}
 
 FLAGS = {

@@ -221,7 +221,8 @@ def resolve(reading, opt, root: Path) -> None:
         group = f"group {number}" if is_group[number] else None
         reading.images.append(image._replace(group=group))
     notes += _notes_on_groups(reading.images, words)
-    if not reading.by_domain:  # each domain has its own notes
+    # each domain has its own notes
+    if not reading.by_domain:
         reading.notes += [note for note in notes if note is not None]
 
 
@@ -336,7 +337,8 @@ def follow(chosen: set[str], classes: dict[str, list[Image]]) -> set[str]:
 
 def refuse_divided(sides: dict[str, Sequence[Image] | None], opt) -> None:
     """Raise UserError if images of one group are on two sides; `sides`: training, validation, test -> its images."""
-    first_of = {}  # group -> the side and an image of it
+    # group -> the side and an image of it
+    first_of = {}
     divided = {}
     for side, images in sides.items():
         for image in images or ():

@@ -21,7 +21,8 @@ class Origin(NamedTuple):
     root: str = ""
 
 
-NOWHERE = Origin()  # of images that are no split of a data set
+# of images that are no split of a data set
+NOWHERE = Origin()
 
 
 class ImageSet(torch.utils.data.Dataset):
@@ -128,14 +129,16 @@ class ImageSet(torch.utils.data.Dataset):
 
     def _set_classes(self, images: list[Image], given_labels: dict[str, int] | None) -> None:
         """Set what depends on the images' classes; without given labels these are numbered as they appear."""
-        labels = {}  # in order of appearance
+        # in order of appearance
+        labels = {}
         self.image_list = []
         self.image_dict = {}
         self.super_labels = {}
         self.lineages = set()
         n_labelled = 0
         for index, image in enumerate(images):
-            if image.class_name is None:  # these come last
+            # these come last
+            if image.class_name is None:
                 self.image_list.append((image.path, -1))
                 continue
             if image.class_name not in labels:
@@ -252,7 +255,8 @@ class ImageSet(torch.utils.data.Dataset):
 
     def _scale(self, path: str, shape) -> tuple[float, float]:
         """Height and width of an image as read, divided by those of its file."""
-        if not getattr(self.read, "side", 0):  # no limit of the long side: not resized
+        # no limit of the long side: not resized
+        if not getattr(self.read, "side", 0):
             return 1.0, 1.0
         return tuple(length / of_file for length, of_file in zip(shape, size(path), strict=True))
 

@@ -34,7 +34,8 @@ ALSO_JPEG = "MPO"  # several JPEG images in one file, which Pillow opens as JPEG
 FRACTIONS = ".pfm"  # an ending of PPM for pixels that are no colours
 # What Pillow must be built with to decode a format: names of `PIL.features`.
 DECODERS = {"JPEG": "jpg", "WEBP": "webp", "AVIF": "avif", "JPEG2000": "jpg_2000"}
-MOST_PIXELS = 178_956_970  # of one image, 512 MB of RGB; Pillow's own limit
+# of one image, 512 MB of RGB; Pillow's own limit
+MOST_PIXELS = 178_956_970
 JPEG_MAGIC = (0xFF, 0xD8)
 JPEG_PACKAGES = ("torchvision", "torchcodec")  # torchvision plans to drop its decoders in favour of torchcodec's
 MOST_16 = 2**16 - 1  # white in 16 bits
@@ -109,7 +110,8 @@ def suffixes() -> frozenset[str]:
     readable = {*formats()}
     if "JPEG" in readable:
         readable.add(ALSO_JPEG)
-    registered = PIL.Image.registered_extensions()  # ending -> format
+    # ending -> format
+    registered = PIL.Image.registered_extensions()
     return frozenset(ending for ending, name in registered.items() if name in readable) - {FRACTIONS}
 
 
@@ -123,7 +125,8 @@ def decode(path: str, most_pixels: int = MOST_PIXELS, decode_jpeg=None) -> torch
     """
     try:
         data = _content.read(path)
-    except (OSError, ValueError, MemoryError) as error:  # ValueError: a NUL character in the name
+    except (OSError, ValueError, MemoryError) as error:
+        # ValueError: a NUL character in the name
         raise _unreadable(path, error) from error
     decode_jpeg = (decode_jpeg or _jpeg_decoder()) if tuple(data[:2]) == JPEG_MAGIC else None
     if decode_jpeg is not None and _fits(path, *_jpeg_size(data.tobytes()), most_pixels):
@@ -145,7 +148,8 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
     while at + 9 <= len(data) and data[at] == 0xFF:
         kind = data[at + 1]
         length = int.from_bytes(data[at + 2 : at + 4], "big")
-        if 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):  # a frame; the others define tables
+        # a frame; the others define tables
+        if 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):
             return int.from_bytes(data[at + 5 : at + 7], "big"), int.from_bytes(data[at + 7 : at + 9], "big")
         is_fill_byte = kind == 0xFF
         at += 1 if is_fill_byte else 2 + length
@@ -182,7 +186,8 @@ def size(path: str) -> tuple[int, int]:
                 image.load()
             with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):
                 orientation = image.getexif().get(PIL.ExifTags.Base.Orientation, 1)
-    except Exception:  # damaged files make Pillow fail in all kinds of ways; `decode` has the message
+    except Exception:
+        # damaged files make Pillow fail in all kinds of ways; `decode` has the message
         return tuple(decode(path).shape[1:])
     return (width, height) if orientation in SIDEWAYS else (height, width)
 
@@ -197,12 +202,14 @@ def pixel_count(data: bytes) -> int:
     readable = [name for name in formats() if name in PHOTOGRAPHS]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)  # the caller compares the number
+            # the caller compares the number
+            warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
             with PIL.Image.open(io.BytesIO(data), formats=readable) as image:
                 return image.width * image.height
     except PIL.Image.DecompressionBombError as error:
         return int(re.search(r"\d+", str(error))[0])
-    except Exception as error:  # damaged files make Pillow fail in all kinds of ways
+    except Exception as error:
+        # damaged files make Pillow fail in all kinds of ways
         raise BrokenImage(f"{len(data):,} bytes that are no image: expected {', '.join(readable)}") from error
 
 
@@ -224,7 +231,8 @@ def _decoder_of(package: str | None):
     if package == "torchcodec":
         from torchcodec.decoders import decode_jpeg
 
-        return functools.partial(decode_jpeg, mode="RGB")  # always rotates by the EXIF data
+        # always rotates by the EXIF data
+        return functools.partial(decode_jpeg, mode="RGB")
     return None
 
 
@@ -238,7 +246,8 @@ def on_gpu(device: torch.device):
         if b"Exif" in data[:MOST_16].numpy().tobytes():
             raise RuntimeError("nvJPEG does not look at the orientation")
         image = decode_jpeg(data, ImageReadMode.RGB, device).cpu()
-        return image.permute(1, 2, 0).contiguous().permute(2, 0, 1)  # the memory layout of the other decoders
+        # the memory layout of the other decoders
+        return image.permute(1, 2, 0).contiguous().permute(2, 0, 1)
 
     return decoded
 
@@ -247,7 +256,8 @@ def on_gpu(device: torch.device):
 def jpeg_package() -> str | None:
     """The first package of `JPEG_PACKAGES` that can decode; None if none can."""
     for package in JPEG_PACKAGES:
-        with contextlib.suppress(ImportError, OSError, RuntimeError):  # not installed, or its libraries are missing
+        # not installed, or its libraries are missing
+        with contextlib.suppress(ImportError, OSError, RuntimeError):
             _decoder_of(package)
             return package
     return None
@@ -266,12 +276,14 @@ def _with_pillow(path: str, mode: str, most_pixels: int = MOST_PIXELS) -> np.nda
     import PIL.Image
 
     if most_pixels > MOST_PIXELS:
-        PIL.Image.MAX_IMAGE_PIXELS = most_pixels  # it refuses twice as many; here the limit is ours
+        # it refuses twice as many; here the limit is ours
+        PIL.Image.MAX_IMAGE_PIXELS = most_pixels
     try:
         with PIL.Image.open(_content.opened(path), formats=formats()) as image:
             _fits(path, *image.size[::-1], most_pixels)
             plain = _plain(image)
-            if plain.mode != mode:  # each copy costs a fifth of the decoding time
+            # each copy costs a fifth of the decoding time
+            if plain.mode != mode:
                 plain = plain.convert(mode)
             return np.array(plain)
     except UserError:
@@ -280,7 +292,8 @@ def _with_pillow(path: str, mode: str, most_pixels: int = MOST_PIXELS) -> np.nda
         raise _unreadable(path, error) from error
     except PIL.Image.DecompressionBombError as error:
         raise _too_large(path, str(error).partition(" exceeds")[0], most_pixels) from error
-    except Exception as error:  # damaged files make Pillow fail in all kinds of ways
+    except Exception as error:
+        # damaged files make Pillow fail in all kinds of ways
         is_unknown = isinstance(error, PIL.UnidentifiedImageError)
         reason = "no known image format" if is_unknown else reason_of(error)
         raise BrokenImage(
@@ -304,9 +317,12 @@ def _plain(image):
     import PIL.Image
     import PIL.ImageOps
 
-    with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):  # damaged EXIF data: no rotation
-        image.load()  # in some formats the EXIF data follow the pixels
-        if image.getexif().get(PIL.ExifTags.Base.Orientation, 1) != 1:  # for 1 it would only copy
+    # damaged EXIF data: no rotation
+    with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):
+        # in some formats the EXIF data follow the pixels
+        image.load()
+        # for 1 it would only copy
+        if image.getexif().get(PIL.ExifTags.Base.Orientation, 1) != 1:
             image = PIL.ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image)
@@ -336,7 +352,8 @@ def highest_of_16_bits(path: str) -> int | None:
                 return None
             colours = np.asarray(image.convert("RGB"))
             return int(colours.max()) * 256 + 255
-    except Exception:  # damaged files make Pillow fail in all kinds of ways; reported when it is decoded
+    except Exception:
+        # damaged files make Pillow fail in all kinds of ways; reported when it is decoded
         return None
 
 
@@ -357,7 +374,8 @@ def grey(path: str, most_pixels: int = MOST_PIXELS) -> torch.Tensor:
 
 def decode_grey(paths: list[str], read=grey) -> torch.Tensor:
     """All images at once, uint8 `(N, 1, H, W)`: for small grey images of one size, which are kept in memory."""
-    return torch.stack([read(path) for path in paths])  # one at a time
+    # one at a time
+    return torch.stack([read(path) for path in paths])
 
 
 def crop(image: torch.Tensor, box, path: str, scale: tuple[float, float] = (1.0, 1.0)) -> torch.Tensor:

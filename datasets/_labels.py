@@ -53,7 +53,8 @@ def alike_notes(reading: Reading) -> list[str]:
     """The lines of `alike_names` on classes and on super-classes of all levels, and a line on classes called None."""
     classes = {image.class_name for image in reading.images} - {None}
     supers = {name for image in reading.images for name in (image.super_name, *image.higher_names)} - {None}
-    if reading.by_domain:  # each domain has its own lines
+    # each domain has its own lines
+    if reading.by_domain:
         return []
     notes = [alike_names(sorted(classes), "classes"), alike_names(sorted(supers), "super-classes")]
     nameless = sorted(name for name in classes if not present(name.rpartition("/")[2]))
@@ -81,7 +82,8 @@ def without_nobody(reading: Reading, opt) -> Reading:
     """
     if not opt.dataset_unknown_label:
         return reading
-    if reading.by_domain and any("--dataset_unknown_label" in note for note in reading.notes):  # done in each domain
+    # done in each domain
+    if reading.by_domain and any("--dataset_unknown_label" in note for note in reading.notes):
         return reading
     images = []
     split_of = []
@@ -99,7 +101,8 @@ def without_nobody(reading: Reading, opt) -> Reading:
         images.append(image)
         split_of.append(split)
     names = " ".join(opt.dataset_unknown_label)
-    if not counts and opt.union and not reading.by_domain:  # one domain of a union: another one may have the label
+    # one domain of a union: another one may have the label
+    if not counts and opt.union and not reading.by_domain:
         return reading
     if not counts:
         raise UserError(f"--dataset_unknown_label {names}: no image has this label{_nearest(reading, opt)}")

@@ -29,10 +29,12 @@ class Reading:
     """The images that a data set's module found, those of a class together, classes in order."""
 
     images: list[Image]
-    train_classes: set[str] | None = None  # None: the first half of the classes
+    # None: the first half of the classes
+    train_classes: set[str] | None = None
     # train, val or test of each image, if the data set has its own split; without test, val is the test set too
     split_of: list[str] | None = None
-    missing: list[str] = field(default_factory=list)  # listed files that do not exist
+    # listed files that do not exist
+    missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     is_rendered: bool = False  # made by this program: no check for copies and transparency
     lists: Lists | None = None  # ground truth of the queries; None: the images of a query's class are relevant
@@ -152,7 +154,8 @@ def is_image(entry: os.DirEntry) -> bool:
     """Whether a folder's entry is an image file, by its name; also a link to one that is gone."""
     try:
         return ending(entry.name) in suffixes() and not entry.is_dir()
-    except OSError:  # links in a circle
+    except OSError:
+        # links in a circle
         return True
 
 

@@ -22,7 +22,8 @@ class GroundTruth(NamedTuple):
     junk: list[str]
 
 
-Lists = dict[str, dict[str, GroundTruth]]  # protocol, "" if there is only one -> path of a query -> its ground truth
+# protocol, "" if there is only one -> path of a query -> its ground truth
+Lists = dict[str, dict[str, GroundTruth]]
 # of a table of lists
 COLUMNS = ("query", "kind", "path")
 KINDS = ("positive", "junk")

@@ -28,9 +28,11 @@ PARTS |= {f"dataset/{part}": part for part in ("train", "val", "test")}
 # MOT17 has each sequence three times, with one ground truth and three detectors; the first of these is read
 DETECTORS = ("FRCNN", "SDP", "DPM")
 OF_DETECTOR = re.compile(rf"(.+)-({'|'.join(DETECTORS)})")
-NONE = -1  # class or visibility of a box without
+# class or visibility of a box without
+NONE = -1
 COLUMNS = ("frame", "id", "left", "top", "width", "height", "flag")
-LEAST_OVERLAP = 0.5  # intersection over union of a detection and the box of ground truth that names it
+# intersection over union of a detection and the box of ground truth that names it
+LEAST_OVERLAP = 0.5
 
 
 class Row(NamedTuple):

@@ -22,7 +22,8 @@ PROGRAM = "python -m datasets.mot"
 SPLITS = {"train": "train", "test": "validation"}
 BOX = ("x_1", "y_1", "x_2", "y_2")
 COLUMNS = ("label", "path", "split", "is_query", "is_gallery", "sequence", "camera", "frame")
-COMPRESSION = 1  # of PNG files: the fastest
+# of PNG files: the fastest
+COMPRESSION = 1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -120,7 +121,8 @@ def _write_crops(folder: Path, images: list[Image]) -> None:
             target = temporary / _crop_name(image)
             target.parent.mkdir(exist_ok=True)
             PIL.Image.fromarray(crop.permute(1, 2, 0).numpy()).save(target, compress_level=COMPRESSION)
-        os.chmod(temporary, 0o755)  # mkdtemp makes folders that only the user can read
+        # mkdtemp makes folders that only the user can read
+        os.chmod(temporary, 0o755)
         os.rename(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -20,7 +20,8 @@ from utilities.reading import Unreadable
 from utilities.registry import did_you_mean
 
 SCHEME = "oodml"
-PARTS = ("train", "test")  # lists of a split
+# lists of a split
+PARTS = ("train", "test")
 
 FLAGS = {
     "--oodml_file": Flag(

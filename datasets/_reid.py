@@ -20,7 +20,8 @@ class Shot(NamedTuple):
     """An image: its path below the data set's folder, and identity and camera as the files name them."""
 
     path: str
-    identity: str | None  # None: a distractor
+    # None: a distractor
+    identity: str | None
     camera: str
 
 

@@ -20,7 +20,8 @@ from utilities.errors import UserError
 from utilities.reading import Unreadable
 
 EVALUATION_METRICS = ["ap_trapezoid", "mp@1", "mp@5", "mp@10"]
-KINDS = ("easy", "hard", "junk")  # of images that are listed for a query
+# of images that are listed for a query
+KINDS = ("easy", "hard", "junk")
 
 
 class Protocol(NamedTuple):
@@ -36,7 +37,8 @@ PROTOCOLS = {
     "easy": Protocol(positives=("easy",), junk=("junk", "hard")),
 }
 DISTRACTORS = "revisitop1m"
-LONG_SIDE = 1024  # pixels
+# pixels
+LONG_SIDE = 1024
 
 
 class Query(NamedTuple):

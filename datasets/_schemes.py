@@ -18,7 +18,8 @@ from options.flags.shared import has_folds
 from utilities.counts import count_of
 from utilities.errors import UserError
 
-Classes = dict[str, list[Image]]  # class name -> its images, classes in order
+# class name -> its images, classes in order
+Classes = dict[str, list[Image]]
 
 
 class Fold(NamedTuple):
@@ -116,8 +117,10 @@ def closed_set(sizes: np.ndarray, opt) -> list[Fold]:
     end = np.floor(sizes * (opt.split_test_start + opt.split_test_size) + 1e-6).astype(np.int64)
     n_testing = np.minimum(end - begin, sizes - 1)
     class_of = np.repeat(np.arange(len(sizes)), sizes)
-    first_image = np.cumsum(sizes) - sizes  # of each class
-    position = np.arange(len(class_of)) - first_image[class_of]  # of an image within its class
+    # of each class
+    first_image = np.cumsum(sizes) - sizes
+    # of an image within its class
+    position = np.arange(len(class_of)) - first_image[class_of]
     is_test = (position - begin[class_of]) % sizes[class_of] < n_testing[class_of]
     may_validate = (sizes - n_testing > 1)[class_of]
     dealt = np.flatnonzero(~is_test & may_validate)
@@ -134,7 +137,8 @@ def index(sizes: np.ndarray, opt) -> list[Fold]:
 
 BY_CLASSES = {"class_disjoint": class_disjoint, "mlrc": mlrc}
 FOLDS_OF_IMAGES = {"closed_set": closed_set, "index": index}
-BY_IMAGES = {**FOLDS_OF_IMAGES, **_held_out.SCHEMES}  # with these a class has the same label in all splits
+# with these a class has the same label in all splits
+BY_IMAGES = {**FOLDS_OF_IMAGES, **_held_out.SCHEMES}
 
 
 def _wrapped(n: int, begin: int, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -158,7 +162,8 @@ def _shuffled(
     """
     if opt.split_shuffle is None:
         return folds
-    moved_to = np.arange(len(names))  # position -> position after the shuffle
+    # position -> position after the shuffle
+    moved_to = np.arange(len(names))
     movable = np.setdiff1d(moved_to, folds[0].testing) if keeps_test else moved_to.copy()
     order = np.array(mixed([names[i] for i in movable], opt.split_shuffle), dtype=np.int64)
     if groups is not None:
@@ -212,7 +217,8 @@ def folds(classes: Classes, images: list[Image], opt, root: Path | str = "", kee
         _refuse_empty(all_folds, len(images), "images", opt)
         return all_folds
     sizes = np.array([len(class_images) for class_images in classes.values()], dtype=np.int64)
-    class_of = np.repeat(np.arange(len(sizes)), sizes)  # image -> its class
+    # image -> its class
+    class_of = np.repeat(np.arange(len(sizes)), sizes)
     if opt.split_scheme in FOLDS_OF_IMAGES:
         all_folds = FOLDS_OF_IMAGES[opt.split_scheme](sizes, opt)
         _refuse_empty(all_folds, len(images), "images", opt)

@@ -13,7 +13,8 @@ from utilities.labels import present
 
 COLUMN = "labels"
 SEPARATOR = "|"
-MOST_NAMES = 3  # labels that a note names
+# labels that a note names
+MOST_NAMES = 3
 
 
 def with_first_label(path: str, header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
@@ -31,7 +32,8 @@ def with_first_label(path: str, header: list[str], rows: list[list[str]]) -> tup
     for number, row in enumerate(rows, start=2):
         row = row + [""] * len(added)
         completed.append(row)
-        if len(row) != len(completed_header):  # the caller says that it is damaged
+        # the caller says that it is damaged
+        if len(row) != len(completed_header):
             continue
         flag = f"--dataset_csv {path}, row {number}"
         labels = _labels_of(row[place], f"{flag}: {COLUMN} {row[place]!r}")

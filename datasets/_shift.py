@@ -7,10 +7,12 @@ FID. `tools/oodml.py` writes them to a file for --split_scheme oodml.
 
 import numpy as np
 
-ROWS = 4096  # rows whose differences from the mean are in memory at once
+# rows whose differences from the mean are in memory at once
+ROWS = 4096
 # number of the last swapped classes that are not swapped back, as in the authors' code
 KEPT_OUT = 5
-KEPT_OUT_EASIER = 30  # for easier splits
+# for easier splits
+KEPT_OUT_EASIER = 30
 
 
 def fid(training: np.ndarray, testing: np.ndarray) -> float:
@@ -165,7 +167,8 @@ def evenly(steps: list[dict], count: int) -> list[dict]:
     values = np.array([step["fid"] for step in steps])
     chosen = []
     for place, target in enumerate(np.linspace(values[0], values[-1], count)):
-        free = np.arange(len(steps) - (count - 1 - place))  # leaves enough for the remaining choices
+        # leaves enough for the remaining choices
+        free = np.arange(len(steps) - (count - 1 - place))
         if chosen:
             free = free[free > chosen[-1]]
         chosen.append(int(free[np.abs(values[free] - target).argmin()]))

@@ -41,7 +41,8 @@ def rows_of_splits(
     names nothing, or is in two splits.
     """
     class_rows = defaultdict(list)
-    path_rows = defaultdict(list)  # a file with several boxes is several images
+    # a file with several boxes is several images
+    path_rows = defaultdict(list)
     for row, image in enumerate(images):
         class_rows[image.class_name].append(row)
         path_rows[os.path.normpath(image.path)].append(row)

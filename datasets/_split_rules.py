@@ -4,7 +4,8 @@ from datasets import _groups, _oodml, _schemes, _split_file, _times
 from options.flags.shared import has_folds
 from utilities.errors import UserError
 
-DEFAULT_START = 0.5  # of --split_test_start
+# of --split_test_start
+DEFAULT_START = 0.5
 
 
 def check(opt) -> None:

@@ -37,7 +37,8 @@ from datasets._schemes import Classes, share
 from options.flags.shared import OF_KNOWN_CLASSES, has_folds
 from utilities.errors import UserError
 
-KEEP_ROLES = ("half", "predefined")  # schemes whose test set is the data set's own
+# schemes whose test set is the data set's own
+KEEP_ROLES = ("half", "predefined")
 
 
 class Division(NamedTuple):
@@ -292,7 +293,8 @@ def build(name: str, module, opt, source: Path, shape: _transforms.Shape, fold: 
     fingerprint = _fixes.in_fingerprint(files.fingerprint(), reading)
     class_lists = files.class_lists(images)
 
-    image_size = getattr(module, "IMAGE_SIZE", None)  # of small images, which stay in memory
+    # of small images, which stay in memory
+    image_size = getattr(module, "IMAGE_SIZE", None)
     if width is None:
         transforms = _transforms.build(opt, shape.input_size, image_size, shape.interpolation, shape.multiple)
         read = _cache.reader(opt, name, root, files, grey=image_size is not None)
@@ -338,7 +340,8 @@ def _set_relations(splits: dict, images: dict, reading, root: Path, opt) -> None
     training = splits["training"]
     if opt.dataset_csv_pairs is not None and training is not None:
         training.graded_pairs, notes = _pairs.read(opt.dataset_csv_pairs, images["training"], reading.images, root)
-        training.notes += notes  # one list for all splits
+        # one list for all splits
+        training.notes += notes
     if reading.lists is not None:
         splits["testing"].lists = _lists.rows(reading.lists, images["testing"], opt.allow_partial_dataset)
 

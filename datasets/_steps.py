@@ -11,7 +11,8 @@ import torch
 
 from utilities.shapes import nearest_multiples, pair
 
-MAX_SHIFT = 2  # pixels
+# pixels
+MAX_SHIFT = 2
 
 
 class Steps:
@@ -192,7 +193,8 @@ class ShiftedCrop:
         height, width = image.shape[-2:]
         rows, columns = pair(self.size)
         down, right = torch.randint(-self.pixels, self.pixels + 1, (2,)).tolist()
-        y = round((height - rows) / 2) + down  # negative beyond the border, as is `x`
+        # negative beyond the border, as is `x`
+        y = round((height - rows) / 2) + down
         x = round((width - columns) / 2) + right
         inside = image[:, max(y, 0) : max(y + rows, 0), max(x, 0) : max(x + columns, 0)]
         crop = image.new_zeros(len(image), rows, columns)
@@ -218,7 +220,8 @@ class OnPillow:
     def __call__(self, image: torch.Tensor) -> torch.Tensor:
         from torchvision.transforms.v2 import functional
 
-        if image.is_meta:  # only draws: they do not depend on the image
+        # only draws: they do not depend on the image
+        if image.is_meta:
             self.policy(functional.to_pil_image(torch.zeros(3, 1, 1, dtype=torch.uint8)))
             return image
         return functional.pil_to_tensor(self.policy(functional.to_pil_image(image)))
@@ -255,7 +258,8 @@ class Erasing:
             itself, as in the authors' code.
     """
 
-    TRIALS = 100  # draws until one fits in the image, as in the authors' code
+    # draws until one fits in the image, as in the authors' code
+    TRIALS = 100
 
     def __init__(self, p: float, area, ratio, value, size: tuple[int, int], aspect: str = "log"):
         from torchvision.transforms import v2

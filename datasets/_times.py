@@ -18,7 +18,8 @@ from utilities.files import write_json
 from utilities.reading import Unreadable, parsing, read_json
 
 EXPECTED = "expected a date 2024-05-31, a date and time 2024-05-31 14:05:00, or a year 2024"
-DAY = 24 * 3600  # seconds
+# seconds
+DAY = 24 * 3600
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EXIF = 0x8769  # tag of the block of EXIF data on the photograph
 DATE_TIME_ORIGINAL = 0x9003  # tag, in that block, of when it was taken
@@ -99,7 +100,8 @@ def _cached(files: _files.Files) -> list[float | None]:
             return [time_of[name] for name in names]
     except Unreadable:
         times = _read(files.paths)
-    with contextlib.suppress(OSError, UserError, UnicodeEncodeError):  # the next run reads them again
+    # the next run reads them again
+    with contextlib.suppress(OSError, UserError, UnicodeEncodeError):
         cache.parent.mkdir(parents=True, exist_ok=True)
         write_json(cache, dict(zip(names, times, strict=True)), indent=None)
     return times

@@ -15,7 +15,8 @@ from utilities.shapes import pair, side_or_pair
 # test: short side 256, centre 224; other input sizes keep this ratio
 CLASSIC_INPUT = 224
 CLASSIC_RESIZE = 256
-MOST_HUE = 0.5  # half the circle: all hues
+# half the circle: all hues
+MOST_HUE = 0.5
 
 
 class Shape(NamedTuple):
@@ -41,7 +42,8 @@ class Preset(NamedTuple):
     resize: int | tuple[int, int] | None = None  # None: 256, or for other crops the same ratio as 256 : 224
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    jitter: bool = False  # grey in one of five images, and brightness, contrast, saturation, hue by up to .2
+    # grey in one of five images, and brightness, contrast, saturation, hue by up to .2
+    jitter: bool = False
     flip: bool = True
 
 
@@ -259,7 +261,8 @@ def _training_crop(opt, preset: Preset, size, resizing: dict):
         scale = tuple(opt.crop_scale or preset.scale)
         ratio = tuple(opt.crop_ratio or preset.ratio)
         return v2.RandomResizedCrop(size, scale=scale, ratio=ratio, **resizing)
-    if preset.crop == "random":  # black where an image is smaller, as in the centre crop
+    # black where an image is smaller, as in the centre crop
+    if preset.crop == "random":
         return v2.RandomCrop(size, padding=opt.pad_crop or None, pad_if_needed=opt.resize_mode in ("long", "none"))
     return ShiftedCrop(size)
 
@@ -285,7 +288,8 @@ def _added(opt) -> list:
     steps = []
     if opt.color_jitter:
         jitter = v2.ColorJitter(*opt.color_jitter)
-        if opt.color_jitter[3]:  # Pillow turns hues in half the time; without hue, tensors are faster
+        # Pillow turns hues in half the time; without hue, tensors are faster
+        if opt.color_jitter[3]:
             jitter = OnPillow(jitter)
         if opt.color_jitter_p is not None:
             jitter = Sometimes(jitter, opt.color_jitter_p)
@@ -346,7 +350,8 @@ def sizes(opt, input_size=None, test: bool = False) -> tuple:
         return size, side
     if mode == "long":
         return size, LongSide(side)
-    return size, tuple(round(side * length / longest) for length in pair(size))  # squash
+    # squash
+    return size, tuple(round(side * length / longest) for length in pair(size))
 
 
 def words_of(value) -> str:

@@ -36,7 +36,8 @@ from utilities.reading import map_array, read_array_or_arrays
 FIELDS = {"paths": None, "labels": None, "super_names": None, "is_query": True, "is_gallery": True, "sequence": None}
 SPLITS = {"train": "train", "val": "val", "validation": "val", "test": "test"}
 NAMES = ("features", *FIELDS, "split")
-BLOCK = 1 << 14  # rows that are looked at together
+# rows that are looked at together
+BLOCK = 1 << 14
 DEFAULT_AUGMENTATION = "none"
 
 FLAGS = {

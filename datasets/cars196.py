@@ -10,7 +10,8 @@ from datasets._layout import Published, Reading
 from utilities.reading import parsing, read_matlab
 
 FOLDERS = ("cars196", "stanford_cars", "car_data/car_data", "car_data")
-HALVES = (("train", "test"), ("cars_train", "cars_test"))  # each class has images in both halves; all of them are used
+# each class has images in both halves; all of them are used
+HALVES = (("train", "test"), ("cars_train", "cars_test"))
 DEVKIT = "devkit/cars_train_annos.mat"
 TEST_LABELS = "cars_test_annos_withlabels.mat"
 EXPECTED = (
@@ -66,7 +67,8 @@ def read(opt, root: Path) -> Reading:
 
 
 def _roots(root: Path) -> list[Path]:
-    return [root, root / "car_data", root / "car_data" / "car_data"]  # the re-pack is nested twice
+    # the re-pack is nested twice
+    return [root, root / "car_data", root / "car_data" / "car_data"]
 
 
 def _class_parents(root: Path) -> list[Path]:
@@ -81,7 +83,8 @@ def _class_parents(root: Path) -> list[Path]:
 
 
 def _half(root: Path, half: str) -> str:
-    return f"{half}/{half}/" if (root / half / half).is_dir() else f"{half}/"  # some archives nest it
+    # some archives nest it
+    return f"{half}/{half}/" if (root / half / half).is_dir() else f"{half}/"
 
 
 def _test_labels(root: Path) -> str:

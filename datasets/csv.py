@@ -90,7 +90,8 @@ def has_validation(opt) -> bool:
 
 def derived(opt) -> dict:
     """Values of unset flags: queries that no list names are left out."""
-    has_lists = vars(opt).get("dataset_csv_lists") is not None  # runs of earlier versions have no such flag
+    # runs of earlier versions have no such flag
+    has_lists = vars(opt).get("dataset_csv_lists") is not None
     return {"eval_skip_unmatched": 1} if has_lists else {}
 
 
@@ -148,7 +149,8 @@ def read(opt, root: Path) -> Reading:
                 f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already name the ignored images: leave out the "
                 f"column sequence of {path}"
             )
-        path_of = {}  # each spelling of a name -> its path
+        # each spelling of a name -> its path
+        path_of = {}
         for name, image in zip(table["path"], images, strict=True):
             path_of |= dict.fromkeys((name, *_layout.spellings(name)), image.path)
         reading.lists = {"": _lists.of_table(expanded(opt.dataset_csv_lists), path_of.get)}
@@ -170,7 +172,8 @@ def _images(path: Path, table: "Table", paths: list[str], needs_times: bool) -> 
     """
     boxes = _boxes(path, table)
     higher_names = zip(*(_optional(table, name) for name in _higher(table)), strict=True)
-    columns = (  # in the order of the fields of an `Image`
+    # in the order of the fields of an `Image`
+    columns = (
         paths,
         _optional(table, "label"),
         _optional(table, "category"),
@@ -271,7 +274,8 @@ def _table(path: Path, opt) -> Table:
         return _parsed(str(path), status.st_size, status.st_mtime_ns, needs_split, needs_split and not opt.evaluate_all)
 
 
-@functools.lru_cache(maxsize=2)  # the flags are checked before the data are loaded
+# the flags are checked before the data are loaded
+@functools.lru_cache(maxsize=2)
 @uncollected()
 def _parsed(path: str, size: int, changed: int, needs_split: bool, needs_both: bool) -> Table:
     try:

@@ -35,7 +35,8 @@ ALSO_MEANT = {
     **dict.fromkeys(("queries", "probe"), "query"),
     "galleries": "gallery",
 }
-SPLIT = {"query": "test", "gallery": "test"}  # the two roles of a test set, in the place of X/test
+# the two roles of a test set, in the place of X/test
+SPLIT = {"query": "test", "gallery": "test"}
 OWN_LABELS = True
 LAYOUTS = "X/<class>/<images> or X/<super>/<class>/<images>, all at one depth"
 
@@ -225,7 +226,8 @@ def _classes(tree: Tree, opt, levels: int) -> Reading:
     for folder in tree.levels[levels]:
         below = _layout.class_folders([folder], opt, left_out=tree.repeated)
         names = folder.relative_to(tree.root).parts
-        upper_names = ["/".join(names[:n]) for n in range(len(names), 0, -1)]  # the finest first
+        # the finest first
+        upper_names = ["/".join(names[:n]) for n in range(len(names), 0, -1)]
         super_name, *higher_names = upper_names or [None]
         for image in below.images:
             class_name = "/".join((*names, image.class_name))
@@ -307,7 +309,8 @@ def _levels_above(trees: list[Tree]) -> int:
 
     Raises UserError if images lie at several depths, or in parts.
     """
-    holders = {}  # depth below a root -> the first folder there that holds images
+    # depth below a root -> the first folder there that holds images
+    holders = {}
     for tree in trees:
         for depth, folders in enumerate(tree.levels[1:]):
             first = next((folder for folder in folders if folder in tree.holders), None)

@@ -28,9 +28,11 @@ from utilities.errors import UserError
 from utilities.reading import Unreadable, parsing, read_json
 
 IMAGE_SIZE = 48
-DEFAULT_AUGMENTATION = "shift"  # letters may not be mirrored: b would be d
+# letters may not be mirrored: b would be d
+DEFAULT_AUGMENTATION = "shift"
 FONT_SIZE = 36
-VERSION = 1  # of the rendering: raise it when a change below alters an image
+# of the rendering: raise it when a change below alters an image
+VERSION = 1
 MANIFEST = "manifest.json"
 CHARACTER_FOLDER = re.compile(r"U\+[0-9A-F]{4,6}")  # see `_folder`
 LETTERS_AND_DIGITS = ("Lu", "Ll", "Lt", "Lo", "Nd")  # Unicode categories; not Lm, small raised marks
@@ -43,7 +45,8 @@ FACES = (
     *(f"DejaVuSerif{style}" for style in ("", "-Bold", "-Italic", "-BoldItalic")),
     *(f"STIXGeneral{style}" for style in ("", "Bol", "Italic", "BolIta")),
 )
-STYLES = 4  # faces of a font, next to each other, the regular one first
+# faces of a font, next to each other, the regular one first
+STYLES = 4
 SCRIPTS = ("latin", "greek", "cyrillic")
 
 FLAGS = {
@@ -65,7 +68,8 @@ def evaluation_metrics(opt) -> list[str] | None:
 
 def derived(opt) -> dict:
     """The values of unset flags under re-identification."""
-    protocol = vars(opt).get("glyphs_protocol")  # runs of earlier versions have no such flag
+    # runs of earlier versions have no such flag
+    protocol = vars(opt).get("glyphs_protocol")
     return _reid.unset(opt) if protocol == "reid" else {}
 
 
@@ -90,7 +94,8 @@ def prepare(opt, source: Path) -> Path:
         source.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".glyphs-", dir=source))
         _render(temporary, fingerprint)
-        os.chmod(temporary, 0o755)  # mkdtemp makes folders that only the user can read
+        # mkdtemp makes folders that only the user can read
+        os.chmod(temporary, 0o755)
         _put_in_place(temporary, root, fingerprint)
     except OSError as error:
         raise UserError(
@@ -124,7 +129,8 @@ def _refuse_foreign(root: Path) -> None:
     """Raise UserError if `root` exists and holds anything that no rendering writes, such as images of the user."""
     try:
         foreign = _foreign_entry(root)
-    except FileNotFoundError:  # nothing there, or another process is putting its rendering in place
+    except FileNotFoundError:
+        # nothing there, or another process is putting its rendering in place
         return
     if foreign is not None:
         raise UserError(
@@ -155,7 +161,8 @@ def _put_in_place(rendered: Path, root: Path, fingerprint: str) -> None:
         try:
             rendered.rename(root)
             return
-        except OSError:  # `root` exists and is not empty
+        except OSError:
+            # `root` exists and is not empty
             if _is_current(root, fingerprint):
                 return
             _refuse_foreign(root)
@@ -163,7 +170,8 @@ def _put_in_place(rendered: Path, root: Path, fingerprint: str) -> None:
             try:
                 root.rename(aside / "glyphs")
             except FileNotFoundError:
-                pass  # another process has just moved it
+                # another process has just moved it
+                pass
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
     raise OSError(None, f"{root} keeps changing")
@@ -266,8 +274,10 @@ def script(character: str) -> str:
     if unicodedata.category(character) == "Nd":
         return "digit"
     words = unicodedata.name(character, "").lower().split()
-    if words[:1] in (["feminine"], ["masculine"]):  # ordinal indicators, raised a and o
+    # ordinal indicators, raised a and o
+    if words[:1] in (["feminine"], ["masculine"]):
         return "latin"
-    if words[:1] == ["micro"]:  # the sign is a Greek mu
+    # the sign is a Greek mu
+    if words[:1] == ["micro"]:
         return "greek"
     return words[0] if words and words[0] in SCRIPTS else "other"

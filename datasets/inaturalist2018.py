@@ -31,7 +31,8 @@ DOWNLOAD = _download.Source(
         ),
         _download.Archive(
             file="Inat_dataset_splits.zip",
-            md5=None,  # none is published
+            # none is published
+            md5=None,
             urls=(f"{DRIVE}?id=1sXfkBTFDrRU3__-NUs1qBP3sf_0uMB98&export=download&confirm=t",),
         ),
     ),
@@ -39,7 +40,8 @@ DOWNLOAD = _download.Source(
     "split files Inat_dataset_splits from https://drive.google.com/uc?id=1sXfkBTFDrRU3__-NUs1qBP3sf_0uMB98",
 )
 EVALUATION_METRICS = ["e_recall@1", "e_recall@4", "e_recall@16", "e_recall@32"]
-ALSO_CALLED = ("inaturalist",)  # in names of groups
+# in names of groups
+ALSO_CALLED = ("inaturalist",)
 
 FLAGS = {
     "--inaturalist2018_levels": Flag(
@@ -66,7 +68,8 @@ def read(opt, root: Path) -> Reading:
         path = _list(root, part)
         for number, row in enumerate(_layout.read_table(path), start=1):
             entry = " ".join(row)
-            fields = entry.split("/")[-3:]  # paths may begin with the folder of the images, or below it
+            # paths may begin with the folder of the images, or below it
+            fields = entry.split("/")[-3:]
             if len(fields) < 3:
                 raise UserError(f"{path}, row {number}: {entry!r}, expected {IMAGES}/<super>/<id>/<image>")
             name = "/".join(fields[:2])

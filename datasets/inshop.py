@@ -23,7 +23,8 @@ LIST = "list_eval_partition.txt"
 COLUMNS = ["image_name", "item_id", "evaluation_status"]
 STATUS = ("train", "query", "gallery")
 ITEM = re.compile(r"id_(\d+)")
-IMAGES = ("img", "Img/img", "Img", "img_highres", "Img/img_highres")  # possible places of the list's `img/`
+# possible places of the list's `img/`
+IMAGES = ("img", "Img/img", "Img", "img_highres", "Img/img_highres")
 EXPECTED = (
     f"{LIST}, or Eval/{LIST}, and the images under img/, Img/img/ or img_highres/, as "
     "<gender>/<category>/id_00000002/<images>"
@@ -55,7 +56,8 @@ def read(opt, root: Path) -> Reading:
                 f"{path}, row {number}: {file!r} {item!r} {status!r}, expected img/…/id_00000002/… id_00000002 "
                 f"{'|'.join(STATUS)}"
             )
-        below = file.split("/", 1)[1]  # without the list's `img/`
+        # without the list's `img/`
+        below = file.split("/", 1)[1]
         category = "/".join(below.split("/")[:2])
         image = Image(below, digits[1], category, is_query=status != "gallery", is_gallery=status != "query")
         images = items.setdefault(digits[1], [])

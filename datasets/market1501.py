@@ -16,7 +16,8 @@ DISTRACTORS = "images"
 # 0002_c1s1_000451_03.jpg: person, camera, sequence, frame, box
 NAME = re.compile(r"(-?\d+)_c(\d)")
 ANY_NAME = re.compile("()()")
-BACKGROUND = 0  # number of the boxes of the background; badly cut boxes have -1
+# number of the boxes of the background; badly cut boxes have -1
+BACKGROUND = 0
 EXPECTED = f"{TRAINING}/, {QUERY}/ and {GALLERY}/ with images like 0002_c1s1_000451_03.jpg"
 PUBLISHED = Published(
     classes=(None, None), images=(12936, None), query=(3368, None), gallery=(None, None), searched=(15913,)

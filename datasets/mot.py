@@ -173,7 +173,8 @@ def _rows(sequence: Sequence, opt, counts: Counter) -> list[Row]:
         else:
             counts[reason] += 1
     fitting.sort(key=lambda row: (row.track, row.frame))
-    places = Counter()  # of a track's next box
+    # of a track's next box
+    places = Counter()
     crops = []
     for row in fitting:
         if places[row.track] % opt.mot_stride == 0:

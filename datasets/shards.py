@@ -189,7 +189,8 @@ def _index(shard: str) -> dict:
             if is_current and len({len(content[column]) for column in COLUMNS}) == 1:
                 return content
     except Unreadable:
-        pass  # none yet, or a damaged one
+        # none yet, or a damaged one
+        pass
     content = {**version, **_scanned(shard)}
     try:
         write_json(path, content, indent=None)
@@ -252,10 +253,12 @@ def _members(shard: str):
         with parsing(shard), open(shard, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
             end = 0
             while (member := archive.next()) is not None:
-                archive.members = []  # else tarfile keeps them all in memory
+                # else tarfile keeps them all in memory
+                archive.members = []
                 end = archive.offset
                 if member.isreg():
-                    n_blocks = -(-member.size // BLOCK)  # rounded up
+                    # rounded up
+                    n_blocks = -(-member.size // BLOCK)
                     end = member.offset_data + n_blocks * BLOCK
                 if member.isreg() and not os.path.basename(member.name).startswith("."):
                     yield member, lambda member=member: _bytes(file, member)

@@ -10,7 +10,8 @@ FOLDERS = ("veri776", "VeRi", "VeRi-776", "veri")
 TRAINING = "image_train"
 QUERY = "image_query"
 GALLERY = "image_test"
-NAME = re.compile(r"(\d+)_c(\d\d\d)")  # 0002_c002_00030600_0.jpg: vehicle, camera, time, box
+# 0002_c002_00030600_0.jpg: vehicle, camera, time, box
+NAME = re.compile(r"(\d+)_c(\d\d\d)")
 EXPECTED = f"{TRAINING}/, {QUERY}/ and {GALLERY}/ with images like 0002_c002_00030600_0.jpg"
 PUBLISHED = Published(classes=(None, None), images=(37778, None), query=(1678, None), gallery=(11579, None))
 DOWNLOAD = _download.Source(

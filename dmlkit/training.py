@@ -22,7 +22,8 @@ from utilities.annotations import File, Frame, Image
 from utilities.errors import UserError
 from utilities.files import write_file
 
-if TYPE_CHECKING:  # both are imported when they are used
+# both are imported when they are used
+if TYPE_CHECKING:
     from retrieval.answers import Neighbour
     from retrieval.index import Index
 

@@ -30,7 +30,8 @@ CLASSES = {
     "metrics": "Metric",
 }
 KINDS = tuple(CLASSES)
-WITH_FORMULAS = ("losses", "metrics")  # of which docs/formulas.md has some
+# of which docs/formulas.md has some
+WITH_FORMULAS = ("losses", "metrics")
 SPECIAL = re.compile(r"([\\*_<\[\]|#~^])")
 
 
@@ -110,7 +111,8 @@ def prose(text: str) -> list[str]:
 
 def plain(text: str) -> str:
     """A docstring's text escaped for Markdown except in backticks; arXiv numbers become links."""
-    parts = re.split(r"(`[^`]*`)", text)  # code has the odd places
+    # code has the odd places
+    parts = re.split(r"(`[^`]*`)", text)
     parts[::2] = [SPECIAL.sub(r"\\\1", part).replace("\\<", "&lt;") for part in parts[::2]]
     return re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[arXiv \1](https://arxiv.org/abs/\1)", "".join(parts))
 
@@ -187,7 +189,8 @@ def _beside_its_base(flag: str) -> list[list[str]]:
     """The rows with a flag, each after the row of the same flags without it."""
     rows = []
     base = None
-    last_base = None  # of the last row that was taken
+    # of the last row that was taken
+    last_base = None
     for row in results():
         if not row[0].startswith("the same with"):
             base = row

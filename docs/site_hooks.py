@@ -24,9 +24,11 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "experiments/README.md": "experiments.md",
 }
-METHODS = "methods"  # folder of the pages made by generate_reference.py
+# folder of the pages made by generate_reference.py
+METHODS = "methods"
 FENCE = re.compile(r"(^ *```.*\n[\s\S]*?^ *```$)", re.MULTILINE)
-TITLED = re.compile(r"\A( *```\w+) +(\S+)\n")  # a block of code that names its file
+# a block of code that names its file
+TITLED = re.compile(r"\A( *```\w+) +(\S+)\n")
 TARGET = re.compile(r'(\]\(|src="|href=")([^)\s"]+)([)"])')
 TAG = re.compile(r"(<pre[\s\S]*?</pre>|<[^>]*>)")
 FLAG = re.compile(r"(?<![\w-])--[A-Za-z]\w*")
@@ -76,7 +78,8 @@ def on_page_markdown(markdown, page, config, files):
         markdown = generate_python.for_site(markdown)
     if not uri.startswith(f"{METHODS}/"):
         markdown = relinked(markdown, source_of(uri))
-    parts = FENCE.split(indented(markdown))  # blocks of code have the odd places
+    # blocks of code have the odd places
+    parts = FENCE.split(indented(markdown))
     parts[::2] = [lists(unreferenced(part)) for part in parts[::2]]
     parts[1::2] = [TITLED.sub(r'\1 title="\2"\n', part) for part in parts[1::2]]
     return "".join(parts)
@@ -146,7 +149,8 @@ def with_sections(markdown: str) -> str:
 
 def unreferenced(text: str) -> str:
     """Escape the brackets of `<name>[_frozen][_normalize]` outside code: Markdown would read a reference link."""
-    parts = re.split(r"(`[^`\n]*`)", text)  # code has the odd places
+    # code has the odd places
+    parts = re.split(r"(`[^`\n]*`)", text)
     parts[::2] = [part.replace("][", "]\\[") for part in parts[::2]]
     return "".join(parts)
 

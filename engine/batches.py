@@ -142,7 +142,8 @@ class EpochBatches:
     @property
     def _name(self) -> str:
         """The sampler's name, the value of `--data_sampler`."""
-        sampler = getattr(self.sampler, "wrapped", self.sampler)  # a user's, in `datasampler._adapter`
+        # a user's, in `datasampler._adapter`
+        sampler = getattr(self.sampler, "wrapped", self.sampler)
         return type(sampler).__module__.rpartition(".")[2]
 
     def _fits(self, batch) -> bool:

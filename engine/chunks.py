@@ -84,7 +84,8 @@ class Chunks:
             with torch.set_grad_enabled(number == 0):
                 part = self._run(number, state, calls)
             if number == 0:
-                first_names = {}  # id of a value -> the first of its names: embeddings mostly have two
+                # id of a value -> the first of its names: embeddings mostly have two
+                first_names = {}
                 names = {name: first_names.setdefault(id(value), name) for name, value in part.items()}
                 trained_names = [name for name in first_names.values() if _requires_gradient(part[name])]
             parts.append({name: _detached(part[name]) for name in dict.fromkeys(names.values())})
@@ -118,7 +119,8 @@ class Chunks:
                     [outputs[name] for name in gradients], [gradient[rows] for gradient in gradients.values()]
                 )
                 del outputs
-        set_draw_state(state, device)  # as the losses left it
+        # as the losses left it
+        set_draw_state(state, device)
         self.images = None
         self.runs = []
         self.leaves = {}

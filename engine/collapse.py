@@ -13,7 +13,8 @@ from utilities.reference import share_label
 from utilities.tensors import normalize
 from utilities.tuples import same_class
 
-ROWS = 1024  # the first embeddings of a batch, of which the statistics are
+# the first embeddings of a batch, of which the statistics are
+ROWS = 1024
 SPREAD = "criterion/spread"
 SEPARATION = "criterion/separation"
 EXCESS = "criterion/excess"
@@ -25,7 +26,8 @@ NARROW = 0.02
 # Of a triplet that keeps its margin the reach is at least half.
 NEAR = 0.5
 AT_MARGIN = 0.15
-EPOCHS = 2  # in a row, until the loss counts as stuck
+# in a row, until the loss counts as stuck
+EPOCHS = 2
 # distances of these embeddings are not those of unit vectors: their separation says nothing
 OF_OTHER_SPACES = ("hyperbolic", "hier")
 

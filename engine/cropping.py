@@ -150,13 +150,17 @@ def _hue(images: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
         torch.where(largest == green, 2 + (blue - red) / spread, 4 + (red - green) / spread),
     )
     sixths = torch.where(spread > 0, sixths, 0) + 6 * turn
-    hues_of_channels = torch.arange(5.0, 0, -2, device=images.device).view(3, 1, 1)  # 5, 3, 1
-    hue_distances = (sixths + hues_of_channels) % 6  # of each channel from its hue
+    # 5, 3, 1
+    hues_of_channels = torch.arange(5.0, 0, -2, device=images.device).view(3, 1, 1)
+    # of each channel from its hue
+    hue_distances = (sixths + hues_of_channels) % 6
     turned = largest - spread * torch.minimum(hue_distances, 4 - hue_distances).clamp(0, 1)
-    return (turned * (255.999 / 255)).floor_()  # torchvision's rounding of floats to bytes
+    # torchvision's rounding of floats to bytes
+    return (turned * (255.999 / 255)).floor_()
 
 
-JITTER = (  # brightness, contrast, saturation, hue: torchvision's on bytes; factors (B, 1, 1, 1)
+# brightness, contrast, saturation, hue: torchvision's on bytes; factors (B, 1, 1, 1)
+JITTER = (
     lambda images, factors: images * factors,
     lambda images, factors: images * factors + grey(images).mean((1, 2, 3), keepdim=True) * (1 - factors),
     lambda images, factors: images * factors + grey(images) * (1 - factors),

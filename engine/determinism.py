@@ -18,7 +18,8 @@ from utilities.errors import UserError
 # results reproducibility"; the first is set where the user has set none.
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 WORKSPACES = (":4096:8", ":16:8")
-_REFUSAL = re.compile(r"(\S.*?) does not have a deterministic implementation")  # torch's words
+# torch's words
+_REFUSAL = re.compile(r"(\S.*?) does not have a deterministic implementation")
 FLAG_OF_FOLDER = {"architectures": "arch", "batch_mining": "batch_mining", "criteria": "loss", "trainers": "trainer"}
 
 
@@ -37,7 +38,8 @@ def same_bits(opt):
     benchmark = torch.backends.cudnn.benchmark
     try:
         _set_mode(2, opt.compile)
-        torch.backends.cudnn.benchmark = False  # which picks an algorithm by its time
+        # which picks an algorithm by its time
+        torch.backends.cudnn.benchmark = False
         yield
     except RuntimeError as error:
         refusal = _REFUSAL.search(str(error))
@@ -61,7 +63,8 @@ def run_job(job, opt):
 def _set_mode(mode: int, compiles: bool) -> None:
     """Set what torch does with an operation that has no deterministic form: 0 calls it, 1 warns, 2 refuses it."""
     torch.set_deterministic_debug_mode(mode)
-    if compiles:  # the compiler's choices as well, whose modules take seconds to import
+    # the compiler's choices as well, whose modules take seconds to import
+    if compiles:
         torch.use_deterministic_algorithms(mode > 0, warn_only=mode == 1)
 
 

@@ -43,7 +43,8 @@ class GradientEntries:
 def largest_magnitude(tensors: list[torch.Tensor]) -> torch.Tensor:
     """The largest magnitude of the entries of tensors, a scalar on their device; NaN where an entry is NaN."""
     if tensors[0].device.type != "cpu":
-        return torch.nn.utils.get_total_norm(tensors, math.inf)  # one kernel for many tensors
+        # one kernel for many tensors
+        return torch.nn.utils.get_total_norm(tensors, math.inf)
     # On a CPU torch's norm of this order takes nine times as long as a pass over the entries.
     ends = []
     for tensor in tensors:

@@ -98,7 +98,8 @@ class SeededItems(Dataset):
             if part.start <= place < part.stop:
                 items.append(self.dataset[index])
             elif passes is None:
-                self.dataset[index]  # after the part too: it may draw from generators that outlive the batch
+                # after the part too: it may draw from generators that outlive the batch
+                self.dataset[index]
             elif place < part.start:
                 passes(index)
         return items
@@ -113,7 +114,8 @@ class Loader(DataLoader):
         return self.dataset.seconds.mean().item()
 
     def __iter__(self):
-        if self.num_workers and self._iterator is None:  # there are no persistent workers yet
+        # there are no persistent workers yet
+        if self.num_workers and self._iterator is None:
             memory.release_freed()
         return self._reporting_lost_workers(super().__iter__())
 
@@ -126,7 +128,8 @@ class Loader(DataLoader):
             if lost is None:
                 raise
             self._iterator = None
-            if hasattr(batches, "_shutdown_workers"):  # else torch reports the lost worker again when any process ends
+            # else torch reports the lost worker again when any process ends
+            if hasattr(batches, "_shutdown_workers"):
                 batches._shutdown_workers()
             raise lost from None
 
@@ -173,7 +176,8 @@ class CutBatches:
         self.labels = torch.tensor([label for _, label in dataset.image_list])
         cache = dataset.read.cache
         if missing := [path for path in dataset.paths if not cache.holds(path)]:
-            dataset.read.fresh(missing[0])  # where it cannot be decoded, this says why
+            # where it cannot be decoded, this says why
+            dataset.read.fresh(missing[0])
             raise UserError(
                 f"--decode_once: {len(missing):,} of {len(dataset):,} training images are not in --image_cache "
                 f"{cache.folder}: see the warning above"
@@ -227,7 +231,8 @@ def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) 
     `ranks`: the run's processes, each of which loads its part of every batch.
     """
     reports_repeats = (ranks is None or ranks.writes) and not getattr(dataset, "graded_pairs", None)
-    if opt.subset_mining:  # a subset is chosen from the whole batch
+    # a subset is chosen from the whole batch
+    if opt.subset_mining:
         ranks = None
     batches = EpochBatches(sampler, len(dataset), opt.iterations_per_epoch, views, ranks, reports_repeats)
     if opt.decode_once:
@@ -242,7 +247,8 @@ def evaluation_loader(dataset: Dataset, opt, ranks=None, parts: list[slice] | No
     parts: the images to load, in slices, no two of which share a batch; None: all.
     """
     size = opt.eval_bs
-    if getattr(getattr(dataset, "transform", None), "limit", None) is not None:  # images keep their shapes
+    # images keep their shapes
+    if getattr(getattr(dataset, "transform", None), "limit", None) is not None:
         size = 1
     if parts is not None:
         batches = []

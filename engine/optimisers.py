@@ -73,7 +73,8 @@ def build_optimizer(model, criterion, opt, trainer_groups=()) -> torch.optim.Opt
     groups = parameter_groups(model, criterion, opt, trainer_groups)
     optimizer = kinds[opt.optim](groups, lr=opt.lr, weight_decay=opt.decay)
     for group in optimizer.param_groups:
-        group["initial_lr"] = group["lr"]  # all schedulers set it but plateau
+        # all schedulers set it but plateau
+        group["initial_lr"] = group["lr"]
     shards.save_whole(optimizer)
     return optimizer
 
@@ -175,9 +176,11 @@ def _state_names(group: dict) -> set[str]:
     """The tensors that an optimiser keeps for each parameter of a group, of those that it always keeps."""
     if group.get("amsgrad"):
         return {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
-    if "betas" in group:  # adam, adamw, radam
+    # adam, adamw, radam
+    if "betas" in group:
         return {"step", "exp_avg", "exp_avg_sq"}
-    if "alpha" not in group:  # sgd
+    # sgd
+    if "alpha" not in group:
         return set()
     names = {"step", "square_avg"}
     if group.get("momentum"):
@@ -376,7 +379,8 @@ def change_of_length(opt, before: int, epoch: int) -> str | None:
     """
     if opt.scheduler not in OVER_ALL_EPOCHS or before == opt.n_epochs:
         return None
-    changed = list(range(epoch))  # onecycle: each step has another rate
+    # onecycle: each step has another rate
+    changed = list(range(epoch))
     if opt.scheduler != "onecycle":
         changed = [past for past in changed if len(set(_factors_at(opt, before, past))) > 1]
     if not changed:

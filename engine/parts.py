@@ -11,7 +11,8 @@ from engine.chunks import flat, nested
 from engine.random_state import draw_state, same_state
 from utilities.errors import UserError
 
-POOLED = "pooled"  # the outputs that few losses read, and the widest
+# the outputs that few losses read, and the widest
+POOLED = "pooled"
 
 
 class Gathered(dict):

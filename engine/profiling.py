@@ -11,7 +11,8 @@ from utilities.processes import kernels
 from utilities.spans import Clock, running, span
 
 PARTS = ("data", "copy", "network", "miner", "loss", "backward", "optimiser", "logging")
-TRACED = 20  # steps at most: the profiler keeps each operation in memory
+# steps at most: the profiler keeps each operation in memory
+TRACED = 20
 # Steps before the clock starts: libraries load, buffers and the optimiser's state are made, workers have begun.
 WARM_UP = 3
 

@@ -33,7 +33,8 @@ def set_random_states(states: dict) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002
     torch.set_rng_state(states["torch"])
     if states["cuda"] and torch.cuda.is_available():
-        present = states["cuda"][: torch.cuda.device_count()]  # a run may go on with fewer GPUs than it had
+        # a run may go on with fewer GPUs than it had
+        present = states["cuda"][: torch.cuda.device_count()]
         for device, state in enumerate(present):
             torch.cuda.set_rng_state(state, device)
 

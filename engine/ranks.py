@@ -306,7 +306,8 @@ def several_processes():
                 with contextlib.suppress(Exception):
                     out.flush()
                 status = 130 if isinstance(error, KeyboardInterrupt) else 2
-                os._exit(status)  # a normal exit would wait in the group's threads for the lost peer
+                # a normal exit would wait in the group's threads for the lost peer
+                os._exit(status)
             raise
         finally:
             sys.stdout = out
@@ -338,9 +339,11 @@ def _claims_error(error: BaseException) -> bool:
     """Whether this process prints the error: the first to ask does; one that merely lost another process asks late."""
     if isinstance(error, Lost):
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun is sending it to the remaining processes
+            # torchrun is sending it to the remaining processes
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(GRACE_SECONDS)
     try:
         return dist.distributed_c10d._get_default_store().add(FIRST_ERROR, 1) == 1
-    except Exception:  # the store has gone with torchrun, or with the first process
+    except Exception:
+        # the store has gone with torchrun, or with the first process
         return not isinstance(error, Lost)

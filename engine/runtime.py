@@ -22,7 +22,8 @@ from utilities.errors import NotFinite, UserError
 from utilities.spans import span
 from utilities.tensors import Products, multiply_at, raise_half
 
-CHECK_EVERY = 25  # steps between checks of the loss on a GPU, where each check waits for the device
+# steps between checks of the loss on a GPU, where each check waits for the device
+CHECK_EVERY = 25
 # Flags of training, which programs that only embed images leave out.
 OF_TRAINING = {
     "bs": None,
@@ -114,7 +115,8 @@ class Runtime:
     def _device(gpus: list[int]) -> torch.device:
         if not torch.cuda.is_available():
             return torch.device("cpu")
-        if local_rank() is not None:  # under torchrun each process has its own
+        # under torchrun each process has its own
+        if local_rank() is not None:
             return torch.device("cuda", local_rank() % torch.cuda.device_count())
         if gpus[0] >= torch.cuda.device_count():
             raise UserError(f"--gpu {gpus[0]}: this machine has GPUs 0 to {torch.cuda.device_count() - 1}")
@@ -179,7 +181,8 @@ class Runtime:
         A tensor with several names stays one.
         """
         if raised is None:
-            raised = {}  # id -> float32
+            # id -> float32
+            raised = {}
         if isinstance(output, dict):
             return {name: self.full(value, raised) for name, value in output.items()}
         if torch.is_tensor(output) and id(output) not in raised:
@@ -194,7 +197,8 @@ class Runtime:
         self.steps = 0
         self._bad_step = torch.full((), -1, device=self.device)
         self._bad_value = torch.zeros((), device=self.device)
-        self._bad_norm = torch.zeros((), dtype=torch.bool, device=self.device)  # whether it is the gradient's norm
+        # whether it is the gradient's norm
+        self._bad_norm = torch.zeros((), dtype=torch.bool, device=self.device)
 
     def step(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer, *backward_calls) -> torch.Tensor:
         """Backward pass and optimiser step. Returns the gradient's norm, a device scalar.
@@ -215,9 +219,11 @@ class Runtime:
                 backward()
         with span("optimiser"):
             norm = self._update(optimizer)
-        if not self.scaler.is_enabled():  # a scaler leaves steps with an infinite gradient out
+        # a scaler leaves steps with an infinite gradient out
+        if not self.scaler.is_enabled():
             watched_norm = norm
-            if self.clip_grad_value is not None:  # infinite entries are limited too
+            # infinite entries are limited too
+            if self.clip_grad_value is not None:
                 watched_norm = torch.where(norm.isinf(), 0, norm)
             self._watch(watched_norm, is_norm=True)
         return norm

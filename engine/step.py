@@ -241,9 +241,11 @@ class Step:
         """Forward, losses, backward, update."""
         if self.resting.wakes():
             self.resting.end()
-            self.trainer.network.train(self.trainer.network.training)  # not where the trainer lets all of it rest
+            # not where the trainer lets all of it rest
+            self.trainer.network.train(self.trainer.network.training)
         batch = self.seen(batch)
-        if self.trainer.subset is not None:  # chooses the part of the batch that is trained on
+        # chooses the part of the batch that is trained on
+        if self.trainer.subset is not None:
             batch = self.trainer.subset(self.trainer, batch, self.runtime)
         outputs, losses, loss = self.forward(batch)
         # If embeddings are NaN no tuple may be mined and the loss is 0: the run must stop all the same.
@@ -310,7 +312,8 @@ class Step:
     def _check_losses(self, losses: dict) -> None:
         """Raise UserError for a reserved name, and for flags that the trainer's losses leave without effect."""
         if self.trainer.LOSSES is None:
-            self._refuse_unknown([*losses, *self.added_losses])  # a memory's begins later
+            # a memory's begins later
+            self._refuse_unknown([*losses, *self.added_losses])
         in_later_phase = METRIC_LOSS in (self.trainer.LOSSES or ()) and METRIC_LOSS not in losses
         for added in self.added_losses.values():
             if not (added.used or in_later_phase):
@@ -328,7 +331,8 @@ class Step:
             weight = self.weights.get(name)
             if weight is None:
                 weighted.append(value)
-            elif weight != 0:  # 0 times infinity is no number
+            elif weight != 0:
+                # 0 times infinity is no number
                 weighted.append(weight * value)
         if not weighted:
             raise UserError(

@@ -58,7 +58,8 @@ def adapted(kind: str, embedded: dict, opt) -> Adapted:
     splits = {}
     runtime = Runtime(opt)
     for split, of_split in embedded.items():
-        splits[split] = copy.copy(of_split.dataset)  # other networks have features of their own of these images
+        # other networks have features of their own of these images
+        splits[split] = copy.copy(of_split.dataset)
         splits[split].features = torch.from_numpy(of_split.features[evaluation.MAIN_EVALTYPE])
     training = splits["train"]
     width = splits["train"].features.shape[1]

@@ -15,7 +15,8 @@ import metrics
 from evaluation.task import Task, measure
 from runs.names import plain
 
-MOST_NAMED = 5  # domains that a note names
+# domains that a note names
+MOST_NAMED = 5
 
 
 def divided(task: Task) -> list[Task]:
@@ -37,7 +38,8 @@ def divided(task: Task) -> list[Task]:
 def _of_group(task: Task, column: str, group) -> Task:
     """The task of the queries and pooled images whose domain or super-class, as `column` says, is `group`."""
     rows = np.flatnonzero(getattr(task.queries, column) == group)
-    if not len(rows):  # its images are all in the gallery
+    # its images are all in the gallery
+    if not len(rows):
         part = Task(task.queries.take(rows))
     elif task.queries.parents is None:
         part = task.part(rows, np.arange(len(task.searched)))

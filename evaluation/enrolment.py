@@ -111,7 +111,8 @@ def _joined(names: np.ndarray, bursts: np.ndarray | None) -> np.ndarray:
     edges = np.ones(int(in_burst.sum())), (numbers[in_burst], burst_numbers)
     parts = csgraph.connected_components(coo_array(edges, shape=(size, size)), directed=False)[1]
     parts = parts[: len(distinct)]
-    firsts = np.unique(parts, return_index=True)[1]  # names ascend, and so does the first of each part
+    # names ascend, and so does the first of each part
+    firsts = np.unique(parts, return_index=True)[1]
     return distinct[firsts][parts][numbers]
 
 

@@ -12,7 +12,8 @@ from runs import RunFolder
 from runs.folder import run_folder
 from utilities.errors import UserError
 
-SPLIT = "test"  # the only one that no fold's network has seen
+# the only one that no fold's network has seen
+SPLIT = "test"
 
 
 def evaluate(cross) -> dict:

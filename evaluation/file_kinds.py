@@ -9,7 +9,8 @@ ARRAYS = (b"\x93NUMPY", b"PK")  # how .npy and .npz files begin
 TORCH = "a file of torch.save"
 PICKLE = "a pickle, perhaps of torch.save"
 TEXT = "a text file"
-BEGINNINGS = {  # of other files -> what they are
+# of other files -> what they are
+BEGINNINGS = {
     b"\x80": PICKLE,
     b"\x89HDF": "an HDF5 file",
     b"PAR1": "a Parquet file",
@@ -28,7 +29,8 @@ def kind_of(path: str) -> str | None:
         if head.startswith(b"PK") and zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 return TORCH if any(name.rpartition("/")[2] == "data.pkl" for name in archive.namelist()) else None
-    except Exception:  # a damaged archive raises errors of any kind; the reader names the file
+    except Exception:
+        # a damaged archive raises errors of any kind; the reader names the file
         return None
     if not head or head.startswith(ARRAYS):
         return None

@@ -21,7 +21,8 @@ from evaluation.task import Rows, Task, joined, places_in
 from utilities.copies import find_copies
 from utilities.errors import UserError
 
-MOST_COMPARED = 2 << 30  # bytes of a reference that is searched for copies of the queries
+# bytes of a reference that is searched for copies of the queries
+MOST_COMPARED = 2 << 30
 
 
 class EmbeddingFile(NamedTuple):
@@ -136,7 +137,8 @@ def task_of(
         plain = judgements.without_lists(arrays)
         if gallery is not None:
             gallery = judgements.without_lists(gallery)
-            if "labels" not in plain or "labels" not in gallery:  # labels of one side say nothing
+            # labels of one side say nothing
+            if "labels" not in plain or "labels" not in gallery:
                 plain = without_classes(plain)
                 gallery = without_classes(gallery)
         return judgements.with_lists(path, task_of(path, plain, gallery_path, gallery, listed=True), lists)

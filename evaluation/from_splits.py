@@ -22,7 +22,8 @@ SELF = "compared_to_self"
 COMBINED = "compared_to_sets_combined"
 TRAINING = "compared_to_training_set"
 INSIDE_PARENTS = "same_parent_label"
-LEVELS = ("class_names", "super_labels")  # where a data set keeps its names at each --label_hierarchy_level
+# where a data set keeps its names at each --label_hierarchy_level
+LEVELS = ("class_names", "super_labels")
 # flags of an evaluation -> their plain values
 OF_SEARCH = {"eval_reference_set": SELF, "tester": "global", "label_hierarchy_level": 0, "eval_relevance": None}
 OF_EMBEDDINGS = {
@@ -75,7 +76,8 @@ def tasks(images: dict[str, Embedded], opt, evaltype: str | None = None) -> dict
     measured = scored(images, opt)
     roles = galleries.roles_of_all(images)
     rows = _all_rows(images, features, roles, opt)
-    references = {}  # splits -> their gallery, shared by all splits that search it
+    # splits -> their gallery, shared by all splits that search it
+    references = {}
     of_splits = {}
     for split in images:
         sources = sources_of(split, measured, opt)
@@ -234,7 +236,8 @@ def projected(embedded: dict[str, Embedded], evaltype: str, opt) -> dict[str, np
         training = (features["train"], embedded["train"].labels)
     roles = galleries.roles_of_all(embedded)
     measured = scored(embedded, opt)
-    projections = {}  # splits -> the function that their gallery defines
+    # splits -> the function that their gallery defines
+    projections = {}
     results = {}
     for split, rows in features.items():
         sources = sources_of(split, measured, opt)
@@ -341,7 +344,8 @@ def _codes(images: dict[str, Embedded], level: int, opt) -> tuple[dict[str, np.n
     for split, of_split in images.items():
         table = {label: numbers[str(name)] for label, name in tables[split].items()}
         by_label = np.array([table.get(label, -1) for label in range(max(table) + 1)])
-        codes[split] = np.where(of_split.labels < 0, -1, by_label[of_split.labels])  # -1: a distractor
+        # -1: a distractor
+        codes[split] = np.where(of_split.labels < 0, -1, by_label[of_split.labels])
     return codes, dict.fromkeys(images, dict(enumerate(names)))
 
 

@@ -67,7 +67,8 @@ class Roles(NamedTuple):
     def pool(self) -> np.ndarray | None:
         """The rows of class-wise numbers, queries and gallery together without distractors; None: every image."""
         distractors = self.distractors
-        if distractors is not None and len(distractors) == self.size:  # without classes: lists say what is relevant
+        # without classes: lists say what is relevant
+        if distractors is not None and len(distractors) == self.size:
             distractors = None
         if distractors is None and not self.differ:
             return None

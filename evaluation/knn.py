@@ -9,7 +9,8 @@ import metrics
 # DINO's
 TEMPERATURE = 0.07
 COUNTS = (10, 20, 100, 200)
-BLOCK = 1024  # queries at once
+# queries at once
+BLOCK = 1024
 
 
 def votes(similarities: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarray:

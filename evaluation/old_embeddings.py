@@ -24,7 +24,8 @@ from utilities.files import expanded, make_folder, write_npz
 from utilities.provenance import sha256
 from utilities.reading import read_arrays
 
-FILE = Path("features") / "old.npz"  # in the run's folder: `rows` as the loss reads them, `source`, `fingerprint`
+# in the run's folder: `rows` as the loss reads them, `source`, `fingerprint`
+FILE = Path("features") / "old.npz"
 
 
 class OldEmbeddings:

@@ -36,7 +36,8 @@ def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:
         return data
     states = random_states()
     training, testing = pooled_features(splits, network, opt, runtime)
-    set_random_states(states)  # a resumed run skips this, and must draw the same
+    # a resumed run skips this, and must draw the same
+    set_random_states(states)
     fid_in_file = _oodml.of_file(opt).get("fid")
     facts = {
         "id": opt.oodml_id,

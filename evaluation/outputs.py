@@ -43,7 +43,8 @@ def on_test(run, splits: dict, runtime) -> dict:
     loaders = evaluation.loaders(splits, opt, runtime.ranks)
     run.roles |= evaluation.roles(loaders, opt)
     scores, embedded = evaluation.evaluate(network, loaders, opt, runtime)
-    set_random_states(states)  # a run that later gets more epochs draws as one that had them from the start
+    # a run that later gets more epochs draws as one that had them from the start
+    set_random_states(states)
     if run.writes and opt.dump_query_results:
         trec.dump_query_results(run.folder, embedded, opt, run.state["selected"]["epoch"])
     if run.writes and opt.rerank_pairs is not None:
@@ -72,7 +73,8 @@ def draw_curves(run) -> None:
         return
     try:
         curves.draw_curves(run.folder)
-    except Exception as error:  # a picture never stops a run
+    except Exception as error:
+        # a picture never stops a run
         print(f"the curves failed ({type(error).__name__}: {error}); the run goes on")
 
 
@@ -107,7 +109,8 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
             features[name] = task.classified.features
             labels[name] = task.classified.labels
             parents[name] = task.classified.parents
-    if not rows:  # no image has a class
+    # no image has a class
+    if not rows:
         return paths
     paths.append(space.spectra(folder / "spectrum.png", features, opt.seed, title))
     paths.append(space.distances(folder / "distances.png", features, labels, parents, opt.seed, title, ball))
@@ -150,7 +153,8 @@ def _draw_queries(folder: Path, embedded: dict, split: str, task: Task, opt, tit
     )
     paths = []
     worst = ()
-    if getattr(embedded[split].dataset, "width", None) is None:  # rows of features show nothing
+    # rows of features show nothing
+    if getattr(embedded[split].dataset, "width", None) is None:
         paths.append(folder / "sample_recoveries.png")
         sampled = queries.sample_queries(task.queries.labels, opt.seed)
         picture(paths[0], rankings=_rankings(task, sampled, ball), title=f"{title}: nearest neighbours {scope}")
@@ -159,7 +163,8 @@ def _draw_queries(folder: Path, embedded: dict, split: str, task: Task, opt, tit
         paths.append(folder / "worst_queries.png")
         picture(paths[-1], rankings=_rankings(task, worst, ball, notes), title=f"{title}: worst queries {scope}")
     if task.pool is not None:
-        skips = bool(opt.eval_skip_unmatched) or task.relevance is not None  # metrics leave out queries without lists
+        # metrics leave out queries without lists
+        skips = bool(opt.eval_skip_unmatched) or task.relevance is not None
         ranks = queries.first_hits(task, skips, ball)
         if len(ranks):
             paths.append(space.cmc(folder / "cmc.png", ranks, f"{title}, {scope}"))
@@ -247,7 +252,8 @@ def _selected_on(embedded: dict, opt) -> str | None:
 def _arrays(embedded: evaluation.Embedded, opt) -> dict[str, np.ndarray]:
     """The arrays of a split's file of embeddings, but for the features and the flags."""
     arrays = {}
-    if (embedded.labels >= 0).any():  # else lists say what is relevant among images without a class
+    # else lists say what is relevant among images without a class
+    if (embedded.labels >= 0).any():
         arrays["labels"] = embedded.labels
     arrays |= queries.described(embedded)
     arrays |= galleries.dumped(galleries.roles_of(embedded.dataset, len(embedded.labels)))

@@ -25,7 +25,8 @@ import numpy as np
 from utilities.counts import count_of
 
 PROMISES = ("confident", "average", "whole", "pairs")
-SAFE = 1e-12  # relative rounding error of a bound that is met exactly
+# relative rounding error of a bound that is met exactly
+SAFE = 1e-12
 
 
 def rank(n: int, rate: float, risk: float) -> int:

@@ -178,7 +178,8 @@ def first_hits(task: Task, skips: bool, ball: Ball | None = None) -> np.ndarray:
 def sample_queries(labels: np.ndarray, seed: int) -> np.ndarray:
     """Indices of the queries that a picture shows, from as many classes as possible: the same in every epoch."""
     order = np.random.default_rng(seed).permutation(len(labels))
-    firsts = np.sort(np.unique(labels[order], return_index=True)[1])  # where in `order` each class comes first
+    # where in `order` each class comes first
+    firsts = np.sort(np.unique(labels[order], return_index=True)[1])
     return np.sort(np.concatenate([order[firsts], np.delete(order, firsts)])[:SHOWN])
 
 
@@ -200,7 +201,9 @@ def worst_queries(task: Task, seed: int, ball: Ball | None = None) -> tuple[np.n
         firsts[places] = np.rint(1 / scores["mrr"])
     order = np.lexsort((-firsts, precisions))
     labels = task.queries.labels[candidates]
-    labels = np.where(labels < 0, -1 - np.arange(len(labels)), labels)  # without classes each query stands for itself
-    order = order[np.sort(np.unique(labels[order], return_index=True)[1])][:SHOWN]  # the worst of each class
+    # without classes each query stands for itself
+    labels = np.where(labels < 0, -1 - np.arange(len(labels)), labels)
+    # the worst of each class
+    order = order[np.sort(np.unique(labels[order], return_index=True)[1])][:SHOWN]
     notes = [f"AP@R {precisions[place]:.2f}\nfirst hit at {firsts[place]:,}" for place in order]
     return candidates[order], notes

@@ -15,7 +15,8 @@ import numpy as np
 from metrics import Lists
 from utilities.errors import UserError, reason_of
 
-ENTRIES = 2**24  # of the function's result at once
+# of the function's result at once
+ENTRIES = 2**24
 
 
 def lists(path: str, queries: np.ndarray, gallery: np.ndarray, exclude: np.ndarray) -> Lists:
@@ -31,12 +32,14 @@ def lists(path: str, queries: np.ndarray, gallery: np.ndarray, exclude: np.ndarr
     return _lists(str(path), Path(path).stat().st_mtime_ns, *rows)
 
 
-@functools.lru_cache(maxsize=8)  # the splits of a run: each evaluation asks for the lists of each several times
+# the splits of a run: each evaluation asks for the lists of each several times
+@functools.lru_cache(maxsize=8)
 def _lists(path: str, changed: int, *rows: bytes) -> Lists:
     queries, gallery, exclude = (np.frombuffer(numbers, np.int64) for numbers in rows)
     try:
         function = runpy.run_path(path).get("relevance")
-    except (Exception, SystemExit) as error:  # the file may raise anything; sys.exit() must not end the program
+    except (Exception, SystemExit) as error:
+        # the file may raise anything; sys.exit() must not end the program
         raise UserError(f"--eval_relevance {path}: {reason_of(error)}") from error
     if not callable(function):
         raise UserError(f"--eval_relevance {path}: it defines no function relevance(query_rows, gallery_rows)")

@@ -25,7 +25,8 @@ def rows_of(paths: Sequence[str], listed: Sequence[str], root: str, source: str)
         return rows
     prefix = root.rstrip("/") + "/"
     names = [path.removeprefix(prefix) for path in paths]
-    rows_of_depth = defaultdict(list)  # number of parts below the folder -> rows
+    # number of parts below the folder -> rows
+    rows_of_depth = defaultdict(list)
     for row, name in enumerate(names):
         rows_of_depth[name.count("/") + 1].append(row)
     for depth, chosen in rows_of_depth.items():

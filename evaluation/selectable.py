@@ -21,7 +21,8 @@ def check(datasets: dict, opt) -> None:
     queries among themselves.
     """
     if opt.evaluate or opt.evaluate_only or opt.evaluate_ensemble or opt.n_epochs == 0:
-        return  # no epoch is chosen
+        # no epoch is chosen
+        return
     split = "val" if "val" in datasets else "test"
     metric = opt.storage_metrics[0]
     least = _least_others(metric)
@@ -37,7 +38,8 @@ def check(datasets: dict, opt) -> None:
     if metrics.searches(metric):
         task = _by_column(task, metrics.column_of(metric))
         sources = from_splits.sources_of(split, from_splits.scored(images, opt), opt)
-    else:  # the images among themselves, as a clustering sees them
+    else:
+        # the images among themselves, as a clustering sees them
         task = Task(Rows(None, task.classified.labels, parents=task.classified.parents))
         sources = [split]
     relevant, ranked = task.findable()
@@ -98,10 +100,12 @@ def _least_others(metric: str) -> int | None:
     """
     if metrics.column_of(metric) is None:
         return None
-    metric = metric.partition("@d")[0]  # of a prefix of the features
+    # of a prefix of the features
+    metric = metric.partition("@d")[0]
     head, _, parameter = metric.removesuffix("_macro").partition("@")
     if head in ("e_recall", "c_recall"):
-        return int(parameter.partition("_")[0])  # with fewer a hit is among the first k wherever it lies
+        # with fewer a hit is among the first k wherever it lies
+        return int(parameter.partition("_")[0])
     if metric == "alignment":
         return 0
     compares_classes = head.removeprefix("c_") in ("nmi", "ami", "f1", "fnmr", "opis")

@@ -197,11 +197,13 @@ class Task:
         if queries.parents is None:
             relevant, ranked = metrics.findable(queries.labels, searched.labels, *hidden)
         else:
-            n_labels = max(queries.labels.max(), searched.labels.max()) + 1  # a class in two super-classes is two
+            # a class in two super-classes is two
+            n_labels = max(queries.labels.max(), searched.labels.max()) + 1
             classes = queries.labels + n_labels * queries.parents
             searched_classes = searched.labels + n_labels * searched.parents
             relevant, _ = metrics.findable(classes, searched_classes, *hidden)
-            ranked, _ = metrics.findable(queries.parents, searched.parents, *hidden)  # those of its super-class
+            # those of its super-class
+            ranked, _ = metrics.findable(queries.parents, searched.parents, *hidden)
         if self.further_labels:
             sizes = dict(zip(*np.unique(searched.labels, return_counts=True), strict=True))
             for query, labels in self.further_labels.items():
@@ -219,7 +221,8 @@ class Task:
         exclude = None
         if self.gallery is not None or not np.array_equal(rows, gallery_rows):
             gallery = searched
-            if len(gallery_rows) < len(searched):  # a large one is not copied
+            # a large one is not copied
+            if len(gallery_rows) < len(searched):
                 gallery = searched.take(gallery_rows)
             exclude = places_in(gallery_rows, len(searched))[self.places[rows]]
         relevance = None

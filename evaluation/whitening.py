@@ -14,7 +14,8 @@ PROGRAM = "python -m evaluation whiten"
 # value of the flag -> learned
 ON_TRAINING = {"fit": False, "fit_learned": True}
 ON_GALLERY = "fit_gallery"
-LEAST = 1e-6  # added to lengths, as in the published code
+# added to lengths, as in the published code
+LEAST = 1e-6
 
 
 class Whitening(NamedTuple):
@@ -61,7 +62,8 @@ def learned(features: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dims: in
     differences = features[pairs[0]] - features[pairs[1]]
     covariance = differences.T @ differences / len(differences)
     added = 1e-10
-    while True:  # few pairs: raised until it has a root
+    # few pairs: raised until it has a root
+    while True:
         try:
             whitens = np.linalg.inv(np.linalg.cholesky(covariance))
             break

@@ -19,7 +19,8 @@ from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.files import expanded, write_file
 from utilities.numbers import whole
 
-WIDTH = 320  # pixels of a frame
+# pixels of a frame
+WIDTH = 320
 HEIGHT = 240
 RATE = 30  # frames per second
 POSE = 15  # frames that a character keeps its face
@@ -42,7 +43,8 @@ class Track:
         self.last = length - int(draw.integers(0, length // 4))
         self.faces = faces[draw.integers(len(faces), size=length // POSE + 1)]
         self.start = draw.uniform((0, 0), (WIDTH - self.side, HEIGHT - self.side))
-        self.speed = draw.uniform(-1, 1, 2)  # pixels per frame
+        # pixels per frame
+        self.speed = draw.uniform(-1, 1, 2)
 
     def corner(self, frame: int) -> np.ndarray:
         """x, y of the upper left corner; tracks turn round at the borders."""

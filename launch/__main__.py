@@ -38,7 +38,8 @@ from utilities.programs import as_typed, program_words
 from utilities.secrets import mask_urls
 
 PROGRAM = "python -m launch"
-LOGS = "run_script"  # the folder of logs and locks, beside the run folders
+# the folder of logs and locks, beside the run folders
+LOGS = "run_script"
 
 
 # ------------------------------------------------------------------------------------------------ progress of a line
@@ -51,7 +52,8 @@ def how_far(folder: Path, opt) -> tuple[bool, str]:
             return True, count_of(done, "fold")
         return False, f"after {done} of {len(cross.requested)} folds"
     if opt.evaluate_only:
-        numbered = folder.parent.glob(f"{glob.escape(folder.name)}_[0-9]*")  # of a line whose first process was killed
+        # of a line whose first process was killed
+        numbered = folder.parent.glob(f"{glob.escape(folder.name)}_[0-9]*")
         return any((path / "evaluation.json").exists() for path in (folder, *numbered)), "measured"
     run = RunFolder(folder, opt)
     if not run.finished:
@@ -146,7 +148,8 @@ class Task:
             return NEW
         # refuses flags that differ from the saved ones
         opt = parameters.resolve([*self.line.argv, "--resume_or_start"])
-        opt = [opt, *opt.later][-1]  # a reproduction is finished with its last stage
+        # a reproduction is finished with its last stage
+        opt = [opt, *opt.later][-1]
         finished, self.progress = how_far(self.folder, opt)
         return FINISHED if finished else INTERRUPTED
 
@@ -173,7 +176,8 @@ class SearchTask(Task):
         return self.plan.opt, self.plan.folder, None
 
     def _run_locks(self) -> list[Lock]:
-        return []  # several processes may work on one search
+        # several processes may work on one search
+        return []
 
     def standing(self) -> str:
         """See `Task.standing`. Raises UserError where flags or ranges are not those of the search in the folder."""
@@ -346,7 +350,8 @@ def main(argv: list[str] | None = None) -> int:
         )
     tasks, refused = make_tasks(chosen)
     if options.list:
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` may close the pipe early
+        # `| head` may close the pipe early
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         print(listing(tasks))
         print_refusals(refused)
         return int(bool(refused))
@@ -401,7 +406,8 @@ def _propose_next(runner: Runner, options, tasks: list[Task], argv: list[str]) -
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background programs with SIGINT ignored
+    # a shell starts background programs with SIGINT ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with one_line_errors(PROGRAM):
         sys.exit(main())

@@ -56,7 +56,8 @@ class Job:
         self.nproc = nproc
         command = torchrun.command(nproc, [*task.program, *task.line.argv, *added])
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        self.offset = task.log.stat().st_size if task.log.exists() else 0  # where this attempt's output begins
+        # where this attempt's output begins
+        self.offset = task.log.stat().st_size if task.log.exists() else 0
         refuse_link(task.log)
         started = f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}, {socket.gethostname()}"
         with open(task.log, "a", encoding="utf-8") as log:
@@ -223,7 +224,8 @@ class Runner:
                 end = time.monotonic() + patience
                 while any(job.process.poll() is None for job in self.active) and time.monotonic() < end:
                     time.sleep(POLL / 2)
-            except KeyboardInterrupt:  # again: no more patience
+            except KeyboardInterrupt:
+                # again: no more patience
                 pass
             self.end_finished()
 

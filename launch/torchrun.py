@@ -7,7 +7,8 @@ import sys
 from utilities.errors import UserError
 from utilities.programs import IS_PACKAGE
 
-TORCHRUNS_LINE = re.compile(r"[A-Z]\d{4} [\d:.]+ +\d+ torch/distributed/")  # how lines of torchrun's log begin
+# how lines of torchrun's log begin
+TORCHRUNS_LINE = re.compile(r"[A-Z]\d{4} [\d:.]+ +\d+ torch/distributed/")
 
 
 def command(nproc: int, program: list[str]) -> list[str]:
@@ -43,7 +44,8 @@ def environment(nproc: int, gpus: list[int], at_once: int) -> dict[str, str]:
         cpus = len(os.sched_getaffinity(0))
     variables = {"OMP_NUM_THREADS": str(max(cpus // (nproc * at_once), 1)), **os.environ}
     if IS_PACKAGE:
-        variables["PYTHONSAFEPATH"] = "1"  # as -P, for torchrun's processes
+        # as -P, for torchrun's processes
+        variables["PYTHONSAFEPATH"] = "1"
     if gpus:
         visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         if visible and max(gpus) >= len(visible):

@@ -298,5 +298,6 @@ def query_results(space: EmbeddingSpace) -> dict[str, np.ndarray]:
     """
     scores = per_query(["e_recall@1", "map_r", "mrr"], space)
     first = np.divide(1.0, scores["mrr"], out=np.zeros(space.size), where=scores["mrr"] > 0)
-    hit = np.nan_to_num(scores["e_recall@1"]).astype(np.uint8)  # 0 for queries that are left out
+    # 0 for queries that are left out
+    hit = np.nan_to_num(scores["e_recall@1"]).astype(np.uint8)
     return {"hit": hit, "ap_at_r": scores["map_r"], "first_hit": np.rint(first).astype(np.int32)}

@@ -13,7 +13,8 @@ from utilities.hyperbolic import Ball
 from utilities.numbers import number, whole
 
 HYPERBOLIC = "hyperbolic"
-LOSSES = ("hyperbolic", "hier")  # their flags define the ball in which their embeddings lie
+# their flags define the ball in which their embeddings lie
+LOSSES = ("hyperbolic", "hier")
 # their defaults
 C = 0.1
 CLIP_R = 2.3
@@ -76,7 +77,8 @@ def derived(opt) -> dict:
     """Flag -> value that an unset flag of the ball has: that of the loss, where it is hyperbolic."""
     if getattr(opt, "eval_space", "euclidean") != HYPERBOLIC:
         return {}
-    loss = getattr(opt, "loss", None)  # a program that reads files of embeddings has no --loss
+    # a program that reads files of embeddings has no --loss
+    loss = getattr(opt, "loss", None)
     if loss not in LOSSES:
         return {"eval_space_c": C, "eval_space_clip_r": CLIP_R}
     return {"eval_space_c": getattr(opt, f"loss_{loss}_c"), "eval_space_clip_r": getattr(opt, f"loss_{loss}_clip_r")}
@@ -84,7 +86,8 @@ def derived(opt) -> dict:
 
 def reranking(opt):
     """The re-ranking that the flags ask for, an object with `search(space, progress)`; None without."""
-    flags = vars(opt)  # a run from before a flag has none of its kind
+    # a run from before a flag has none of its kind
+    flags = vars(opt)
     reranker = _of_lists(opt) if flags.get("rerank") is not None else None
     if flags.get("rerank_dba") is not None and flags.get("rerank") != reranking_flags.K_RECIPROCAL:
         k, alpha = opt.rerank_dba

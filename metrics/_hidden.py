@@ -29,7 +29,8 @@ def as_sequences(sequences, size: int, name: str) -> np.ndarray:
     Raises UserError for anything else.
     """
     sequences = as_numpy(sequences)
-    if sequences.dtype.kind == "O":  # None among numbers or names
+    # None among numbers or names
+    if sequences.dtype.kind == "O":
         values = sequences.reshape(-1)
         is_empty = np.array([value is None for value in values], dtype=bool)
         types = set(map(type, values[~is_empty]))
@@ -75,7 +76,8 @@ def findable(labels, reference_labels, exclude, sequences) -> tuple[np.ndarray, 
         gives them, or None.
     """
     n_classes = int(max(labels.max(), reference_labels.max())) + 1
-    is_there = exclude >= 0  # the query itself is in the reference
+    # the query itself is in the reference
+    is_there = exclude >= 0
     is_relevant = is_there & (reference_labels[exclude] == labels)
     relevant = np.bincount(reference_labels, minlength=n_classes)[labels]
     visible = np.full(len(labels), len(reference_labels))

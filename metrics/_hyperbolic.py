@@ -58,7 +58,8 @@ class HyperbolicSpace(EmbeddingSpace):
 class _Lorentz(HyperbolicSpace):
     """The rows that the search compares, as described above, `(R, D + 2)`."""
 
-    is_self_search = False  # queries and references are other rows
+    # queries and references are other rows
+    is_self_search = False
 
     def queries(self, rows) -> np.ndarray:
         """The queries' rows, scaled to the length `reach`."""

@@ -12,7 +12,8 @@ from utilities.errors import NotFinite, UserError
 from utilities.labels import are_missing
 from utilities.levels import refuse_unnested
 
-BLOCK = 65536  # rows turned to float64 at once
+# rows turned to float64 at once
+BLOCK = 65536
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ def as_labels(labels, size: int, name: str, levels: bool = False) -> np.ndarray:
         raise UserError(
             f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of features{of_levels}."
         )
-    if labels.dtype.kind in "fcO" and (labels != labels).any():  # numpy would take NaN for a class
+    # numpy would take NaN for a class
+    if labels.dtype.kind in "fcO" and (labels != labels).any():
         rows = (labels != labels).reshape(size, -1).any(1).sum()
         raise UserError(f"{name} hold NaN in {rows} of {size} rows: it is no class.")
     return labels

@@ -79,7 +79,8 @@ class Metric:
     # of "cosine" (c_: the same on normalised features), "macro" (mean of class means) and "level" (_level1: by another
     # column of the labels)
     VARIANTS = ()
-    column = 0  # of labels `(N, L)`; None: all of them, as levels
+    # of labels `(N, L)`; None: all of them, as levels
+    column = 0
 
     def __init__(self, name: str, parameter: int | float | None = None):
         self.name = name
@@ -120,7 +121,8 @@ class RetrievalMetric(Metric):
     UNDEFINED = "no query counts: none has anything to find"
     VARIANTS = ("cosine", "macro", "level")
     CLASS_WISE = False
-    FIRST_HIT_ONLY = False  # True: hits after a query's first do not matter
+    # True: hits after a query's first do not matter
+    FIRST_HIT_ONLY = False
 
     @property
     def key(self) -> tuple:
@@ -174,5 +176,6 @@ def up_to_each(counted: np.ndarray, orders: np.ndarray) -> np.ndarray:
     `orders` `(H,)` from 1.
     """
     sums = np.cumsum(counted)
-    firsts = np.arange(len(sums)) - orders + 1  # the first entry of each one's list
+    # the first entry of each one's list
+    firsts = np.arange(len(sums)) - orders + 1
     return sums - (sums - counted)[firsts]

@@ -15,7 +15,8 @@ from utilities.registry import Registry, unknown
 
 REGISTRY = Registry("metrics", "metric")
 LEVEL = re.compile(r"(.*)_level(0|[1-9][0-9]{0,8})")
-FARTHEST = 2**62  # in place of a parameter of more than 18 digits: beyond any reference, within 64 bits
+# in place of a parameter of more than 18 digits: beyond any reference, within 64 bits
+FARTHEST = 2**62
 
 
 class Parameter(NamedTuple):
@@ -50,7 +51,8 @@ class Parsed(NamedTuple):
     metric: Metric
     cosine: bool
     macro: bool
-    prefix: int | None = None  # dimensions of the features that it sees; None: all
+    # dimensions of the features that it sees; None: all
+    prefix: int | None = None
 
 
 def declared_classes() -> dict[str, type]:
@@ -83,7 +85,8 @@ def parse(name: str) -> Parsed:
     if of_prefix:
         return parse(of_prefix[1])._replace(prefix=int(of_prefix[2]))
     declared = declared_classes()
-    plain = {}  # name with or without c_ -> the declared name
+    # name with or without c_ -> the declared name
+    plain = {}
     for declared_name, metric_class in declared.items():
         if "cosine" in metric_class.VARIANTS:
             plain[_cosine_name(declared_name)] = declared_name

@@ -87,10 +87,12 @@ class Pairs:
                 end = min(column + COLUMNS, self.size)
                 partners = self._features(column, end)
                 sums = squares[:, None] + partners.square().sum(1)
-                with Products("highest"):  # as the rounding bound assumes
+                # as the rounding bound assumes
+                with Products("highest"):
                     tile = torch.addmm(sums, features, partners.T, alpha=-2).clamp_min_(0)
                 pairs = None
-                if column < stop:  # on the diagonal: each pair once
+                # on the diagonal: each pair once
+                if column < stop:
                     pairs = torch.ones(tile.shape, dtype=torch.bool, device=self.device).triu_(row - column + 1)
                 if of_one_class is not None and column < band:
                     agree = (self.codes[row:stop, None] == self.codes[column:end]) == of_one_class
@@ -181,7 +183,8 @@ class Pairs:
         starts = np.searchsorted(self.labels, self.labels)  # (N,) where each query's class begins
         sizes = self.ends - starts
         partners_of_query = sizes - 1 if of_one_class else self.size - sizes
-        partners = np.cumsum(partners_of_query)  # pairs of the queries up to each
+        # pairs of the queries up to each
+        partners = np.cumsum(partners_of_query)
         parts = []
         for start in range(0, count, COLLECTED // 20):
             pairs = generator.integers(0, partners[-1], min(COLLECTED // 20, count - start))

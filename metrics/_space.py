@@ -20,7 +20,8 @@ from metrics.neighbours.search import Need, Search
 from utilities.errors import UserError
 from utilities.processes import SingleProcess
 
-PAIRS = 512  # pairs whose distances are computed at once, to fit the cache
+# pairs whose distances are computed at once, to fit the cache
+PAIRS = 512
 
 
 class EmbeddingSpace:
@@ -44,7 +45,8 @@ class EmbeddingSpace:
         self.size, self.dimensions = self.features.shape
         self.reference_size = len(self.reference)
         self.mapped = _mapped.is_mapped(features) or _mapped.is_mapped(reference)
-        self.block = _inputs.BLOCK  # rows turned to float64 at once
+        # rows turned to float64 at once
+        self.block = _inputs.BLOCK
         if self.mapped:
             self.block = max(1024, self.block * 128 // max(128, self.dimensions))
         labels, reference_labels = self._labels(labels, reference_labels, is_listed=settings.lists is not None)
@@ -79,7 +81,8 @@ class EmbeddingSpace:
         self.seeds = _inputs.as_seeds(settings.seed)
         self.device = settings.device
         self.progress = settings.progress
-        self._copies = {}  # of arrays on the device, which views of the space share
+        # of arrays on the device, which views of the space share
+        self._copies = {}
         self.norms = None
         self.reference_norms = None
         self._remembered = {}
@@ -138,7 +141,8 @@ class EmbeddingSpace:
         tolerance = 8 * np.finfo(np.float32).eps
         if max(np.abs(norms - 1).max(), np.abs(reference_norms - 1).max()) <= tolerance:
             return self
-        norms = np.where(norms > 0, norms, 1.0)[:, None]  # zero stays zero
+        # zero stays zero
+        norms = np.where(norms > 0, norms, 1.0)[:, None]
         reference_norms = np.where(reference_norms > 0, reference_norms, 1.0)[:, None]
         return self.view(EmbeddingSpace, norms=norms, reference_norms=reference_norms)
 
@@ -158,7 +162,8 @@ class EmbeddingSpace:
     def within(self, rows: np.ndarray) -> "EmbeddingSpace":
         """The space of the same queries and the part `rows` of the reference, ascending, with relevance by classes."""
         reference = self.reference[rows] if not self.mapped else _mapped.Stacked((self.reference, rows))
-        places = np.full(self.reference_size + 1, -1)  # the last entry is for queries outside the reference
+        # the last entry is for queries outside the reference
+        places = np.full(self.reference_size + 1, -1)
         places[rows] = np.arange(len(rows))
         sequences = self.truth.sequences
         if sequences is not None:
@@ -231,7 +236,8 @@ class EmbeddingSpace:
     @cached_property
     def places(self) -> np.ndarray:
         """`(M,)` for each reference sample the first one with the same features, which may be itself."""
-        if self.mapped:  # a hash of 128 bits stands for a row: different rows do not collide in practice
+        # a hash of 128 bits stands for a row: different rows do not collide in practice
+        if self.mapped:
             digests = []
             for start in range(0, self.reference_size, self.block):
                 for row in self.reference[start : start + self.block]:

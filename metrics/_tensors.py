@@ -7,7 +7,8 @@ sorted segments, so that two evaluations end in the same bits.
 import numpy as np
 import torch
 
-FLOATS = 2**26  # numbers of float64 that are held at once
+# numbers of float64 that are held at once
+FLOATS = 2**26
 
 
 def is_gpu(device) -> bool:

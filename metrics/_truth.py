@@ -131,14 +131,16 @@ class ByLists:
 
     n_levels = 1
     sequences = None
-    is_symmetric = False  # junk of one query may be a positive of another
+    # junk of one query may be a positive of another
+    is_symmetric = False
 
     def __init__(self, lists: Lists, reference_size: int, exclude: np.ndarray):
         self.lists = lists
         self.reference_size = reference_size
         self.exclude = exclude
         self.relevant = np.diff(lists.positive_indptr)
-        in_reference = np.flatnonzero(exclude >= 0)  # queries that are items themselves
+        # queries that are items themselves
+        in_reference = np.flatnonzero(exclude >= 0)
         rows = np.concatenate([np.repeat(np.arange(len(lists)), np.diff(lists.junk_indptr)), in_reference])
         columns = np.concatenate([lists.junk_indices, exclude[in_reference]])
         self._hidden_keys = np.unique(rows * reference_size + columns)

@@ -7,7 +7,8 @@ import numpy as np
 from metrics import _pairs
 from metrics._metric import Metric as Base
 
-SAMPLE = 10**7  # pairs that are drawn of each kind that has more
+# pairs that are drawn of each kind that has more
+SAMPLE = 10**7
 CONFIDENCE = 0.95
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from metrics._metric import Hits, RetrievalMetric
 
-DEPTHS = {"mAP_1000": 1000, "mAP_lim": 1023, "mAP": np.inf}  # 1023: what the published code's GPU search could return
+# 1023: what the published code's GPU search could return
+DEPTHS = {"mAP_1000": 1000, "mAP_lim": 1023, "mAP": np.inf}
 
 
 class Metric(RetrievalMetric):

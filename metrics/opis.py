@@ -38,7 +38,8 @@ class Metric(Base):
         pairs = _pairs.of_units(space)
         if not pairs.same or not pairs.other:
             return float("nan")
-        low, high = (1 - square / 2 for square in fnmr.thresholds(pairs, RATES))  # similarities
+        # similarities
+        low, high = (1 - square / 2 for square in fnmr.thresholds(pairs, RATES))
         thresholds = torch.linspace(low, high, THRESHOLDS, dtype=pairs.dtype, device=pairs.device) + pairs.tolerance
         sizes = np.bincount(pairs.labels)
         chosen = sizes > 1

@@ -8,7 +8,8 @@ import numpy as np
 
 from metrics._metric import Metric as Base
 
-FLOOR = 1e-8  # of the largest singular value: below it lies rounding
+# of the largest singular value: below it lies rounding
+FLOOR = 1e-8
 
 
 class Metric(Base):
@@ -36,7 +37,8 @@ class Metric(Base):
         spectrum = space.singular_values[max(abs(self.parameter) - 1, 0) :]
         if not len(spectrum):
             return float("nan")
-        if not space.singular_values[0] > 0:  # all features are zero: no direction is preferred
+        # all features are zero: no direction is preferred
+        if not space.singular_values[0] > 0:
             spectrum = np.ones_like(spectrum)
         spectrum = np.maximum(spectrum, FLOOR * space.singular_values[0])
         spectrum = spectrum / spectrum.sum()

@@ -11,7 +11,8 @@ OF_IMAGES = (
     *("pad_crop", "color_jitter", "auto_augment", "randaugment", "random_erasing", "download", "decode_once"),
     *("image_cache", "image_cache_side", "max_image_pixels", "augmentation", "eval_scales", "views"),
 )
-UNCHANGED = {"augmentation": "none", "eval_scales": [1], "views": 1}  # the values of those that are not off
+# the values of those that are not off
+UNCHANGED = {"augmentation": "none", "eval_scales": [1], "views": 1}
 
 
 def wrong(opt):
@@ -24,7 +25,8 @@ def wrong(opt):
     of_backbone = [*OF_BACKBONE, *sorted(architectures.REGISTRY.flags() - OF_HEAD)]
     reasons = dict.fromkeys(of_backbone, "features, and there is no backbone")
     reasons |= dict.fromkeys(OF_IMAGES, "features, not images")
-    if opt.job == "evaluate":  # the others are of the run
+    # the others are of the run
+    if opt.job == "evaluate":
         reasons = {flag: reason for flag, reason in reasons.items() if flag in opt.typed}
     for flag, reason in reasons.items():
         if getattr(opt, flag) not in (None, False, 0, unchanged.get(flag)):

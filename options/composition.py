@@ -89,7 +89,8 @@ class Layers:
         explicit = self.explicit if explicit is None else explicit
         below = {**self.files, **(saved or {})}
         if _is_derived(below, explicit):
-            del below["savename"]  # another seed or group makes another name, and a new run another number
+            # another seed or group makes another name, and a new run another number
+            del below["savename"]
         flags = {**self.defaults, **below, **resume.with_weights(explicit, below, self.roles)}
         opt = Options(flags, self.roles)
         if opt.list is not None or opt.find is not None:

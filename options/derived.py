@@ -9,7 +9,8 @@ import metrics
 from options.options import Options
 from options.registries import NAMED
 
-FOLLOWS = {  # flag -> the one whose value it takes where it is unset
+# flag -> the one whose value it takes where it is unset
+FOLLOWS = {
     "split_sets": "split_partitions",
     "fc_lr": "lr",
     "fc_decay": "decay",

@@ -9,7 +9,8 @@ from utilities.errors import UserError
 from utilities.programs import as_typed
 
 WIDTH = 120
-EVERYDAY = (  # in the order of the first screen
+# in the order of the first screen
+EVERYDAY = (
     "dataset",
     "source_path",
     "arch",

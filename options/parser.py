@@ -10,7 +10,8 @@ import sys
 from options.flags import migration
 from utilities.errors import OneLineParser
 
-NEGATION = "--no-"  # before a switch's name: switches it off
+# before a switch's name: switches it off
+NEGATION = "--no-"
 
 
 class Switch(argparse._StoreTrueAction):
@@ -72,7 +73,8 @@ class Parser(OneLineParser):
         if is_switch and word.lower() == "false":
             negation = f"{NEGATION}{before.removeprefix('--')}"
             return f"{before} {word}: {before} is a switch: leave it out, or switch it off by {negation}"
-        option = word.partition("=")[0]  # the value may be a key or a password
+        # the value may be a key or a password
+        option = word.partition("=")[0]
         hint = f"--find {option.strip('-')} searches."
         if option.startswith("-"):
             nearest = difflib.get_close_matches(option, self.options, n=1, cutoff=0.75)

@@ -7,7 +7,8 @@ import datasampler
 import datasets
 import trainers
 
-REGISTRIES = {  # in the order in which their flags are listed
+# in the order in which their flags are listed
+REGISTRIES = {
     "datasets": datasets.REGISTRY,
     "architectures": architectures.REGISTRY,
     "samplers": datasampler.REGISTRY,
@@ -15,7 +16,8 @@ REGISTRIES = {  # in the order in which their flags are listed
     "losses": criteria.REGISTRY,
     "miners": batch_mining.REGISTRY,
 }
-NAMED = {  # flag -> the registry of its values
+# flag -> the registry of its values
+NAMED = {
     "dataset": datasets.REGISTRY,
     "data_sampler": datasampler.REGISTRY,
     "trainer": trainers.REGISTRY,

@@ -19,7 +19,8 @@ from runs.folder import COPIES, PARAMETERS, RunFolder, changed_split_file, fold_
 from utilities.errors import UserError
 from utilities.registry import did_you_mean
 
-OF_PLACE = {"save_path", "savename"}  # a run that is found by these flags may have been moved since it began
+# a run that is found by these flags may have been moved since it began
+OF_PLACE = {"save_path", "savename"}
 # what a measurement writes is said anew
 DUMPS = {"dump_embeddings", "dump_query_results", "query_results_format", "query_results_depth"}
 
@@ -162,11 +163,13 @@ def _fit_for_other_data(opt: Options, explicit: dict, defaults: dict) -> dict:
     flags = {}
     places = {"dataset", *datasets.REGISTRY.flags(opt.dataset)}
     if "dataset_fixes" not in explicit and not places.isdisjoint(opt.other_data):
-        flags["dataset_fixes"] = defaults["dataset_fixes"]  # its rows name the run's images
+        # its rows name the run's images
+        flags["dataset_fixes"] = defaults["dataset_fixes"]
     if "dataset" in opt.other_data and "evaluation_metrics" not in explicit:
         published = datasets.evaluation_metrics(opt)
         if published:
-            flags["evaluation_metrics"] = list(published)  # those of the run may not be defined there
+            # those of the run may not be defined there
+            flags["evaluation_metrics"] = list(published)
     # The run's flags for cropping and caching do not apply to images that are shown whole.
     for flag in set(datasets.unfit(opt)) - set(explicit):
         flags[flag] = defaults[flag]

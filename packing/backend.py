@@ -15,13 +15,15 @@ from pathlib import Path
 from setuptools import build_meta
 
 ROOT = Path(__file__).resolve().parent.parent
-DATA = (  # what the program reads beside its folders
+# what the program reads beside its folders
+DATA = (
     "Revisit_Runs.sh",
     "docs/migration.md",
     "docs/published/*.csv",
     "experiments/*.sh",
 )
-BACKEND = {  # line of pyproject.toml -> that of the package's project, which setuptools builds
+# line of pyproject.toml -> that of the package's project, which setuptools builds
+BACKEND = {
     'build-backend = "backend"': 'build-backend = "setuptools.build_meta"',
     'backend-path = ["packing"]': "",
 }

@@ -26,13 +26,15 @@ def draw_curves(folder: Path) -> list[Path]:
     """
     from matplotlib.figure import Figure
 
-    groups = {}  # group -> metric -> split -> {epoch: value}
+    # group -> metric -> split -> {epoch: value}
+    groups = {}
     for epoch, split, metric, value in zip(*read_metrics(folder / METRICS)[:4], strict=True):
         groups.setdefault(_group(metric), {}).setdefault(metric, {}).setdefault(split, {})[epoch] = value
     selected = None
     target = as_folder(folder / "Progression_Plots")
     files = []
-    with contextlib.suppress(UserError):  # with a damaged summary no epoch is marked
+    # with a damaged summary no epoch is marked
+    with contextlib.suppress(UserError):
         selected = RunFolder(folder).selected["epoch"]
     for group, metrics in sorted(groups.items()):
         columns = min(len(metrics), COLUMNS)
@@ -101,7 +103,8 @@ def _explain(figure) -> None:
         for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
     for name, _ in UNTRAINED.values():
-        if name in handles:  # of every split, so without a split's colour
+        # of every split, so without a split's colour
+        if name in handles:
             handles[name] = copy.copy(handles[name])
             handles[name].set_color(INK)
     names = sorted(handles, key=[*SPLIT_COLOURS, *handles].index)

@@ -7,13 +7,15 @@ from typing import NamedTuple
 from pictures.fonts import save_figure
 from pictures.groups import BASE, DPI, new_figure
 
-WIDTH = 6.2  # inches: legible where a phone shrinks it to 360 pixels
+# inches: legible where a phone shrinks it to 360 pixels
+WIDTH = 6.2
 STEP_HEIGHT = 0.82
 BOX_HEIGHT = 0.6
 MARGIN = 0.08
 TITLE_WIDTH = 1.3
 FONT_SIZE = 13
-LINE_LENGTH = 42  # characters
+# characters
+LINE_LENGTH = 42
 
 
 class Step(NamedTuple):

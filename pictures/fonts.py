@@ -11,7 +11,8 @@ from collections.abc import Callable
 from utilities.files import refuse_link
 
 REPLACEMENT = "\N{WHITE SQUARE}"
-PLACEHOLDERS = "Last Resort"  # begins the names of fonts that have a sign in place of each character
+# begins the names of fonts that have a sign in place of each character
+PLACEHOLDERS = "Last Resort"
 
 
 @functools.lru_cache(maxsize=256)
@@ -111,7 +112,8 @@ def save_figure(figure, path, **how) -> None:
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             labels = [label.get_text() for label in axis.get_ticklabels()]
-            if not all(map(_is_in_first_font, labels)):  # they are written anew when the figure is drawn
+            # they are written anew when the figure is drawn
+            if not all(map(_is_in_first_font, labels)):
                 axis.set_ticks(axis.get_majorticklocs(), labels=list(map(drawable, labels)))
     for text in figure.findobj(Text):
         if not _is_in_first_font(text.get_text()):

@@ -23,7 +23,8 @@ DPI = 130
 PANEL_WIDTH = 3.1  # inches
 LEGEND_WIDTH = 210  # points of the legend beside a title
 BESIDE_TITLE = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "ncols": 2, "borderaxespad": 0.2}
-FEWER = "*"  # after the label of a mean of fewer seeds than were run
+# after the label of a mean of fewer seeds than were run
+FEWER = "*"
 
 STYLE = {
     "pdf.fonttype": 42,
@@ -32,7 +33,8 @@ STYLE = {
     "axes.spines.right": False,
     "axes.axisbelow": True,
     "grid.color": "0.88",
-    "text.parse_math": False,  # names are literal: matplotlib reads text between dollar signs as a formula
+    # names are literal: matplotlib reads text between dollar signs as a formula
+    "text.parse_math": False,
 }
 
 
@@ -162,7 +164,8 @@ def _lines(dots: list[Dot], texts: list[str], places, count: int):
     names = [dot.marked for dot in dots]
     figure = new_figure(6.2 + _width(names, 9), 0.27 * count + 1.1)
     axis = figure.subplots()
-    _set_margins(figure, _width(names, 9) + 0.2, right_margin=0.55)  # room for the end texts
+    # room for the end texts
+    _set_margins(figure, _width(names, 9) + 0.2, right_margin=0.55)
     for place, text in zip(places, texts, strict=True):
         axis.annotate(
             text,
@@ -227,7 +230,8 @@ def matrix(values: np.ndarray, names: list[str], title: str):
 
 def labelled(panel: Panel, ylabel: str):
     """The figure of y against x with every dot's name, no name over another or over a dot."""
-    for scale in (1.0, 1.3, 1.7, 2.2, 3.0):  # more room until all labels find a place
+    # more room until all labels find a place
+    for scale in (1.0, 1.3, 1.7, 2.2, 3.0):
         figure = new_figure(8.6 * scale, 6.0 * scale)
         axis = figure.subplots()
         _scatter(axis, panel)
@@ -316,7 +320,8 @@ def by_split(
     _set_margins(figure, right_margin=1.5)
     axis = figure.add_subplot()
     for m in np.argsort(-means.mean(1)):
-        places = np.arange(len(splits)) + 0.04 * (m - len(methods) / 2)  # beside each other, so that bars are seen
+        # beside each other, so that bars are seen
+        places = np.arange(len(splits)) + 0.04 * (m - len(methods) / 2)
         axis.errorbar(
             places,
             means[m],

@@ -6,7 +6,8 @@ Of many images a sample is arranged, and the others are placed among it.
 import numpy as np
 import torch
 
-COMPONENTS = 50  # principal components that t-SNE is given
+# principal components that t-SNE is given
+COMPONENTS = 50
 PERPLEXITY = 30
 BESIDE = 5  # sampled images among which another one is placed
 START = 1e-4  # standard deviation of t-SNE's start, as in scikit-learn
@@ -51,7 +52,8 @@ def tsne_places(features: np.ndarray, seed: int, ball=None) -> np.ndarray:
     plane = np.zeros((len(features), 2))
     plane[:, : min(2, components.shape[1])] = components[:, :2]
     spread = plane.std(0).max()
-    if not spread:  # t-SNE of equal points is not defined
+    # t-SNE of equal points is not defined
+    if not spread:
         return plane
     if ball is None:
         return _arranged(components, plane / spread, seed)
@@ -78,7 +80,8 @@ def _principal(features: np.ndarray, seed: int) -> np.ndarray:
 
     count = min(COMPONENTS, *features.shape)
     solver = "covariance_eigh" if features.shape[1] <= 4096 and len(features) >= features.shape[1] else "auto"
-    if not np.ptp(features, axis=0).any():  # all rows are equal: there are no components
+    # all rows are equal: there are no components
+    if not np.ptp(features, axis=0).any():
         return np.zeros((len(features), count), dtype=np.float32)
     return PCA(count, svd_solver=solver, random_state=seed % 2**32).fit_transform(features).astype(np.float32)
 

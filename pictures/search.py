@@ -30,7 +30,8 @@ def draw_search(trials: list, direction, folder: Path, metric: str) -> list[Path
 
     matplotlib.use("Agg")
 
-    study = optuna.create_study(direction=direction)  # its trials are numbered as ours, which count no attempts
+    # its trials are numbered as ours, which count no attempts
+    study = optuna.create_study(direction=direction)
     study.add_trials(trials)
     done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     if not done:
@@ -99,7 +100,8 @@ def _make_readable(figure, whole_names: set[str]) -> None:
     """Few ticks, whole numbers on the axes in `whole_names`, and labels of long flags in several lines."""
     from matplotlib import ticker
 
-    figure.suptitle("")  # far above many axes, and the file's name says it
+    # far above many axes, and the file's name says it
+    figure.suptitle("")
     grid = [axes for axes in figure.axes if axes.get_subplotspec() is not None and axes.get_xlabel()]
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):

@@ -21,7 +21,8 @@ from utilities.intervals import share_interval
 # points: of the names beside a t-SNE
 LEGEND_SIZE = 9
 LEGEND_WIDTH = 160
-ZERO = 1e-6  # times the largest singular value: smaller ones cannot be distinguished from 0 in float32
+# times the largest singular value: smaller ones cannot be distinguished from 0 in float32
+ZERO = 1e-6
 SAME = "#2a9d3a"
 DIFFERENT = "#d03030"
 # limits of a spectrum: rows, and rows times D squared
@@ -66,7 +67,8 @@ def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
         zeros = ""
         if len(positive) < len(values):
             zeros = f", {len(values) - len(positive)} of {len(values)} are 0"
-        marker = "o" if len(positive) == 1 else None  # one value makes no line
+        # one value makes no line
+        marker = "o" if len(positive) == 1 else None
         axis.plot(
             np.arange(1, len(positive) + 1),
             positive,
@@ -109,7 +111,8 @@ def cmc(path: Path, ranks: np.ndarray, title: str) -> Path:
 
 def roc(path: Path, far: np.ndarray, tar: np.ndarray, title: str) -> Path:
     """Plot the receiver operating characteristic: true against false accept rates (log scale). Returns `path`."""
-    least = far[far > 0].min()  # the log scale begins at a single false accept
+    # the log scale begins at a single false accept
+    least = far[far > 0].min()
     how = {
         "xlabel": "false accept rate",
         "ylabel": "true accept rate, %",
@@ -268,7 +271,8 @@ def sample_pairs(
     With `parents` `(N,)` the different classes belong to one super-class.
     """
     generator = np.random.default_rng(seed)
-    order = np.argsort(labels, kind="stable")  # class after class
+    # class after class
+    order = np.argsort(labels, kind="stable")
     sizes = np.unique(labels, return_counts=True)[1]
     starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
     n_partners = np.repeat(sizes, sizes) - 1

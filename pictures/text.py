@@ -7,7 +7,8 @@ import numpy as np
 
 from pictures.fonts import drawable
 
-SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}  # in every picture, of a run and of tables
+# in every picture, of a run and of tables
+SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}
 # points
 TITLE_SIZE = 11
 LEAST_TITLE_SIZE = 7

@@ -10,7 +10,8 @@ import torch
 SHEET = 16  # thumbnails a side of a sheet: browsers show any number of pictures of 16 x 64 pixels a side
 SIDES = ((8_000, 64), (16_000, 48), (40_000, 32), (math.inf, 24))  # up to how many images, pixels a side
 QUALITIES = (80, 65, 50, 35, 20)
-MOST_BYTES = 15_000_000  # of all sheets; a third more in base64
+# of all sheets; a third more in base64
+MOST_BYTES = 15_000_000
 
 
 def small(image: torch.Tensor, side: int):
@@ -69,7 +70,8 @@ class Sheets:
         while True:
             for quality in QUALITIES:
                 if sum(len(jpeg(picture, quality)) for picture in pictures[:: max(len(pictures) // 8, 1)]) > 2 * limit:
-                    continue  # a sample of the sheets is too large already
+                    # a sample of the sheets is too large already
+                    continue
                 files = [jpeg(picture, quality) for picture in pictures]
                 if sum(map(len, files)) <= limit:
                     return [_data(file) for file in files]

@@ -5,7 +5,8 @@ from pathlib import Path
 from pictures.fonts import save_figure
 from pictures.text import set_suptitle
 
-LEVELS = {  # value -> its label, colour and line
+# value -> its label, colour and line
+LEVELS = {
     "self_old": ("old network in its own index", "#555555", "--"),
     "self_new": ("new network in its own index", "#1f77b4", ":"),
     "self_free": ("free network in its own index", "#2ca02c", "-."),

@@ -36,7 +36,8 @@ from pathlib import Path
 import numpy as np
 
 FILE = Path(__file__).with_name("cases.json")
-TOLERANCE = 1e-5  # values of float32 programs; two definitions of a case differ by more
+# values of float32 programs; two definitions of a case differ by more
+TOLERANCE = 1e-5
 ERROR = "error"
 NAN = "nan"
 

@@ -25,7 +25,8 @@ import numpy as np
 from utilities.intervals import CONFIDENCE, t_quantile
 
 DRAWS = 10_000
-BLOCK = 250  # draws at once: their weights for 11,316 classes take 23 MB
+# draws at once: their weights for 11,316 classes take 23 MB
+BLOCK = 250
 
 
 class Outcomes(NamedTuple):
@@ -79,7 +80,8 @@ def drawn_means(parts: list[Outcomes], draws: int = DRAWS, seed: int = 0) -> lis
     means = []
     start = 0
     for table in tables:
-        size = start + len(table) - 1  # column of the draws' sizes
+        # column of the draws' sizes
+        size = start + len(table) - 1
         means.append(totals[:, start:size] / totals[:, size : size + 1])
         start = size + 1
     return means

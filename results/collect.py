@@ -21,7 +21,8 @@ def collect(
     from tqdm import tqdm
 
     skipped = []
-    places = {}  # a folder that is named twice is read once
+    # a folder that is named twice is read once
+    places = {}
     for root in folders:
         for place in find_folders(root, skipped):
             places[place.resolve()] = place
@@ -51,7 +52,8 @@ def _with_distinct_names(runs: list[RecordedRun]) -> list[RecordedRun]:
 
     For example, a folder may be called cub200.
     """
-    flags_of = {}  # name of a data set -> the values of --dataset that share it
+    # name of a data set -> the values of --dataset that share it
+    flags_of = {}
     for run in runs:
         flags_of.setdefault(run.dataset, set()).add(str(run.flags.get("dataset", run.dataset)))
     for run in runs:

@@ -23,7 +23,8 @@ from utilities.errors import UserError
 from utilities.numbers import is_whole
 from utilities.registry import unknown
 
-STRUCTURE = ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@2")  # the ICML paper's quantities
+# the ICML paper's quantities
+STRUCTURE = ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@2")
 TITLES = {
     "nmi": "NMI",
     "ami": "AMI",
@@ -112,7 +113,8 @@ class Column:
         """Printed decimals."""
         if not self.percent:
             return 3
-        is_variance = plain(self.metric).removeprefix("c_").startswith("opis")  # some hundredths of a percent
+        # some hundredths of a percent
+        is_variance = plain(self.metric).removeprefix("c_").startswith("opis")
         return 4 if is_variance else 2
 
 
@@ -121,7 +123,8 @@ def title(metric: str) -> str:
     above, name = split_name(metric)
     if above in ("criterion", "miner", "rate"):
         return metric
-    name, at, prefix = name.partition("@d")  # e_recall@1@d64
+    # e_recall@1@d64
+    name, at, prefix = name.partition("@d")
     head, _, number = name.partition("@")
     short = name
     if head in OF_NUMBER and is_whole(number.lstrip("-")):
@@ -148,7 +151,8 @@ def is_structure(metric: str) -> bool:
 
 def is_clustered(metric: str) -> bool:
     """Whether a metric measures a k-means clustering, and so depends on its random start."""
-    return plain(metric).removeprefix("c_").partition("@")[0] in ("nmi", "ami", "f1")  # also of a prefix, nmi@d32
+    # also of a prefix, nmi@d32
+    return plain(metric).removeprefix("c_").partition("@")[0] in ("nmi", "ami", "f1")
 
 
 def column(split: str, metric: str) -> Column:
@@ -180,7 +184,8 @@ def performance(available) -> list[Column]:
 
     Of several domains these are their means.
     """
-    ratings = {}  # split -> evaltype, in the order of --evaltypes, -> columns
+    # split -> evaltype, in the order of --evaltypes, -> columns
+    ratings = {}
     for split, metric in _rating(available):
         if not available[split, metric]:
             evaltype, _ = split_name(metric)

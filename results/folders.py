@@ -35,7 +35,8 @@ from utilities.reading import Unreadable, parsing, read_json, read_yaml
 
 PARAMETERS = "parameters.yaml"
 METRICS = "CSV_Logs/metrics.csv"
-SEARCH = "_search"  # ending of search folders, whose trials differ by design
+# ending of search folders, whose trials differ by design
+SEARCH = "_search"
 
 
 def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Path]:

@@ -20,7 +20,8 @@ from utilities.markdown import escaped
 SEEDS = "seeds"  # head of the number of seeds
 NOISY = "†"  # after a heading: the column's numbers contain clustering noise
 TEXT_MARKS = {"best": ("*", "best"), "close": ("~", "not shown to be worse than the best")}
-MARKS_NOTE = "Bold: "  # beginning of the note on the marks of .md and .tex
+# beginning of the note on the marks of .md and .tex
+MARKS_NOTE = "Bold: "
 # beginnings of notes that the page folds
 SETTINGS_NOTE = "Settings ("
 MARKED_NOTE = "Marked: "
@@ -297,7 +298,8 @@ def to_csv(table: Table) -> str:
     import pandas
 
     heads = []
-    columns = []  # texts of each row
+    # texts of each row
+    columns = []
     # columns that .md and .tex also have come first
     for i in sorted(range(len(table.head)), key=lambda i: table.head[i] in table.page_only):
         for suffix, texts in _csv_columns([row[i] for row in table.rows], table.spread):

@@ -20,7 +20,8 @@ from utilities.files import write_json
 from utilities.reading import Unreadable, parsing, read_json
 
 HEAD = ["model", "pooling", "input", "width", "parameters in M", "images/s", "licence"]
-ROWS = ".json"  # ending of the file from which a later command reads the rows
+# ending of the file from which a later command reads the rows
+ROWS = ".json"
 # flags in which rows of one table may differ
 OF_ROW = {
     "evaluation_metrics",
@@ -154,7 +155,8 @@ def _differ(values: dict, other_values: dict) -> bool:
 def table_of(name: str, measured: Measured, missing: list[str], opt) -> Table:
     """The table: a part for each split, the best of each column marked. `missing`: lines on networks left out."""
     rows = measured.rows
-    forms = {}  # metric -> factor from values to printed numbers, decimals, end of its head
+    # metric -> factor from values to printed numbers, decimals, end of its head
+    forms = {}
     for row in rows:
         for values in _numbers(row.scores).values():
             for metric in values:

@@ -23,7 +23,8 @@ from results.texts import brief
 from runs.meta import CONCATENATED, SEPARATED
 from utilities.counts import count_of
 
-UNTRAINED = {-1: "untrained backbone", 0: "untrained network"}  # epochs of --check_untrained_accuracy
+# epochs of --check_untrained_accuracy
+UNTRAINED = {-1: "untrained backbone", 0: "untrained network"}
 # flags that make the network: its backbone, and all of it
 OF_BACKBONE = ("arch", "weights", "not_pretrained", "last_stride", "stem_pool")
 OF_HEAD = ("embed_dim", "embed_hidden", "pool", "neck", "lora_rank", "prompts")
@@ -306,7 +307,8 @@ def _without_duplicates(group: Group, runs: list[RecordedRun]) -> list[RecordedR
     seeds = {seed for (seed, _), count in times.items() if count > 1}
     duplicated = [run for run in runs if run.seed in seeds]
     for run in duplicated:
-        names = {}  # of the other runs with this seed
+        # of the other runs with this seed
+        names = {}
         for candidate in duplicated:
             if candidate.seed == run.seed and candidate.cross_validation != run.cross_validation:
                 names[candidate.name] = None
@@ -453,7 +455,8 @@ def untrained(dataset_groups: list[Group]) -> list[Untrained]:
 
     One entry per epoch and per network, data and way to measure.
     """
-    members = {epoch: {} for epoch in UNTRAINED}  # epoch -> what was measured, as pairs (flag, value) -> runs
+    # epoch -> what was measured, as pairs (flag, value) -> runs
+    members = {epoch: {} for epoch in UNTRAINED}
     for run in counted_runs(dataset_groups):
         for epoch, of_epoch in members.items():
             if (run.series.epochs == epoch).any():
@@ -489,7 +492,8 @@ def _untrained_title(epoch: int, key: tuple, keys: list[tuple]) -> str:
 
 def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
     """Pairs that differ in the miner alone: `distance` and `rho_distance`, in the order of `groups`."""
-    of_miner = {"distance": {}, "rho_distance": {}}  # miner -> all other flags -> groups
+    # miner -> all other flags -> groups
+    of_miner = {"distance": {}, "rho_distance": {}}
     for group in groups:
         miner = str(group.flags.get("batch_mining"))
         if group.counted and miner in of_miner:

@@ -109,7 +109,8 @@ def seeds_needed(true: float, deviation: float) -> int | None:
 
     if math.isnan(deviation) or not is_enough(MOST_SEEDS):
         return None
-    return bisect.bisect_left(range(MOST_SEEDS + 1), True, lo=2, key=is_enough)  # power rises with the number of seeds
+    # power rises with the number of seeds
+    return bisect.bisect_left(range(MOST_SEEDS + 1), True, lo=2, key=is_enough)
 
 
 def least_shown(first: Estimate, second: Estimate) -> float:
@@ -201,7 +202,8 @@ def ranked(estimates: list[Estimate], higher: bool | None) -> list[Place]:
     """
     places = [Place()] * len(estimates)
     members = [i for i, e in enumerate(estimates) if e.count > 1 and math.isfinite(e.mean)]
-    if higher is None or len(members) < 2:  # the only one of its column is not the best of anything
+    # the only one of its column is not the best of anything
+    if higher is None or len(members) < 2:
         return places
     means = np.array([[estimates[i].mean for i in members]])
     variances = np.array([[estimates[i].deviation ** 2 for i in members]])

@@ -29,7 +29,8 @@ SIZES = (
     (8.0, GAP, COMPACT),
 )
 SMALLEST = 8.0
-SCRIPT = 7.0  # points of \scriptsize: intervals
+# points of \scriptsize: intervals
+SCRIPT = 7.0
 # points: wider names of rows, and wider texts, are wrapped
 MOST_NAME = 130.0
 MOST_TEXT = 110.0
@@ -240,7 +241,8 @@ class Layout:
                 n_lines = max(n_lines, self._lines_of(row, column))
             lines = [_line(_joined(cells))]
             height = self.baseline * n_lines
-            if any(intervals) and not self.plain:  # on a separate line: beside the numbers they would not fit the page
+            # on a separate line: beside the numbers they would not fit the page
+            if any(intervals) and not self.plain:
                 lines.append(_joined(intervals))
                 height += self.baseline
             blocks.append(Block(lines, height))
@@ -315,7 +317,8 @@ def _tabulars(layout: Layout, block: list[int]) -> list[Block]:
     pieces = []
     for title, rows in layout.table.blocks():
         row_blocks = layout.rows(rows, block)
-        if title and row_blocks:  # a title is not the last line of a page
+        # a title is not the last line of a page
+        if title and row_blocks:
             heading = layout.part(title, block)
             first = row_blocks[0]
             row_blocks[0] = Block(heading.lines + first.lines, heading.height + first.height)
@@ -365,7 +368,8 @@ def _cut(remark: str) -> str:
 
 def _floats(table, layout: Layout, tabulars: list[Block], notes: list[Block]) -> list[str]:
     """The lines of all floats: tabulars below each other, then notes, as many as fit a page each."""
-    pages = [([], [])]  # tabulars and notes of each
+    # tabulars and notes of each
+    pages = [([], [])]
     height = 0.0
     for kind, blocks in enumerate((tabulars, notes)):
         for block in blocks:

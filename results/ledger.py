@@ -41,7 +41,8 @@ CONDITIONS = {
     "seeds": "seeds",
     "evaluation": "evaluation",
 }
-TRAINING = "training"  # title of the flags of a training, where a source does not state them
+# title of the flags of a training, where a source does not state them
+TRAINING = "training"
 # flags that the conditions above include
 IN_CONDITIONS = {
     "arch",
@@ -61,10 +62,12 @@ IN_CONDITIONS = {
 TEST = "test"
 BY_CLASSES = "validation by classes"
 BY_SAMPLES = "validation by samples"
-PLAIN = "plain"  # an evaluation by distances of all embeddings, each split in itself
+# an evaluation by distances of all embeddings, each split in itself
+PLAIN = "plain"
 LAST = "last"
 UNTRAINED = "nothing, untrained"
-OF_SAMPLES = ("closed_set", "index")  # split schemes whose validation images are of training classes
+# split schemes whose validation images are of training classes
+OF_SAMPLES = ("closed_set", "index")
 CROP = re.compile(r"CenterCrop\(size=[\[(]?(\d+)(?:, (\d+))?")
 RESIZE = re.compile(r"Resize\(size=[\[(]?(\d+)(?:, (\d+))?")
 LONG = re.compile(r"\bResize\(interpolation=\w+, max_size=(\d+)")
@@ -161,7 +164,8 @@ def of_run(run: RecordedRun, defaults: dict | None = None) -> dict[str, str]:
         "split": _split(flags, defaults or {}, run.roles),
         "boxes": _boxes(flags),
         "pretraining": _pretraining(run, flags),
-        "backbone": backbone.rpartition(":")[2].partition(".")[0],  # a tag after the dot names the weights
+        # a tag after the dot names the weights
+        "backbone": backbone.rpartition(":")[2].partition(".")[0],
         "dimensions": flag_text(dimensions),
         "crop": crop,
         "test_resize": resize,
@@ -192,7 +196,8 @@ def _evaluation(flags: dict, defaults: dict, flag_roles: FlagRoles) -> str:
 def _split(flags: dict, defaults: dict, flag_roles: FlagRoles) -> str:
     """The scheme (`half`: the field's own split) and every flag of the data that is not at its default, boxes aside."""
     unread = roles.without_effect(flags) | {"dataset", "dataset_name", "split_scheme", "use_tv_split"}
-    usual = {**defaults, "split_sets": flags.get("split_partitions")}  # unset, all parts validate
+    # unset, all parts validate
+    usual = {**defaults, "split_sets": flags.get("split_partitions")}
     parts = [str(flags.get("split_scheme") or "half")]
     for name in sorted(flag_roles.of_data(flags)):
         if name in unread or name.endswith("_boxes"):
@@ -284,7 +289,8 @@ def differences(ours: dict[str, str], figure: Figure, trained: dict[str, str] | 
     ours = {"evaluation": PLAIN, **ours}
     theirs = {**dict(figure.conditions), **(trained or {})}
     if theirs["selection"] == LAST:
-        theirs["selection"] = ours["selection"]  # every run has a last epoch
+        # every run has a last epoch
+        theirs["selection"] = ours["selection"]
     texts = []
     for name, value in theirs.items():
         if name != "seeds" and name in ours and value not in (ours[name], NOT_STATED):

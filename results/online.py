@@ -32,7 +32,8 @@ from utilities.errors import UserError
 from utilities.evaltypes import MAIN
 from utilities.extras import way_out
 
-PLAIN_KEY = re.compile(r"(train|val|test)/(.+)$")  # `test/e_recall@1`, unless --online_names icml
+# `test/e_recall@1`, unless --online_names icml
+PLAIN_KEY = re.compile(r"(train|val|test)/(.+)$")
 
 
 def wandb_api():
@@ -73,13 +74,15 @@ def _read(online, path: str, flag_roles: FlagRoles) -> RecordedRun:
         config = {key: config[key] for key in ("dataset", "group") if key in config}
     name = str(online.name)
     base, _, last = name.rpartition("/")
-    fold = base and FOLD.fullmatch(last)  # `X/fold_0`, as runs/records/online.py names the folds of X
+    # `X/fold_0`, as runs/records/online.py names the folds of X
+    fold = base and FOLD.fullmatch(last)
     known_flags = {flag: value for flag, value in config.items() if value is not None}
     known_flags = {"group": getattr(online, "group", None), **known_flags}
     run_name = base if fold else name
     group, seed = identity(known_flags, run_name)
     address = getattr(online, "url", None) or f"https://wandb.ai/{path}/runs/{getattr(online, 'id', name)}"
-    flags = {CHANGED: "no", **config}  # W&B keeps only the last flags, so earlier changes are unknown
+    # W&B keeps only the last flags, so earlier changes are unknown
+    flags = {CHANGED: "no", **config}
     dataset = dataset_of(config) or "unknown"
     run = RecordedRun(name, address, dataset, group, seed, flag_roles, flags=flags, problem=problem)
     if fold:

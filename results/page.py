@@ -20,7 +20,8 @@ from results.groups import Group, all_runs, counted_runs, of_datasets
 from utilities.counts import count_of
 from utilities.files import write_file
 
-SETTINGS = "_settings"  # ending of the names of tables of settings
+# ending of the names of tables of settings
+SETTINGS = "_settings"
 # of the drawing of learning curves, in SVG units
 WIDTH = 300
 HEIGHT = 170

@@ -225,7 +225,8 @@ def of_run(run: RecordedRun) -> Queries | None:
             values = {name: file[name].astype(np.float64) for name in MEASURED}
         else:
             values = _measured(file, flags, f"{run.name}/{path.name}")
-        if flags.get("eval_skip_unmatched"):  # files hold no hit for queries without a match
+        # files hold no hit for queries without a match
+        if flags.get("eval_skip_unmatched"):
             values["hit"][np.isnan(values["ap_at_r"])] = np.nan
         files = None
         if "paths" in names:
@@ -235,7 +236,8 @@ def of_run(run: RecordedRun) -> Queries | None:
         elif "labels" in names:
             classes = file["labels"]
         else:
-            classes = np.arange(len(values["hit"]))  # without classes, each query is its own
+            # without classes, each query is its own
+            classes = np.arange(len(values["hit"]))
         return Queries(classes, files, values, flags)
 
 

@@ -25,10 +25,12 @@ from utilities.numbers import Range, number, whole
 from utilities.reading import read_records
 
 COMPONENTS = ("T", "E", "TE", "S", "r")
-OVER_CLASSES = ("E", "TE", "r")  # those that fall with the number of test classes
+# those that fall with the number of test classes
+OVER_CLASSES = ("E", "TE", "r")
 OVER_SEEDS = ("S", "r")
 HEAD = ("metric", "component", "variance", "classes", "source")
-SHIPPED = "objects"  # name of the shipped file
+# name of the shipped file
+SHIPPED = "objects"
 SHIPPED_FILE = Path(__file__).with_name("objects_components.csv")
 MOST_DRAWS = 10**6
 

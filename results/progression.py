@@ -14,7 +14,8 @@ from results.groups import Group
 from results.recorded import progression_of
 from results.settings import flag_texts
 
-SPLIT_FLAG = "oodml_id"  # the flag in which the runs of one method differ from split to split
+# the flag in which the runs of one method differ from split to split
+SPLIT_FLAG = "oodml_id"
 
 
 @dataclass
@@ -56,7 +57,8 @@ def find(all_groups: list[Group]) -> dict[str, list[Method]]:
 
 def _fid(group: Group) -> float | None:
     """The mean over the runs that recorded it: it depends on split and backbone alone, which these runs share."""
-    fids = np.array([run.fid for run in group.counted], dtype=np.float64)  # NaN without one
+    # NaN without one
+    fids = np.array([run.fid for run in group.counted], dtype=np.float64)
     fids = fids[np.isfinite(fids)]
     if not len(fids):
         return None
@@ -67,7 +69,8 @@ def _common_name(names: list[str]) -> str:
     """The common beginning of the names of a method's groups: `Margin_ood_1`, `Margin_ood_2` give `Margin_ood`."""
     if len(set(names)) == 1:
         return names[0]
-    return re.sub(r"\d+$", "", os.path.commonprefix(names)).rstrip("_-. ") or names[0]  # of splits 10 and 11 not the 1
+    # of splits 10 and 11 not the 1
+    return re.sub(r"\d+$", "", os.path.commonprefix(names)).rstrip("_-. ") or names[0]
 
 
 def shared_splits(methods: list[Method]) -> list[str]:

@@ -23,10 +23,12 @@ from utilities.errors import UserError
 ROOT = Path(__file__).resolve().parent.parent
 # source -> the script that reproduces it
 SCRIPTS = {"published": "Revisit_Runs.sh", "mlrc": "experiments/MLRC_Runs.sh"}
-PRESETS = "experiments/Frontier_Runs.sh"  # the script of the presets, for the ledger alone
+# the script of the presets, for the ledger alone
+PRESETS = "experiments/Frontier_Runs.sh"
 LEDGER = "ledger"
 SOURCES = (*SCRIPTS, LEDGER)
-FOLDED = ("mlrc",)  # splits of the ledger that have folds
+# splits of the ledger that have folds
+FOLDED = ("mlrc",)
 NOTES = {
     "published": (
         "published: ICML 2020 (arXiv 2002.08473), R@1 of each run's best epoch on test, mean and deviation with ddof 0 "
@@ -194,7 +196,8 @@ def from_ledger(
         configurations += [p for p in load(source) if p.dataset in groups_by_dataset]
     configurations += load_presets(set(groups_by_dataset))
     trained = {p.group: ledger.training(p.flags(read), flag_roles) for p in configurations}
-    names_of = {}  # group -> the names of its published counterparts
+    # group -> the names of its published counterparts
+    names_of = {}
     for groups in groups_by_dataset.values():
         for group in groups:
             names_of[group] = {p.group for p in counterparts(group, configurations, read)}
@@ -241,7 +244,8 @@ def _differences(group: Group, published: Published, read) -> list[str]:
     run = (group.counted or group.runs)[0]
     derived = {flag for flag in run.derived if f"--{flag}" not in published.words}
     of_method = group.roles.method(published_flags)
-    if not published.flag("--batch_mining"):  # the loss mines nothing, so the flag has no effect
+    # the loss mines nothing, so the flag has no effect
+    if not published.flag("--batch_mining"):
         of_method.pop("batch_mining", None)
     relevant = group.roles.published({**group.roles.settings(published_flags), **of_method})
     texts = []

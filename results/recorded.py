@@ -16,12 +16,14 @@ from results.roles import FlagRoles
 from runs.folder import is_finished, out_of_patience
 from utilities.counts import count_of
 
-CHANGED = "changed_on_resume"  # added to a run's flags: runs that differ in it are not averaged
+# added to a run's flags: runs that differ in it are not averaged
+CHANGED = "changed_on_resume"
 FOLD = re.compile(r"fold_(\d+)$")
 # flags
 WHOLE_NUMBERS = ("seed", "n_epochs", "patience", "split_sets", "embed_dim")
 LISTS_OF_NAMES = ("evaltypes", "storage_metrics")
-VERSIONS = ("torch", "torchvision", "faiss-gpu", "faiss-cpu", "scikit-learn")  # packages, named among the settings
+# packages, named among the settings
+VERSIONS = ("torch", "torchvision", "faiss-gpu", "faiss-cpu", "scikit-learn")
 
 
 class Series:
@@ -75,18 +77,22 @@ class RecordedRun:
     """One run: its identity, what it recorded, and why it does not count if so."""
 
     name: str
-    location: str  # the run's folder, or its address at W&B
+    # the run's folder, or its address at W&B
+    location: str
     dataset: str
     group: str
     seed: int | None
-    roles: FlagRoles  # which of its flags count for which purpose
+    # which of its flags count for which purpose
+    roles: FlagRoles
     fold: int | None = None
     flags: dict = field(default_factory=dict)
     # Flags whose value follows from other flags, such as that of --fc_lr from --lr.
     derived: set[str] = field(default_factory=set)
-    environment: dict[str, str] = field(default_factory=dict)  # versions, hardware, images: title -> text
+    # versions, hardware, images: title -> text
+    environment: dict[str, str] = field(default_factory=dict)
     series: Series = field(default_factory=lambda: EMPTY)
-    problem: str | None = None  # failed or short
+    # failed or short
+    problem: str | None = None
     notes: list[str] = field(default_factory=list)
     selected_epoch: int | None = None  # as summary.json names it
     warnings: list[str] = field(default_factory=list)  # of its training, such as of a collapse

@@ -14,7 +14,8 @@ from options.flags.shared import has_folds
 
 # a group's method, not a setting
 OF_METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")
-CHOICES = ("loss", "batch_mining", "mine_pairs")  # flags that choose loss and miner
+# flags that choose loss and miner
+CHOICES = ("loss", "batch_mining", "mine_pairs")
 # Of published protocols: weights may be a local copy of the published ones; precision decides how fast; decode_once
 # draws the same distribution of crops.
 ALSO_FREE = {"weights", "precision", "decode_once"}

@@ -15,7 +15,8 @@ from results.texts import brief, brief_pair
 UNUSED = "not used"  # a flag that the run's --dataset or --split_scheme does not read
 UNSET = ("None", "False", "", UNUSED)  # not worth printing where all share it
 UNKNOWN = "unknown"
-TRANSFORMS = "transforms, "  # how the names of the settings begin that hold a whole transform each
+# how the names of the settings begin that hold a whole transform each
+TRANSFORMS = "transforms, "
 
 
 def flag_text(value) -> str:

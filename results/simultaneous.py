@@ -12,7 +12,8 @@ import numpy as np
 
 from results.squeezing import squeezed
 
-SEEDS_TO_SQUEEZE = 4  # the fewest seeds for squeezed variances and step-down marks
+# the fewest seeds for squeezed variances and step-down marks
+SEEDS_TO_SQUEEZE = 4
 
 
 class Gaps(NamedTuple):

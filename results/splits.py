@@ -89,7 +89,8 @@ def _grid(dataset: str, groups: list[Group], part: re.Pattern, read_queries) -> 
     counted = [group for group in groups if group.counted]
     selecting = [selection_split(group.counted[0]) for group in counted]
     usual = max(selecting, key=selecting.count, default="")
-    named = {}  # method -> split -> group
+    # method -> split -> group
+    named = {}
     excluded = []
     for group, split in zip(counted, selecting, strict=True):
         match = part.search(group.name)
@@ -135,7 +136,8 @@ def _largest(named: dict[str, dict[str, Group]]) -> tuple[list[str], list[str]]:
     Some splits may not have been run to their end.
     """
     best = ([], [])
-    best_size = (-1, -1)  # a table of one method or split is smaller than any other
+    # a table of one method or split is smaller than any other
+    best_size = (-1, -1)
     for first, second in itertools.product(named.values(), repeat=2):
         splits = set(first) & set(second)
         methods = [method for method, group_of in named.items() if splits <= set(group_of)]
@@ -183,13 +185,16 @@ def _by_mixed_model(values: list[list[np.ndarray]]) -> dict[str, float] | None:
             rows += [(m, k, value) for value in seeds]
     frame = pd.DataFrame(rows, columns=["method", "split", "value"])
     parts = {"method": "0 + C(method)", "split": "0 + C(split)", "method x split": "0 + C(method):C(split)"}
-    scale = frame["value"].std() or 1.0  # the optimiser starts at variances near 1
+    # the optimiser starts at variances near 1
+    scale = frame["value"].std() or 1.0
     frame["value"] = (frame["value"] - frame["value"].mean()) / scale
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a variance estimated as 0 is on the boundary, which statsmodels warns of
+        # a variance estimated as 0 is on the boundary, which statsmodels warns of
+        warnings.simplefilter("ignore")
         model = formula.mixedlm("value ~ 1", frame, groups=np.ones(len(frame)), re_formula="0", vc_formula=parts)
         try:
-            fitted = model.fit(reml=True, method=["bfgs", "powell"])  # the second where the first does not converge
+            # the second where the first does not converge
+            fitted = model.fit(reml=True, method=["bfgs", "powell"])
         except np.linalg.LinAlgError:
             return None
     variances = dict(zip(model.exog_vc.names, fitted.vcomp, strict=True)) | {"seed": fitted.scale}

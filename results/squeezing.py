@@ -17,7 +17,8 @@ FEWEST_GROUPS = 3  # with a variance above 0
 MOST_CONSTANT = 1  # groups with a variance of 0
 STEPS = 50  # of Newton's method, which needs about 6
 PRECISION = 1e-8
-SIMULATED = 2000  # tables
+# tables
+SIMULATED = 2000
 
 
 def inverse_trigamma(values: np.ndarray) -> np.ndarray:
@@ -72,7 +73,8 @@ def squeezed(variances, freedom) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return variances, freedom, is_squeezed
     usable = np.where(is_squeezed[..., None], variances, 1.0)
     scale, prior_freedom = (part[..., None] for part in prior(usable, freedom))
-    weight = 1 / (1 + freedom / prior_freedom)  # of the scale
+    # of the scale
+    weight = 1 / (1 + freedom / prior_freedom)
     pooled_freedom = (freedom * (usable > 0)).sum(-1, keepdims=True)
     gain = np.minimum(freedom + prior_freedom, pooled_freedom) - freedom
     gain *= np.minimum(1.0, scale / np.where(varies, usable, 1.0))

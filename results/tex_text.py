@@ -5,7 +5,8 @@ Widths are those of Computer Modern, the widest of the usual fonts.
 
 import re
 
-SAFETY = 1.04  # of estimated widths
+# of estimated widths
+SAFETY = 1.04
 
 # Widths in thousandths of the font size: Knuth's Computer Modern at 10 pt.
 WIDTHS = {
@@ -19,7 +20,8 @@ WIDTHS = {
 }
 UPPER = 770
 OTHER = 900
-BOLD = 1.16  # width of bold text, in that of plain text
+# width of bold text, in that of plain text
+BOLD = 1.16
 
 # a character, and its command in math
 SYMBOLS = (
@@ -56,7 +58,8 @@ def escaped(text: str) -> str:
     """Text that LaTeX prints as it is."""
     characters = "[" + re.escape("".join(ESCAPES)) + "]"
     text = re.sub(characters, lambda match: ESCAPES[match[0]], text)
-    return re.sub("-(?=-)", "-{}", text)  # two hyphens would be a dash
+    # two hyphens would be a dash
+    return re.sub("-(?=-)", "-{}", text)
 
 
 def wrapped(text: str, longest: int = LONGEST_WORD) -> str:

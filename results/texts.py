@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-ABSOLUTE = re.compile(r"(?<![^\s|,:(=])~?/(?:[^\s/|,]+/)+[^\s/|,]*")  # an absolute path within a text
+# an absolute path within a text
+ABSOLUTE = re.compile(r"(?<![^\s|,:(=])~?/(?:[^\s/|,]+/)+[^\s/|,]*")
 
 
 def brief(text: str) -> str:

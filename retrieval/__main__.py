@@ -11,7 +11,8 @@ from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.numbers import WIDEST, number, whole
 
 PROGRAM = "python -m retrieval"
-NAMED = 5  # images that cannot be decoded and are printed by name; a file names all
+# images that cannot be decoded and are printed by name; a file names all
+NAMED = 5
 HELP_RUN = "a run folder, or that of a fold of a cross-validation"
 HELP_DEVICE = "where the network runs: cpu, cuda, cuda:1 … (default: the first GPU, else the CPU)"
 HELP_WHICH = "the checkpoint: best (of the selected epoch) or last (default: best, with --add that of the index)"

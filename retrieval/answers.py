@@ -129,7 +129,8 @@ def write(neighbours: list[Neighbour], out: str, preparation) -> None:
     elif ending == ".csv":
         rows = io.StringIO()
         csv.writer(rows, lineterminator="\n").writerows([Neighbour._fields, *neighbours])
-        content = rows.getvalue().encode("utf-8", "surrogateescape")  # a name that is not UTF-8 keeps its bytes
+        # a name that is not UTF-8 keeps its bytes
+        content = rows.getvalue().encode("utf-8", "surrogateescape")
     else:
         content = page(neighbours, preparation).encode("utf-8", "replace")
     write_file(out, content)
@@ -174,6 +175,7 @@ def _figure(path: str, caption: str, preparation, kind: str = "") -> str:
     try:
         source = thumbnails.address(thumbnails.small(preparation.original(path), SIDE))
         picture = f'<img alt="{html.escape(Path(path).name)}" src="{source}">'
-    except UserError:  # removed since it was indexed
+    except UserError:
+        # removed since it was indexed
         picture = '<div class="gone">no longer there</div>'
     return f"<figure{kind}>{picture}<figcaption>{caption}<br>{html.escape(path)}</figcaption></figure>"

@@ -321,7 +321,8 @@ def _licence(environment: dict, opt) -> str:
     start = environment.get("weights")
     if start == "random":
         return "Training began from random weights: no other licence than that of the training images applies."
-    if opt.weights:  # the data_config is that of the architecture's own weights
+    # the data_config is that of the architecture's own weights
+    if opt.weights:
         sha256 = environment.get("weights_sha256") or "not recorded"
         return (
             f"Training began from the file `{_cell(Path(opt.weights).name)}` (SHA-256 {_cell(sha256)}). Its licence "

@@ -9,7 +9,8 @@ from utilities import codes
 from utilities.codes import Codes
 from utilities.errors import UserError
 
-FILE = "code.faiss"  # of an export: the index without vectors, which holds what was learned
+# of an export: the index without vectors, which holds what was learned
+FILE = "code.faiss"
 
 
 def check(flags) -> None:

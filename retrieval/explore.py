@@ -24,7 +24,8 @@ from utilities.console import propose_view
 from utilities.errors import UserError
 from utilities.files import write_file
 
-BINS = 100  # of the histogram of distances
+# of the histogram of distances
+BINS = 100
 # flags of an evaluation that the page ignores; of a run also those of its embeddings
 UNHEEDED = from_splits.OF_SEARCH | from_splits.OF_DISTANCES
 # flags of the command that a file has no use for
@@ -247,7 +248,8 @@ def _unheeded(has_roles: bool, flags: dict, unheeded: dict) -> tuple[str, ...]:
 
 def content(images: PageImages, flags) -> dict:
     """The content of the page, as JSON values and `explore_page.packed` arrays."""
-    of_none = (images.labels < 0) & (images.labels >= 0).any()  # distractors, where any image has a class
+    # distractors, where any image has a class
+    of_none = (images.labels < 0) & (images.labels >= 0).any()
     # distractors have no like
     space = metrics.EmbeddingSpace(
         images.features, np.where(of_none, -1 - np.arange(len(of_none)), images.labels), progress=True
@@ -272,7 +274,8 @@ def content(images: PageImages, flags) -> dict:
     if paths is not None:
         paths = list(map(str, paths))
     supers, super_of = _supers(images, classes)
-    pair_space = space  # the histogram's pairs are of images that have a class
+    # the histogram's pairs are of images that have a class
+    pair_space = space
     if of_none.any():
         pair_space = metrics.EmbeddingSpace(space.features[~of_none], images.labels[~of_none])
     return {
@@ -285,7 +288,8 @@ def content(images: PageImages, flags) -> dict:
         "supers": supers,
         "superOf": super_of,
         "paths": paths,
-        "classless": 0 if of_none.any() else None,  # -1 comes first
+        # -1 comes first
+        "classless": 0 if of_none.any() else None,
         "marks": marks.content(
             images.marking, paths, [images.class_names.get(label) for label in images.labels.tolist()]
         ),

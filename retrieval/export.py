@@ -21,7 +21,8 @@ from runs import Embedder
 from utilities.console import propose, say
 from utilities.errors import UserError
 
-IMAGES = 8  # on which an export is compared with the run
+# on which an export is compared with the run
+IMAGES = 8
 
 
 def export(flags) -> dict[str, float]:
@@ -234,7 +235,8 @@ def _push(flags) -> None:
     try:
         hub.create_repo(flags.push_to_hub, exist_ok=True)
         hub.upload_folder(repo_id=flags.push_to_hub, folder_path=str(flags.out))
-    except Exception as error:  # the errors of the client and its transport change with their versions
+    except Exception as error:
+        # the errors of the client and its transport change with their versions
         raise UserError(
             f"--push_to_hub {flags.push_to_hub}: not uploaded ({exporting.line(error)}). {flags.out} is whole; `hf "
             "auth login` lets you in"

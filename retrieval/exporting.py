@@ -54,7 +54,8 @@ def guarded(flag: str, way_out: str = OTHERWISE):
             yield
     except (ImportError, OSError, UserError):
         raise
-    except Exception as error:  # tracing, or any layer, may raise anything
+    except Exception as error:
+        # tracing, or any layer, may raise anything
         raise UserError(f"{flag}: this network cannot be written so ({line(error)}): {way_out}") from error
 
 
@@ -99,7 +100,8 @@ def least_cosine(flag: str, embed, inputs: np.ndarray, expected: np.ndarray, way
     for batch in (slice(0, 1), slice(None)):
         try:
             embeddings = np.asarray(embed(inputs[batch]), dtype=np.float64)
-        except Exception as error:  # each runtime raises its own
+        except Exception as error:
+            # each runtime raises its own
             raise UserError(f"{flag}: what was written cannot be run ({line(error)}): {way_out}") from error
         if embeddings.shape != expected[batch].shape or not np.isfinite(embeddings).all():
             raise UserError(

@@ -11,7 +11,8 @@ from pathlib import Path
 from utilities.errors import UserError
 from utilities.locks import Lock
 
-BEFORE = ".before"  # ending of the hidden name that a folder has while another takes its place
+# ending of the hidden name that a folder has while another takes its place
+BEFORE = ".before"
 
 
 @contextlib.contextmanager
@@ -41,9 +42,11 @@ def replacing_folder(out):
 
 
 def _take_place(hidden: Path, out: Path) -> None:
-    mask = os.umask(0)  # it can only be read by setting it
+    # it can only be read by setting it
+    mask = os.umask(0)
     os.umask(mask)
-    hidden.chmod(0o777 & ~mask)  # mkdtemp gives access to the owner alone
+    # mkdtemp gives access to the owner alone
+    hidden.chmod(0o777 & ~mask)
     before = hidden.with_name(f"{hidden.name}{BEFORE}")
     if out.exists():
         out.rename(before)

@@ -76,7 +76,8 @@ class Index:
         with parsing(f"the index in {self.folder}", way_out):
             with open(self.folder / PATHS, newline="", encoding="utf-8", errors="surrogateescape") as file:
                 self.paths = [row[0] for row in itertools.islice(csv.reader(file), 1, None)]
-            self.code = codes.name(self.about.get("code", codes.FLOAT32))  # an index of an earlier version names none
+            # an index of an earlier version names none
+            self.code = codes.name(self.about.get("code", codes.FLOAT32))
             self.vectors = None  # (N, D)
             shape = (len(self.paths), self.about["dimensions"])
             if self.code == codes.FLOAT32:
@@ -154,7 +155,8 @@ def _candidates(index, queries: np.ndarray, kind: str, k: int) -> np.ndarray:
 
     width = max(AGAIN * k, 100)
     if kind == EXACT:
-        width = k + 8  # distances equal in float32 may differ in float64
+        # distances equal in float32 may differ in float64
+        width = k + 8
     width = min(width, index.ntotal)
     if kind == HNSW:
         index.hnsw.efSearch = max(SEARCHING, width)
@@ -311,7 +313,8 @@ def _write_faiss(folder: Path, kind: str, rows: int, dimensions: int) -> dict | 
     vectors = folder / VECTORS
     if kind == EXACT:
         index = faiss.IndexFlatL2(dimensions)
-        index.codes.resize(rows * dimensions * 4)  # reserve all memory: to grow, it would copy itself
+        # reserve all memory: to grow, it would copy itself
+        index.codes.resize(rows * dimensions * 4)
         index.codes.resize(0)
     elif kind == HNSW:
         index = faiss.IndexHNSWFlat(dimensions, LINKS)
@@ -363,7 +366,8 @@ def _recall(search, vectors: Path, rows: int, in_order: bool = False) -> dict:
     at = min(RECALL_AT, rows - 1)
     candidates = search(queries, at + 1)
     is_query = candidates == chosen[:, None]
-    order = np.argsort(is_query, axis=1, kind="stable")  # the query itself last
+    # the query itself last
+    order = np.argsort(is_query, axis=1, kind="stable")
     candidates = np.take_along_axis(np.where(is_query, -1, candidates), order, axis=1)
     if in_order:
         candidates = candidates[:, :at]

@@ -19,7 +19,8 @@ def distances(features: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.n
     if len(features) <= ALL_UP_TO:
         same_class = []
         different_class = []
-        for row in range(1, len(features)):  # one row of the matrix at a time: the whole has N squared entries
+        # one row of the matrix at a time: the whole has N squared entries
+        for row in range(1, len(features)):
             measured = np.sqrt(np.square(features[:row] - features[row]).sum(1)).astype(np.float32)
             alike = labels[:row] == labels[row]
             same_class.append(measured[alike])

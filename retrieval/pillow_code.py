@@ -13,7 +13,8 @@ PHOTO = '"photo.jpg"'
 OPEN = f'image = ImageOps.exif_transpose(Image.open({PHOTO})).convert("RGBA")'
 ON_WHITE = 'image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")'
 GREY = '.convert("L").convert("RGB")'
-KERNELS = {  # of the distance x >= 0, in pixels of the coarser grid
+# of the distance x >= 0, in pixels of the coarser grid
+KERNELS = {
     "bilinear": "np.maximum(1 - x, 0)",
     "bicubic": "np.where(x < 1, (1.5 * x - 2.5) * x * x + 1, np.where(x < 2, ((2.5 - x / 2) * x - 4) * x + 2, 0))",
 }
@@ -100,7 +101,8 @@ def greatest_difference(lines: str, files: list, prepared: np.ndarray) -> int:
         names = {"file": file}
         try:
             exec(program, names)
-        except (OSError, ValueError):  # a damaged image, of which another decoder has made something
+        except (OSError, ValueError):
+            # a damaged image, of which another decoder has made something
             return 255
         greatest = max(greatest, int(np.abs(names["images"][0].astype(int) - expected).max()))
     return greatest

@@ -36,7 +36,8 @@ ROW = re.compile(r"/image/([0-9]{1,12})")
 LOOPBACK_NAMES = {"localhost", "127.0.0.1", "[::1]"}
 PAGE = "/"
 QUERY = "/query"
-METHODS = {PAGE: ("GET", "HEAD", "POST"), QUERY: ("POST",)}  # of a path; pictures: GET and HEAD
+# of a path; pictures: GET and HEAD
+METHODS = {PAGE: ("GET", "HEAD", "POST"), QUERY: ("POST",)}
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -92,7 +93,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def handle(self) -> None:
         """Answer one request; the connection is closed after it."""
-        with contextlib.suppress(ConnectionError, TimeoutError):  # the other side has gone
+        # the other side has gone
+        with contextlib.suppress(ConnectionError, TimeoutError):
             self.handle_one_request()
 
     def handle_expect_100(self) -> bool:
@@ -125,13 +127,15 @@ class Handler(BaseHTTPRequestHandler):
             reply = self._reply()
         except Refusal as refusal:
             reply = _refused(refusal)
-        except UserError as error:  # an image that cannot be decoded
+        except UserError as error:
+            # an image that cannot be decoded
             reply = _refused(Refusal(400, str(error)))
         except TimeoutError:
             reply = _refused(Refusal(408, f"the request took more than {self.server.limits.seconds:g} seconds"))
         except ConnectionError:
             raise
-        except Exception as error:  # a fault of the program, or of the machine, ends no server
+        except Exception as error:
+            # a fault of the program, or of the machine, ends no server
             warn(f"error: {type(error).__name__}: {printable(error)}")
             reply = _refused(Refusal(500, f"{type(error).__name__}: the server's own output says more"))
         if self.command == "POST":
@@ -211,7 +215,8 @@ class Handler(BaseHTTPRequestHandler):
     def _throw_away(self) -> None:
         """Receive what is still sent, into nothing: closed at once, the connection would lose the reply."""
         end = time.monotonic() + LINGERING
-        with contextlib.suppress(OSError):  # gone, or too slow
+        # gone, or too slow
+        with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
             while (remaining := end - time.monotonic()) > 0:
                 self.connection.settimeout(remaining)
@@ -330,7 +335,8 @@ def serve(flags) -> None:
     if limit is not None:
         for note in limit.check(index, embedder):
             warn(note)
-    index.search(embedder(np.zeros((1, 32, 32, 3), np.uint8)), 1)  # reads all that is read once
+    # reads all that is read once
+    index.search(embedder(np.zeros((1, 32, 32, 3), np.uint8)), 1)
     classes = {}
     try:
         classes = data.class_names(embedder)

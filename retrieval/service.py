@@ -67,9 +67,11 @@ class Worker:
                 continue
             try:
                 future.set_result(job())
-            except Exception as error:  # the one who waits gets it
+            except Exception as error:
+                # the one who waits gets it
                 future.set_exception(error)
-            except BaseException:  # an interrupt ends the server
+            except BaseException:
+                # an interrupt ends the server
                 future.set_exception(_ending())
                 raise
 
@@ -125,7 +127,8 @@ class Service:
             neighbours = answers.below(neighbours, [QUERY], self.threshold)
         content = answers.as_answer(neighbours, self.classes)
         for record in content["neighbours"]:
-            if record["rank"]:  # not that of an unknown query
+            # not that of an unknown query
+            if record["rank"]:
                 record["image"] = f"/image/{self._row_of[record['path']]}"
         return content
 

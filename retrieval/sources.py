@@ -9,7 +9,8 @@ from utilities.errors import UserError
 from utilities.files import expanded
 from utilities.reading import read_records
 
-COLUMNS = ("path", "image", "file", "filename")  # columns of a CSV file; the first that it has is read
+# columns of a CSV file; the first that it has is read
+COLUMNS = ("path", "image", "file", "filename")
 
 
 def listed(arguments: list[str]) -> list[str]:

@@ -17,7 +17,8 @@ from utilities.errors import UserError
 from utilities.reading import parsing, read_json
 
 PROGRAM = "python -m evaluation decide"
-SAME = 0.05  # of a vector's length: another precision moves it less, another network far more
+# of a vector's length: another precision moves it less, another network far more
+SAME = 0.05
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from utilities.codes import Codes
 from utilities.copies import CopyFinder
 from utilities.reading import map_array
 
-BLOCK = 16384  # rows that are read at once
+# rows that are read at once
+BLOCK = 16384
 
 
 class VectorsWriter:

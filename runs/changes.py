@@ -71,7 +71,8 @@ def changes_of_data(folder: Path, record: dict, opt) -> list[str]:
     """
     try:
         before = read_yaml(folder / ENVIRONMENT, {"data": {}})["data"]
-    except (FileNotFoundError, UserError):  # a damaged one is written anew
+    except (FileNotFoundError, UserError):
+        # a damaged one is written anew
         return []
     if "fingerprint" not in before or "fingerprint" not in record:
         return []
@@ -97,7 +98,8 @@ def refuse_changed_code(folder: Path, environment: dict, opt) -> None:
     """Raise UserError where a file of code is not what the run began with, unless --resume_allow_changes."""
     try:
         before = read_yaml(folder / ENVIRONMENT).get("code_files") or {}
-    except (FileNotFoundError, UserError):  # a damaged one is written anew
+    except (FileNotFoundError, UserError):
+        # a damaged one is written anew
         return
     for flag, sha256 in environment.get("code_files", {}).items():
         if before.get(flag, sha256) != sha256 and not opt.resume_allow_changes:
@@ -122,7 +124,8 @@ def record_changes_of_environment(folder: Path, environment: dict, epoch: int) -
     """
     try:
         content = read_yaml(folder / ENVIRONMENT)
-    except UserError:  # damaged
+    except UserError:
+        # damaged
         return
     recorded = content.get("environment_changes") or {}
     changes = {time: text for time, text in recorded.items() if int(time.removeprefix("after epoch ")) < epoch}

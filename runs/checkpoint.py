@@ -37,7 +37,8 @@ def save(path: Path | str, parts: dict, **extra) -> None:
     with replacing(path, "wb") as file:
         try:
             torch.save({**states, "random_states": random_states(), **extra}, file)
-        except RuntimeError as error:  # torch's writer hides the OSError of a full disk
+        except RuntimeError as error:
+            # torch's writer hides the OSError of a full disk
             number = getattr(error.__context__, "errno", None) or errno.ENOSPC
             raise OSError(number, os.strerror(number)) from error
 
@@ -140,7 +141,8 @@ def restore(path: Path | str, content: dict, parts: dict) -> None:
             part.load_state_dict(content[key])
             if name == "optimizer":
                 check_state(part)
-        except Exception as error:  # a plug-in's own state may fail in any way
+        except Exception as error:
+            # a plug-in's own state may fail in any way
             reason = (
                 f"its {name} does not fit this run's ({line(error).rstrip('.')}), for example because a changed "
                 f"flag needs another {name}"

@@ -17,7 +17,8 @@ RUN = {
     "stopped": None,
 }
 CHECKPOINT = {"epoch": None, "run": RUN, "state_dict": {}}
-RESUMED = {"optimizer": {"state": {}, "param_groups": None}}  # in those checkpoints from which a run goes on
+# in those checkpoints from which a run goes on
+RESUMED = {"optimizer": {"state": {}, "param_groups": None}}
 # over the folds of a cross-validation, a file of meta/
 RESULTS = {
     "folds": None,

@@ -93,7 +93,8 @@ class Embedder:
         prefix: int | None = None,
     ):
         run = RunFolder(folder)
-        if run.is_cross_validation and not run.has_checkpoint:  # a fold has the same flags
+        # a fold has the same flags
+        if run.is_cross_validation and not run.has_checkpoint:
             raise UserError(
                 f"{folder} is a cross-validation, a network a fold: name one of them, as {run.fold(0).path}"
             )
@@ -138,11 +139,13 @@ class Embedder:
         """
         source = enumerate(images)
         pieces = iter(lambda: list(itertools.islice(source, self.batch_size)), [])
-        is_hidden = True if total is None else None  # None: unless the output is a terminal
+        # None: unless the output is a terminal
+        is_hidden = True if total is None else None
         bar = tqdm(total=total, desc="embedding", unit="img", leave=False, disable=is_hidden)
         with ThreadPoolExecutor(max(kernels(THREADS), 1)) as pool, bar:
             decoding = None
-            for piece in itertools.chain(pieces, [None]):  # while one batch is embedded, the next is decoded
+            # while one batch is embedded, the next is decoded
+            for piece in itertools.chain(pieces, [None]):
                 following = None
                 if piece is not None:
                     following = (piece, pool.map(self._prepared, [image for _, image in piece]))
@@ -163,13 +166,15 @@ class Embedder:
         images = []
         refused = []
         for (place, _), image in zip(piece, prepared, strict=True):
-            if isinstance(image, str):  # the reason why it cannot be decoded
+            # the reason why it cannot be decoded
+            if isinstance(image, str):
                 refused.append((place, image))
             else:
                 places.append(place)
                 images.append(image)
         vectors = np.empty((len(images), self.dimensions), dtype=np.float32)
-        rows_of_shape = {}  # --eval_long_side keeps each image's shape
+        # --eval_long_side keeps each image's shape
+        rows_of_shape = {}
         for row, image in enumerate(images):
             rows_of_shape.setdefault(image.shape, []).append(row)
         for rows in rows_of_shape.values():
@@ -210,9 +215,11 @@ def _device(device) -> torch.device:
 def _as_list(images) -> list:
     """One image, a list of images, or a batch, as a list."""
     if isinstance(images, str | datasets.Encoded) or hasattr(images, "__fspath__") or hasattr(images, "getexif"):
-        return [images]  # a path, bytes of a file, or Pillow's
+        # a path, bytes of a file, or Pillow's
+        return [images]
     if torch.is_tensor(images):
         return [images] if images.ndim < 4 else list(images)
-    if isinstance(images, np.ndarray) and images.dtype.kind not in "OUS":  # else paths
+    # else paths
+    if isinstance(images, np.ndarray) and images.dtype.kind not in "OUS":
         return [images] if images.ndim < 3 or (images.ndim == 3 and images.shape[2] == 3) else list(images)
     return list(images)

@@ -180,7 +180,8 @@ class RunFolder:
             network = architectures.select(flags.arch, flags, not_pretrained=True, weights=None)
         except UserError:
             raise
-        except Exception as error:  # these flags have not passed the types of the command line
+        except Exception as error:
+            # these flags have not passed the types of the command line
             raise UserError(
                 f"{self.path / PARAMETERS} is damaged: its flags make no network ({str(error)[:160]})"
             ) from error
@@ -280,7 +281,8 @@ def measurement(path: Path, description: dict) -> Path:
     for file in alternatives(path, ".json"):
         content = read_json(file) if file.exists() else description
         if isinstance(content, dict) and {key: content.get(key) for key in description} == description:
-            return file  # a damaged one is left alone
+            # a damaged one is left alone
+            return file
 
 
 def describe(folder: Path, opt) -> None:
@@ -334,5 +336,6 @@ def _is_copy(file: str, copy: Path) -> bool:
         return True
     try:
         return expanded(file).read_bytes() == copy.read_bytes()
-    except (OSError, ValueError, TypeError, RuntimeError):  # a damaged parameters.yaml may hold no path at all
+    except (OSError, ValueError, TypeError, RuntimeError):
+        # a damaged parameters.yaml may hold no path at all
         return False

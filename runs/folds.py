@@ -27,7 +27,8 @@ class CrossValidation:
         self.requested = list(range(n_folds)) if opt.folds is None else sorted(opt.folds)
         self.folder = run_folder(opt)
         self.meta = Meta(self.folder, opt, n_folds)
-        self._epochs = None  # epochs of each fold before this process trains; None once the flags are written
+        # epochs of each fold before this process trains; None once the flags are written
+        self._epochs = None
 
     @property
     def results(self) -> dict:
@@ -46,7 +47,8 @@ class CrossValidation:
         in which no fold begins is removed.
         """
         is_new = self.opt.resume is None or not self.folder.is_dir()
-        is_own = is_new and self.opt.folds is None  # else other processes may be about to train their folds there
+        # else other processes may be about to train their folds there
+        is_own = is_new and self.opt.folds is None
         if is_new:
             self.folder = new_folder(self.folder) if is_own else self._shared(self.folder)
             self.opt = self.opt.but(savename=str(Path(self.opt.savename).with_name(self.folder.name)))
@@ -70,7 +72,8 @@ class CrossValidation:
         if self._epochs is None:
             return
         record_changes(self.folder, self._epochs, self.opt)
-        write_plan(self.folder, self.opt)  # before the flags, as a run does
+        # before the flags, as a run does
+        write_plan(self.folder, self.opt)
         describe(self.folder, self.opt)
         self._epochs = None
 
@@ -87,7 +90,8 @@ class CrossValidation:
         """The epochs after which a fold goes on: all trained ones, or with `--resume best` those of its checkpoint."""
         run = self.fold(fold)
         if self.opt.resume == "best" and fold in self.requested and run.has_checkpoint:
-            return run.selected["epoch"] or 0  # the last checkpoint may be the damaged one
+            # the last checkpoint may be the damaged one
+            return run.selected["epoch"] or 0
         return run.progress.epochs
 
     def _shared(self, named_folder: Path) -> Path:
@@ -126,7 +130,8 @@ class CrossValidation:
         """The flags of each fold that still has something to do, one after the other."""
         for opt in self.options():
             if opt.last_epoch == 0 and opt.until is not None:
-                continue  # a reproduction: the fold had not begun in this stage
+                # a reproduction: the fold had not begun in this stage
+                continue
             if self.opt.resume == "latest" and opt.fold in self.done():
                 say(f"fold {opt.fold} of {self.n_folds} is finished")
                 continue

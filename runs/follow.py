@@ -105,7 +105,8 @@ class FoldsOfSeveral(CrossValidation):
     @contextlib.contextmanager
     def started(self):
         """See `CrossValidation.started`: the first process takes the folder."""
-        self.ranks.wait()  # until all have read its present content
+        # until all have read its present content
+        self.ranks.wait()
         with super().started() if self.ranks.writes else contextlib.nullcontext():
             self.folder, savename = self.ranks.share((self.folder, self.opt.savename))
             self.opt = self.opt.but(savename=savename)

@@ -18,7 +18,8 @@ SPLIT_TITLES = {"train": "Train", "val": "Val", "test": "Test"}
 MODEL_GRADIENT = "Model Grad"
 # name in files -> group, label
 GRADIENT_NAMES = {"gradient_rms": ("L2", "Grad L2"), "gradient_max": ("Max", "Grad Max")}
-TRAINING_GROUPS = ("criterion", "miner", "rate")  # values of training that are named `<group>/<label>`
+# values of training that are named `<group>/<label>`
+TRAINING_GROUPS = ("criterion", "miner", "rate")
 SECTIONS = (*SPLIT_TITLES.values(), MODEL_GRADIENT)
 _SPLITS = {title: split for split, title in SPLIT_TITLES.items()}
 _KEY = re.compile(rf"({'|'.join(SECTIONS)}): (?:(.+): )?(.+)$")

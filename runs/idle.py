@@ -20,7 +20,8 @@ import datasets
 import trainers
 from engine.ranks import local_rank
 
-FLAG_OF = {  # package of plug-ins -> flag that names one
+# package of plug-ins -> flag that names one
+FLAG_OF = {
     "datasets": "dataset",
     "criteria": "loss",
     "batch_mining": "batch_mining",
@@ -28,7 +29,8 @@ FLAG_OF = {  # package of plug-ins -> flag that names one
     "trainers": "trainer",
     "architectures": "arch",
 }
-CLASSES = {  # package of plug-ins -> its files' class
+# package of plug-ins -> its files' class
+CLASSES = {
     "criteria": "Criterion",
     "batch_mining": "BatchMiner",
     "datasampler": "Sampler",
@@ -91,7 +93,8 @@ def of_class_vectors(opt, flags: Collection[str]) -> list[str]:
     losses = [name for package, name in plug_ins if package == "criteria"]
     if opt.loss_vectors_start == "icml" or any(criteria.has_class_vectors(loss) for loss in losses):
         return []
-    if any(_reads("loss_vectors_start", _own_text(*plug_in)) for plug_in in plug_ins):  # a user's file
+    # a user's file
+    if any(_reads("loss_vectors_start", _own_text(*plug_in)) for plug_in in plug_ins):
         return []
     return [
         f"--loss_vectors_start {opt.loss_vectors_start} has no effect: --loss {opt.loss} has no class vectors; take a "
@@ -114,9 +117,11 @@ def of_plug_ins(opt, requested: set[str]) -> list[str]:
     texts = "\n".join(_source(*plug_in) for plug_in in plug_ins)
     if "batch_mining" in requested and not _takes_miner(opt):
         lines.append(f"--batch_mining {opt.batch_mining} has no effect: --loss {opt.loss} {_without_miner(opt)}")
-    unused = {}  # plug-in -> its flags
+    # plug-in -> its flags
+    unused = {}
     for flag in sorted(requested & owners().keys()):
-        is_weight = opt.roles[flag].weighs is not None  # of an older version: it becomes a word of --loss_weights
+        # of an older version: it becomes a word of --loss_weights
+        is_weight = opt.roles[flag].weighs is not None
         if owners()[flag] not in plug_ins and not is_weight and not _is_read(flag, texts):
             unused.setdefault(owners()[flag], []).append(f"--{flag}")
     for (package, name), flags in unused.items():

@@ -18,7 +18,8 @@ from utilities.intervals import t_interval
 SEPARATED = "separated"
 CONCATENATED = "concatenated"
 INTERVAL = ["mean", "standard_error", "interval_95_low", "interval_95_high"]
-COLUMNS = ["embeddings", "split", "metric", *INTERVAL, "folds"]  # of results.csv
+# of results.csv
+COLUMNS = ["embeddings", "split", "metric", *INTERVAL, "folds"]
 
 
 def over_folds(scores: list[dict]) -> dict:
@@ -30,7 +31,8 @@ def over_folds(scores: list[dict]) -> dict:
     for split, metrics in scores[0].items():
         for name in metrics:
             row = [fold.get(split, {}).get(name, []) for fold in scores]
-            has_array = any(np.ndim(value) > 0 for value in row)  # or a fold lacks the metric
+            # or a fold lacks the metric
+            has_array = any(np.ndim(value) > 0 for value in row)
             if has_array:
                 continue
             # JSON has null for NaN
@@ -46,7 +48,8 @@ class Meta:
         self.folder = folder
         self.opt = opt
         self.n_folds = n_folds
-        self.results = {}  # name -> results that this process wrote
+        # name -> results that this process wrote
+        self.results = {}
         self._fold = RunFolder(folder, opt).fold
 
     def _epochs(self, folds: list[int]) -> list:

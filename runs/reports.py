@@ -24,7 +24,8 @@ from utilities.programs import as_typed
 from utilities.secrets import mask_words
 from utilities.spans import moment, seconds_between
 
-MOST_LINES = 32  # of a printed table
+# of a printed table
+MOST_LINES = 32
 # Flags of the command line, no file has them, without which a command trains -> number of values.
 TRYING = {"--dry_run": 0, "--profile_steps": 1, "--evaluate_only": 0}
 ORDER = ("val", "test", "train")  # of splits in a printed table
@@ -42,7 +43,8 @@ def interruptible(run):
             yield
     except KeyboardInterrupt:
         run.close()
-        epoch = RunFolder(run.folder).progress.epochs  # of the checkpoint: the run may be ahead of it
+        # of the checkpoint: the run may be ahead of it
+        epoch = RunFolder(run.folder).progress.epochs
         moment_of_end = " before the end of epoch 1"
         if epoch:
             moment_of_end = f": epochs 1 to {epoch} are saved"
@@ -59,7 +61,8 @@ def interruptible(run):
             run.close()
         is_untrained = run.epoch == 0 and not run.resumed and run.opt.fold is None
         if isinstance(error, BrokenImage) and is_untrained and run.writes:
-            shutil.rmtree(run.folder, ignore_errors=True)  # the same command can then have the name again
+            # the same command can then have the name again
+            shutil.rmtree(run.folder, ignore_errors=True)
         raise
 
 
@@ -73,7 +76,8 @@ def progress(loader, epoch: int, opt, meter):
     with tqdm(loader, desc=f"epoch {epoch}/{opt.n_epochs}", unit="batch", leave=False, disable=None) as bar:
         for step, batch in enumerate(bar):
             began = None
-            if epoch == 1 and step:  # the first step loads what the others use
+            # the first step loads what the others use
+            if epoch == 1 and step:
                 began = moment(meter.latest.device)
             yield batch
             images.append(len(batch.labels))
@@ -128,7 +132,8 @@ def finish(run) -> None:
 def propose_next(opt, result) -> None:
     """Print the command to type after main.py. `result`: what it returned, a run, a cross-validation, or scores."""
     if opt.evaluate_only and datasets.is_test_only(opt):
-        return  # there is nothing to train on
+        # there is nothing to train on
+        return
     if any(getattr(opt, flag.removeprefix("--")) for flag in TRYING):
         words = mask_words(sys.argv[1:], {f"--{name}" for name in opt.roles.having(secret=True)})
         propose(*ranks.starter(), "main.py", *without_flags(words, TRYING))

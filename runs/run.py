@@ -38,7 +38,8 @@ from utilities.files import link, new_folder, write_json, write_yaml
 from utilities.locks import Lock
 from utilities.splits import DATA_SETS
 
-BEFORE_ALL = -2  # an epoch before the first, which is -1
+# an epoch before the first, which is -1
+BEFORE_ALL = -2
 
 
 class Selection:
@@ -79,7 +80,8 @@ class Run:
         `optimizer` and `scheduler` take their rates from the flags on resume.
     """
 
-    writes = True  # False: of a process that follows another, see `runs.follow`
+    # False: of a process that follows another, see `runs.follow`
+    writes = True
 
     def __init__(self, opt, parts: dict, selection: Selection):
         self.opt = opt
@@ -91,7 +93,8 @@ class Run:
         if opt.resume is not None and not self.resumed:
             say(f"there is no run in {named_folder} yet: this is a new one")
         self.folder = named_folder if self.resumed else new_folder(named_folder, numbered=opt.fold is None)
-        if opt.fold is None and not self.resumed:  # the folder may have got a number
+        # the folder may have got a number
+        if opt.fold is None and not self.resumed:
             self.opt = opt.but(savename=str(Path(opt.savename).with_name(self.folder.name)))
         self.begin()
         log_every = 0 if opt.no_records else opt.log_every
@@ -99,7 +102,8 @@ class Run:
 
     def begin(self) -> None:
         """Set the state of a run that has trained nothing yet."""
-        self.epoch = 0  # trained epochs
+        # trained epochs
+        self.epoch = 0
         self.stop_requested = False
         self.state = {
             "best": {},
@@ -113,8 +117,10 @@ class Run:
         }
         self._began = time.monotonic()
         self.sinks = []
-        self.roles = {}  # split -> description of its queries and gallery, where it has such roles
-        self.queries = {}  # split -> number of its queries, of val and test
+        # split -> description of its queries and gallery, where it has such roles
+        self.roles = {}
+        # split -> number of its queries, of val and test
+        self.queries = {}
 
     def start(self, environment: dict) -> None:
         """Describe the run on disk, or restore it; open the records.
@@ -141,7 +147,8 @@ class Run:
         # After `_restore`: flags that do not fit the checkpoint change nothing.
         note = self._describe()
         if has_checkpoint:
-            self._summarise()  # the run may have ended between its last checkpoint and its last summary
+            # the run may have ended between its last checkpoint and its last summary
+            self._summarise()
             say(f"resumed {self.folder} after epoch {self.epoch}")
             if note is not None:
                 say(f"note  {note}")
@@ -169,7 +176,8 @@ class Run:
             planned = RunFolder(self.folder).flags.get("n_epochs")
         record_changes(self.folder, [self.epoch], self.opt)
         if self.opt.fold is None:
-            write_plan(self.folder, self.opt)  # before the flags: who finds these finds the stages that follow
+            # before the flags: who finds these finds the stages that follow
+            write_plan(self.folder, self.opt)
         describe(self.folder, self.opt)
         return None if planned is None else change_of_length(self.opt, planned, self.epoch)
 
@@ -199,7 +207,8 @@ class Run:
         content = checkpoint.with_or_without_average(checkpoint.read(path), self.parts)
         if "optimizer" in content:
             content["optimizer"] = fitting(content["optimizer"], self.parts["optimizer"])
-        if content.get("scaler") == {} and "scaler" in self.parts:  # of a run without float16
+        # of a run without float16
+        if content.get("scaler") == {} and "scaler" in self.parts:
             content["scaler"] = self.parts["scaler"].state_dict()
         if "num_bad_epochs" in content.get("scheduler", {}):
             # plateau counts evaluations; another schedule goes by epochs
@@ -212,7 +221,8 @@ class Run:
         self.state.setdefault("warnings", [])
         self.state.setdefault("collapse", {})
         self.state["stopped"] = was_stopped(content, self.opt.patience)
-        self.batches.steps = self.state.get("steps", 0)  # older checkpoints have none
+        # older checkpoints have none
+        self.batches.steps = self.state.get("steps", 0)
         if not self.finished and "test" not in self.opt.splits_to_eval:
             # That of a shorter run's `--final_test`: another epoch may be selected yet.
             self.state["selected"]["values"].pop("test", None)
@@ -222,9 +232,11 @@ class Run:
     def _drop_later_checkpoints(self, path: Path) -> None:
         """Make the checkpoint `path` the last one, and delete those of later epochs."""
         if self.writes:
-            link(path, self.folder / checkpoint.LAST)  # first: a run killed during the deletion must still have it
+            # first: a run killed during the deletion must still have it
+            link(path, self.folder / checkpoint.LAST)
         for later in self.folder.glob("checkpoint_*.pth.tar"):
-            with contextlib.suppress(UserError):  # a damaged one stays: nothing reads it
+            # a damaged one stays: nothing reads it
+            with contextlib.suppress(UserError):
                 if checkpoint.read(later, lazily=True)["epoch"] > self.epoch:
                     later.unlink()
 
@@ -296,10 +308,12 @@ class Run:
         if (self.selection.split, self.selection.metric) in improved:
             try:
                 draw()
-            except Exception as error:  # a picture never stops a run
+            except Exception as error:
+                # a picture never stops a run
                 say(f"the pictures or files of epoch {epoch} failed ({type(error).__name__}: {error}); the run goes on")
         self._summarise()
-        self._save(checkpoint.LAST)  # last: where it has all epochs, the summary has them too
+        # last: where it has all epochs, the summary has them too
+        self._save(checkpoint.LAST)
         for callback in self.opt.callbacks:
             callback.on_epoch_end(self, epoch, scores)
 
@@ -341,7 +355,8 @@ class Run:
         """Record the scores of the selected epoch's checkpoint on splits that were not evaluated in training."""
         selected = self.state["selected"]
         rows = self._metric_rows(selected["epoch"], scores)
-        step = self.batches.steps + self.epoch - selected["epoch"] + 1  # after all rows so far: W&B drops earlier steps
+        # after all rows so far: W&B drops earlier steps
+        step = self.batches.steps + self.epoch - selected["epoch"] + 1
         self._write([row._replace(step=step) for row in rows])
         self._write_arrays(selected["epoch"], scores)
         selected["values"] = {**selected["values"], **_numbers(scores)}

@@ -146,7 +146,8 @@ def environment(runtime, data: dict, network, opt) -> dict:
     if runtime.ranks.size > 1:
         record["processes"] = runtime.ranks.size
     record["weights"] = getattr(network, "weights_name", None)
-    if isinstance(getattr(network, "last_linear", None), torch.nn.Identity):  # --embed_dim 0
+    # --embed_dim 0
+    if isinstance(getattr(network, "last_linear", None), torch.nn.Identity):
         record["dimensions"] = network.embed_dim
     if hasattr(network, "data_config"):
         record["data_config"] = network.data_config

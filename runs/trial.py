@@ -13,7 +13,8 @@ from utilities.counts import count_of
 from utilities.errors import UserError
 from utilities.files import refuse_unwritable
 
-MOST_IMAGES = 64  # of a batch in the picture of a dry run
+# of a batch in the picture of a dry run
+MOST_IMAGES = 64
 
 
 def try_out(opt, step, training, evaluated: dict) -> None:

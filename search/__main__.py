@@ -144,7 +144,8 @@ def search(argv: list[str]) -> Path | None:
     try:
         with Together(main.main).led() as train:
             return None if train is None else trials_and_report(search_plan, train)
-    except KeyboardInterrupt:  # between runs: a run that is interrupted prints the command itself
+    except KeyboardInterrupt:
+        # between runs: a run that is interrupted prints the command itself
         print(f"\ncontinue with: {search_plan.command}")
         raise
 
@@ -162,7 +163,8 @@ def _trials_and_report(search_plan: Plan, train) -> Path:
     folder = search_plan.folder
     direction = "maximize" if metrics.higher_is_better(search_plan.opt.storage_metrics[0]) else "minimize"
     with Lock(folder / ".study.lock"):
-        settings.changes(search_plan)  # first: `open_study` would call the study of another search damaged
+        # first: `open_study` would call the study of another search damaged
+        settings.changes(search_plan)
         study = studies.open_study(search_plan, direction)
         settings.settle(search_plan, len(studies.latest(study)))
     elsewhere = TrialLoop(study, search_plan, train).run()

@@ -29,5 +29,6 @@ def read_table(folder: Path) -> list[dict]:
         _, rows = read_records(path)
         for row in rows:
             value = row["value"] if row["state"] == "complete" else 0
-            row["trial"], float(value)  # a damaged row raises
+            # a damaged row raises
+            row["trial"], float(value)
     return rows

@@ -34,7 +34,8 @@ def how_far(folder: Path, trials: int, reproductions: int) -> tuple[bool, str]:
     n_reproduced = 0
     if best.exists() and content["runs"]:
         text = best.read_text(encoding="utf-8", errors="replace")
-        trial = text.removeprefix("# ").partition(":")[0]  # as `write_tables` writes it
+        # as `write_tables` writes it
+        trial = text.removeprefix("# ").partition(":")[0]
         if trial == content["trial"]:
             n_reproduced = len(content["runs"])
     finished = n_ended >= trials and n_reproduced >= reproductions and best.exists()

@@ -23,7 +23,8 @@ from utilities.numbers import OneOrTwo
 SUFFIXES = ("BAYESIAN", "LOG_BAYESIAN", "INT_BAYESIAN", "CHOICE")
 # A --config file may set it: the reproductions are measured on test, trials never.
 NO_PART_OF_A_TRIAL = {"final_test"}
-MOST_COMBINATIONS = 500  # of choices that are tried on the parser before a search starts
+# of choices that are tried on the parser before a search starts
+MOST_COMBINATIONS = 500
 
 
 class Range(NamedTuple):
@@ -58,7 +59,8 @@ class Range(NamedTuple):
         """A value as the command line takes it."""
         if self.switch:
             return [f"--{self.flag}"] if value else []
-        return [f"--{self.flag}={value}"]  # with =, because a value may begin with a minus
+        # with =, because a value may begin with a minus
+        return [f"--{self.flag}={value}"]
 
     @property
     def text(self) -> str:
@@ -97,7 +99,8 @@ def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
     written, words = _split(argv)
     ranges = _ranges(written, parser, actions, "the command line")
     names = {word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")}
-    names |= {name.removeprefix("no-") for name in names}  # --no-NAME switches NAME off
+    # --no-NAME switches NAME off
+    names |= {name.removeprefix("no-") for name in names}
     # --source is --source_path
     named = names - actions.keys() | {actions[name].dest for name in names & actions.keys()}
     if "savename" in named:
@@ -153,7 +156,8 @@ def _split(argv: list[str]) -> tuple[list[tuple[str, list[str]]], list[str]]:
     """The ranges of a command line, (flag~SUFFIX~, values), and its other words."""
     ranges = []
     words = []
-    receiver = words  # of values that follow
+    # of values that follow
+    receiver = words
     for word in argv:
         flag, _, value = word.partition("=")
         if not word.startswith("--"):
@@ -223,7 +227,8 @@ def _choice(parser, action, kind: str, texts: list[str], source: str) -> Range:
 
 
 def _numbers(parser, action, kind: str, texts: list[str], source: str) -> Range:
-    number = getattr(action.type, "kind", action.type)  # a type that has a range says what kind of number it is
+    # a type that has a range says what kind of number it is
+    number = getattr(action.type, "kind", action.type)
     if number not in (int, float):
         raise UserError(f"{source}: {action.dest} is not a number; choices are written {action.dest}~CHOICE~ [a,b]")
     if len(texts) != 2:

@@ -58,7 +58,8 @@ def open_study(plan, direction: str):
         )
     source = study_name(plan)
     if url is None:
-        if file.exists() and file.stat().st_size > 1:  # SQLite takes a file of one byte for an empty one
+        # SQLite takes a file of one byte for an empty one
+        if file.exists() and file.stat().st_size > 1:
             _check_file(file)
         else:
             _check(source, [], folder_values)
@@ -127,7 +128,8 @@ def _database(url: str | None, file: Path, heartbeat: int):
     def connect():
         return sqlite3.connect(file, timeout=PATIENCE, check_same_thread=False)
 
-    engine = None if url else {"creator": connect}  # a path may hold what an URL gives a meaning
+    # a path may hold what an URL gives a meaning
+    engine = None if url else {"creator": connect}
     try:
         return optuna.storages.RDBStorage(
             url or f"sqlite:///{DATABASE}",
@@ -143,7 +145,8 @@ def _database(url: str | None, file: Path, heartbeat: int):
         message = str(error).splitlines()[0]
         if url is None:
             raise _damaged(file, message) from error
-        if isinstance(error, ValueError):  # it quotes a part of the URL, perhaps of the password
+        # it quotes a part of the URL, perhaps of the password
+        if isinstance(error, ValueError):
             message = "this is no URL of a database; in a password write %40 for @, %3A for : and %2F for /"
         message = secrets.mask_urls(message.replace(url, secrets.mask_value(url)))
         raise UserError(f"--study_storage {secrets.mask_value(url)}: {message}") from error
@@ -203,7 +206,8 @@ def sampler_of(space: dict, seed: int):
     import optuna
 
     start = max(5, len(space))
-    seed = seed % 2**32  # the range of NumPy's generators
+    # the range of NumPy's generators
+    seed = seed % 2**32
 
     class QuasiRandomThenGaussianProcess(optuna.samplers.GPSampler):
         """See `sampler_of`."""
@@ -220,7 +224,8 @@ def sampler_of(space: dict, seed: int):
             if len(done) < start:
                 return self._quasi_random.sample_relative(study, trial, search_space)
             copy = _with_failures(study, space)
-            copy.ask()  # in place of `trial`
+            # in place of `trial`
+            copy.ask()
             return super().sample_relative(copy, copy.get_trials(deepcopy=False)[-1], search_space)
 
     return QuasiRandomThenGaussianProcess()
@@ -264,7 +269,8 @@ def lock_of(folder: Path, name: str) -> Lock:
 def _lost(study, trial, folder: Path) -> bool:
     """Whether the process of a running trial is known to be gone; on another machine only its heartbeat shows that."""
     host = trial.user_attrs.get("host")
-    if host is None:  # it died under the search's lock, which the caller holds now
+    # it died under the search's lock, which the caller holds now
+    if host is None:
         return True
     return host == socket.gethostname() and lock_of(folder, folder_name(study, trial)).holder() is None
 
@@ -309,7 +315,8 @@ def put_back(study, trial, killed: bool = True) -> bool:
     attempts = study.get_trials(deepcopy=False)
     is_continued = any(later.user_attrs.get("continues") == trial.number for later in attempts)
     may_continue = attempt < ATTEMPTS or not killed
-    if may_continue and not is_continued:  # first the continuation, then the end: a kill between them loses nothing
+    # first the continuation, then the end: a kill between them loses nothing
+    if may_continue and not is_continued:
         reason = "its process was killed" if killed else "its process stopped"
         attributes = {
             "folder": folder_name(study, trial),
@@ -318,7 +325,8 @@ def put_back(study, trial, killed: bool = True) -> bool:
             "reason": reason,
         }
         study.enqueue_trial(dict(trial.params), user_attrs=attributes)
-    with contextlib.suppress(ValueError, optuna.exceptions.UpdateFinishedTrialError):  # it has ended already
+    # it has ended already
+    with contextlib.suppress(ValueError, optuna.exceptions.UpdateFinishedTrialError):
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     if killed:
         consequence = "it is continued" if may_continue else "for the last time: it counts as failed"
@@ -333,7 +341,8 @@ def collect_lost(study, folder: Path) -> list[str]:
     """
     import optuna
 
-    optuna.storages.fail_stale_trials(study)  # their heartbeats stopped
+    # their heartbeats stopped
+    optuna.storages.fail_stale_trials(study)
     elsewhere = []
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         if _lost(study, trial, folder):

@@ -64,7 +64,8 @@ class TrialLoop:
         self.plan = plan
         self.train = train
         self.lock = Lock(plan.folder / ".study.lock")
-        self._current = self._alive = None  # the number of the trial that this process works on, and that trial's lock
+        # the number of the trial that this process works on, and that trial's lock
+        self._current = self._alive = None
 
     def run(self) -> list[str]:
         """Run the requested number of trials, with new tables after each.
@@ -82,17 +83,20 @@ class TrialLoop:
                     write_tables(self.study, self.plan)
                     return elsewhere
                 self.study.optimize(self._objective, n_trials=1, catch=(TrialFailed,))
-                self.lock.acquire()  # first: who holds it may have read that the trial runs, and would take it for lost
+                # first: who holds it may have read that the trial runs, and would take it for lost
+                self.lock.acquire()
                 self._alive.release()
                 self._current = None
-                gc.collect()  # the trial's memory, before the next
+                # the trial's memory, before the next
+                gc.collect()
                 torch.cuda.empty_cache()
                 write_tables(self.study, self.plan)
         except BaseException as error:
             # A crash counts as a kill: the trial's own values may have caused it. So does the loss of one of several
             # processes.
             crashed = isinstance(error, Lost) or (isinstance(error, Exception) and not isinstance(error, UserError))
-            if self._current is not None:  # interrupted, crashed, or an error that another start can mend
+            # interrupted, crashed, or an error that another start can mend
+            if self._current is not None:
                 trial = self.study.get_trials(deepcopy=False)[self._current]
                 if trial.state is not TrialState.COMPLETE:
                     studies.put_back(self.study, trial, killed=crashed)
@@ -130,7 +134,8 @@ class TrialLoop:
             raise TrialFailed(f"{folder} was made by somebody else, and is left alone")
         flags = [f"--group={self.plan.savename}"]
         if continues:
-            flags.append("--resume_or_start")  # it may have been killed before it made its folder
+            # it may have been killed before it made its folder
+            flags.append("--resume_or_start")
         try:
             opt = self.plan.read(values, name, *flags)
         except UserError as error:

@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("MPLBACKEND", "Agg")
-os.environ.pop("COLUMNS", None)  # a width of which tests know nothing would break the lines that they compare
+# a width of which tests know nothing would break the lines that they compare
+os.environ.pop("COLUMNS", None)
 
 import pytest  # noqa: E402
 
@@ -50,8 +51,10 @@ def save_time():
     parameters.get_parser = lambda: copy.copy(
         of_plug_ins(tuple(tuple(registry_of_kind.names()) for registry_of_kind in parameters.REGISTRIES.values()))
     )
-    gc.freeze()  # a search collects after each trial: not what was imported
-    if not torch.cuda.is_available():  # manual_seed keeps its caller's stack for each kind of device that may come
+    # a search collects after each trial: not what was imported
+    gc.freeze()
+    # manual_seed keeps its caller's stack for each kind of device that may come
+    if not torch.cuda.is_available():
         for module in (torch.cuda.random, torch.xpu.random, torch.mtia):
             module._lazy_call = lambda *arguments, **options: None
 
@@ -134,7 +137,8 @@ def without_pictures(request, drawing):
     from pictures import groups
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(groups.STYLE, "pdf.fonttype", 3)  # fonts as TrueType take half of the time of a figure
+        # fonts as TrueType take half of the time of a figure
+        patch.setitem(groups.STYLE, "pdf.fonttype", 3)
         if not getattr(request.module, "PICTURES", False):
             for owner, name in drawing:
                 patch.setattr(owner, name, lambda *arguments: [])

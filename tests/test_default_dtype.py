@@ -114,7 +114,8 @@ def test_criteria(dtype):
         assert single[1].dtype == double[1].dtype == dtype
         torch.testing.assert_close(single, double)
 
-    rounds = "adaface"  # divides what is between lengths of 1 by their deviation, in the default precision
+    # divides what is between lengths of 1 by their deviation, in the default precision
+    rounds = "adaface"
     names = [name for name in criteria.REGISTRY.names() if name not in {*ADAPTERS, rounds}]
     assert not failures(((name,) for name in names), check)
 

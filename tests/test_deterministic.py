@@ -46,7 +46,8 @@ REFUSED = {
     "ReflectionPad1d": "reflection_pad1d_backward",
     "ReflectionPad2d": "reflection_pad2d_backward",
     "ReflectionPad3d": "reflection_pad3d_backward",
-    "NLLLoss": r"nll_loss2d_\w+",  # of maps: the loss of rows has one order
+    # of maps: the loss of rows has one order
+    "NLLLoss": r"nll_loss2d_\w+",
     "CTCLoss": r"_(cudnn_)?ctc_loss_backward",
     "EmbeddingBag": r"_embedding_bag_\w*backward",
     "put_": "put_?",
@@ -106,7 +107,8 @@ def test_the_workspace_of_cublas_is_the_users_or_refused(monkeypatch):
     with refused("already been used in this process", f"{WORKSPACE}=:4096:8"), same_bits(ON):
         pass
     assert WORKSPACE not in os.environ
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 0)  # as after torchrun's set_device
+    # as after torchrun's set_device
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 0)
     determinism.set_workspace()
 
 

@@ -131,7 +131,8 @@ def wrong_in(command, run_folder, tmp_path):
 
 def wrong_in_module(program, words, tmp_path):
     """As `wrong_in`, of `python -m program words`."""
-    program = program.removeprefix("dmlkit.")  # the package has the modules of the clone
+    # the package has the modules of the clone
+    program = program.removeprefix("dmlkit.")
     # without words, or with an ellipsis, it is the program's name in a sentence
     if not words or "…" in words:
         file = ROOT / program.replace(".", "/")

@@ -32,7 +32,8 @@ PACKAGES = {
     "datasets": datasets,
     "trainers": trainers,
 }
-LOSSES = {  # file -> its flags with a value each, and a line of its successor in CONTRIBUTING.md
+# file -> its flags with a value each, and a line of its successor in CONTRIBUTING.md
+LOSSES = {
     "readme": ({}, None),
     "fusion": ({"loss_mine_weight": 0.7}, "triplet + weight * softmax"),
     "pairs": ({"loss_mine_margin": 0.3, "loss_mine_scale": 4.0}, "class Criterion(PairCriterion):"),

@@ -81,10 +81,12 @@ def test_what_is_imported_is_in_a_file():
     bringing = ("optuna", "pytest", "matplotlib")
     needed = [line for name in bringing for line in metadata.requires(name) if "extra" not in line]
     brought = {canonical(Requirement(line).name) for line in needed}
-    distributions = provenance._distributions()  # importlib's take a second
+    # importlib's take a second
+    distributions = provenance._distributions()
     project = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in sources()}
     project |= {path.stem for path in (ROOT / "docs").glob("*.py")}
-    users = {}  # name -> the files whose text may import it: parsing all of them takes seconds
+    # name -> the files whose text may import it: parsing all of them takes seconds
+    users = {}
     # an adapter names its program's distribution, which its own environment has
     files = [path for path in sources() if path.parent != ROOT / "referee/adapters"]
     for path in files:

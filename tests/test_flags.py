@@ -43,7 +43,8 @@ def flags_read(path: Path) -> set[str]:
         if isinstance(node, ast.Call) and dotted(node.func) == "getattr" and dotted(node.args[0]) in NAMESPACES:
             if isinstance(node.args[1], ast.Constant):
                 names.add(node.args[1].value)
-            elif isinstance(node.args[1], ast.JoinedStr):  # f"loss_{opt.loss}_margin"
+            elif isinstance(node.args[1], ast.JoinedStr):
+                # f"loss_{opt.loss}_margin"
                 names.add("*")
     return names
 
@@ -95,7 +96,8 @@ PREFIXES = {
     datasampler: ("data_",),
     architectures: ("arch_",),
     datasets: ("dataset_", "data_", "{}_", "cub_"),
-    trainers: ("{}_", "cascade_"),  # of cub200; of the trainer cascaded
+    # of cub200; of the trainer cascaded
+    trainers: ("{}_", "cascade_"),
 }
 
 

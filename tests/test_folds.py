@@ -96,7 +96,8 @@ def test_folds_are_complete_runs_and_meta_results_are_theirs(whole_run):
             error = math.sqrt(sum((v - mean) ** 2 for v in of_folds)) / math.sqrt(2)
             assert result["values"] == of_folds and result["mean"] == pytest.approx(mean)
             assert result["standard_error"] == pytest.approx(error)
-            half = 12.706204736432095 * error  # Student's t, 1 degree of freedom, 97.5 %
+            # Student's t, 1 degree of freedom, 97.5 %
+            half = 12.706204736432095 * error
             assert result["interval_95"] == pytest.approx([mean - half, mean + half])
     table = table_of(whole_run.folder, "embeddings", "split", "metric")
     assert float(table["separated", "val", "map_r"]["mean"]) == separated["values"]["val"]["map_r"]["mean"]
@@ -152,7 +153,8 @@ def test_resume_skips_the_finished_and_continues_the_interrupted(whole_run, data
 
     def train_one_epoch(*args):
         calls.append(args[0])
-        if len(calls) == 4:  # the second epoch of the second fold
+        # the second epoch of the second fold
+        if len(calls) == 4:
             raise KeyboardInterrupt
         return real(*args)
 
@@ -286,7 +288,8 @@ def test_half_has_one_run_whose_final_test_is_measured_once(data, tmp_path):
     assert tests_of(resumed(run.folder).folder) == tested
     content = torch.load(run.folder / "checkpoint_last.pth.tar", weights_only=False)
     del content["run"]["selected"]["values"]["test"]
-    torch.save(content, run.folder / "checkpoint_last.pth.tar")  # as after a kill between the rows and the checkpoint
+    # as after a kill between the rows and the checkpoint
+    torch.save(content, run.folder / "checkpoint_last.pth.tar")
     assert tests_of(resumed(run.folder).folder) == tested
     whole_cross = main.main(recorded.but(group="Whole", savename="Whole_s1"))
     assert tests_of(resumed(run.folder, "--n_epochs 2").folder) == tests_of(whole_cross.folder)

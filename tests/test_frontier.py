@@ -23,7 +23,8 @@ PERSONS = ("market1501", "msmt17")
 # families of classification baselines, measured by cosines
 CLASSIFIERS = ("dml", "fastretri", "bot", "sbs", "transreid")
 BY_COSINE = (*CLASSIFIERS, "hist", "intrabatch")
-SOURCES = {  # beginning of a preset's name -> paper and repository
+# beginning of a preset's name -> paper and repository
+SOURCES = {
     "hyp_dino": ("2203.10833", "htdt/hyp_metric"),
     "hier_dino": ("2212.14258", "tjddus9597/HIER-CVPR23"),
     "proxyanchor": ("2003.13911", "tjddus9597/Proxy-Anchor-CVPR2020"),
@@ -40,7 +41,8 @@ SOURCES = {  # beginning of a preset's name -> paper and repository
     "osnet": ("1905.00953", "KaiyangZhou/deep-person-reid"),
     "transreid": ("2102.04378", "damo-cv/TransReID"),
     "unicom": ("2304.05884", "deepglint/unicom"),
-    "meanfield": ("2306.15368", None),  # its README and train.py, read without the name of their repository
+    # its README and train.py, read without the name of their repository
+    "meanfield": ("2306.15368", None),
     "anticollapse": ("2407.03106", "NUST-Machine-Intelligence-Laboratory/Anti-Collapse-Loss"),
     "hist": (None, "ljin0429/HIST"),
     "contextual": ("2210.01908", "Chris210634/metric-learning-using-contextual-similarity"),
@@ -130,7 +132,8 @@ FACTS = {
     "vpt_vits_inshop": ("unknown", 32, 1, 0.0001, 1e-07, 80, None, None, 384),
     "xbm_sop": ("80.6", 64, 4, 1e-4, 5e-4, 35, 1000, (25,), 128),
 }
-PICKED = ["xbm_sop"]  # whose dry run is quick enough for every day
+# whose dry run is quick enough for every day
+PICKED = ["xbm_sop"]
 
 
 def remarks_of(name):
@@ -354,7 +357,8 @@ def xbm(opt, family, large):
     return memory | dict(loss_gpw_weights="contrastive", loss_gpw_threshold=0.5)
 
 
-METHODS = {  # beginning of a preset's name -> what gives its flags
+# beginning of a preset's name -> what gives its flags
+METHODS = {
     **dict.fromkeys(CLASSIFIERS, [classifiers]),
     "hyp": [hyperbolic, hyp],
     "hier": [hyperbolic, hier],
@@ -424,13 +428,15 @@ def dry_run(name, tiny, capsys):
     per_class = FACTS[name][2] or 4
     bs = 4 * per_class if per_class < 5 else 2 * per_class
     words = f"--config {name} --source {tiny} --eval_bs 8 --iterations_per_epoch 1"
-    if name.endswith(PERSONS):  # of two persons
+    # of two persons
+    if name.endswith(PERSONS):
         words += " --bs 4 --samples_per_class 2"
     else:
         words += " --bs 8" if name.endswith("inaturalist2018") else f" --bs {bs}"
     if name.startswith("recallatk"):
         words += f" --chunk_size {2 * per_class}"
-    if FACTS[name][8] == 0:  # the dry run's own --resize_size
+    # the dry run's own --resize_size
+    if FACTS[name][8] == 0:
         words += " --resize_mode short"
     if name.startswith("language"):
         splits = datasets.select(dataset_of(name), source_path=str(tiny), allow_partial_dataset=True)

@@ -101,7 +101,8 @@ def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, cap
     remeasured = command.main([str(run.folder / "embeddings_test.npz"), "--evaluation_metrics", *METRICS])
     assert remeasured == pytest.approx(values, abs=1e-12)
     assert pictures
-    for task, neighbours in pictures:  # what the pictures of the best epochs show
+    # what the pictures of the best epochs show
+    for task, neighbours in pictures:
         assert all(roles["is_gallery"][task.gallery.ids[index]] for columns in neighbours for index in columns)
         assert all(roles["is_query"][row] for row in task.queries.ids)
         assert len(task.gallery) == sum(roles["is_gallery"])

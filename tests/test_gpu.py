@@ -109,7 +109,8 @@ def test_criteria_are_those_of_the_cpu(device, name):
     if getattr(module, "MINES_PAIRS", False):
         same_loss(name, device, True, {})
     if takes_reference(module.Criterion):
-        for n_classes in (N_CLASSES, 60):  # negatives of few positives are met in blocks
+        # negatives of few positives are met in blocks
+        for n_classes in (N_CLASSES, 60):
             same_loss(name, device, False, exact_reference(labels_of(module), n_classes))
 
 
@@ -178,7 +179,8 @@ def test_a_step_waits_for_no_more_than_its_criterion(device, name):
     """From images to the moved parameters, clipping included; the labels are looked at once, in the first step."""
     small = ["--loss_hier_n_proxies", "25"] if name == "hier" else []
     trainer, step, done, _ = trained(0, *of_loss(name), *small, "--clip_grad_norm", "1", dtype=torch.float32, steps=2)
-    (batch,) = batches(trainer.VIEWS, 1)  # as the loader gives them
+    # as the loader gives them
+    (batch,) = batches(trainer.VIEWS, 1)
     batch = type(batch)(*map(_host, batch))
     with at_most(asked_by(name)):
         done = step(batch)
@@ -192,7 +194,8 @@ def test_a_step_with_drawn_class_vectors_waits_for_nothing(device, name):
     labels = labels_of(criteria.REGISTRY.module(name)).to(device)
     batch = unit(len(labels)).to(device)
     before = criterion.proxies.detach().clone()
-    for waits in (2, 0):  # in the first step the labels are looked at
+    # in the first step the labels are looked at
+    for waits in (2, 0):
         with at_most(waits):
             run(criterion, batch, labels)
             with shards.undrawn_at_rest(optimizer):
@@ -228,7 +231,8 @@ def test_a_samplers_storage_stays_where_the_embeddings_are(device, name):
     for place in ("cpu", device):
         sampler = make_sampler(name, [8] * 6, dtype=torch.float64, bs=8, samples_per_class=2, data_batchmatch_bigbs=24)
         new = torch.randn(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(7)).to(place)
-        sampler.replace_storage_entries(new, torch.arange(8))  # brings the storage there
+        # brings the storage there
+        sampler.replace_storage_entries(new, torch.arange(8))
         with at_most(0):
             sampler.replace_storage_entries(new, _host(torch.arange(8, 16)))
         assert sampler.storage.device.type == place
@@ -248,7 +252,8 @@ def test_k_means_are_those_of_the_cpu(device, name):
     features = (rng.integers(0, 40, (600, 1)) * 10 + rng.standard_normal((600, 5))).astype(np.float32)
     expected = _kmeans.kmeans(features, 40)
     clusters = _kmeans.kmeans(features, 40, device=device)
-    assert (clusters == expected).mean() > 0.999  # but for rounding: those halfway between two
+    # but for rounding: those halfway between two
+    assert (clusters == expected).mean() > 0.999
     assert len(np.unique(clusters)) == len(np.unique(expected))
 
 
@@ -274,7 +279,8 @@ def test_the_scaler_leaves_out_a_step_that_overflows():
     parameters = [value.clone() for value in trainer.parameters()]
     scale = step.runtime.scaler.get_scale()
     loss = sum(value.sum() for value in trainer.parameters())
-    step.runtime.step(loss * 1e37, step.optimizer)  # finite, but not times the scale
+    # finite, but not times the scale
+    step.runtime.step(loss * 1e37, step.optimizer)
     assert all(map(torch.equal, parameters, trainer.parameters())) and step.runtime.scaler.get_scale() == scale / 2
 
 

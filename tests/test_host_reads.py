@@ -32,7 +32,8 @@ OF_MINERS = {
     "intra_random": 0,  # always B triplets
     "packaged": 0,  # always B / 3
 }
-WITH_A_REFERENCE = {"intra_random": 1, "packaged": 1}  # whether any class is there; of the triplets there
+# whether any class is there; of the triplets there
+WITH_A_REFERENCE = {"intra_random": 1, "packaged": 1}
 OF_CRITERIA = {
     "hier": 2,  # of the anchors among the samples, of those among the proxies
     "hyperbolic": 2,  # of the views, of the positive pairs
@@ -102,7 +103,8 @@ def test_criteria_ask_for_nothing(monkeypatch):
     cases = [(name, {"mine_pairs": False}) for name in CRITERIA]
     cases += [(name, {"mine_pairs": True}) for name in ("contrastive", "ntxent", "multisimilarity")]
     messages = failures(cases, check)
-    monkeypatch.setattr("criteria._shards.ENTRIES", 2 * len(LABELS))  # some coordinates, in blocks
+    # some coordinates, in blocks
+    monkeypatch.setattr("criteria._shards.ENTRIES", 2 * len(LABELS))
     assert not messages + failures(
         [(name, {"loss_dims": 3}) for name in ("arcface", "proxyanchor", "subcenter_arcface")], check
     )
@@ -175,7 +177,8 @@ def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine(of_criteria):
         loss = []
         if "--loss" not in flags:
             loss = ["--loss", "contrastive"] if against else ["--loss", "margin"]
-        trains_generator = "--adversarial_generator_epochs" in flags  # its first epoch trains the generator alone
+        # its first epoch trains the generator alone
+        trains_generator = "--adversarial_generator_epochs" in flags
         mined = 0 if "softmax" in flags or trains_generator or name == "cascaded" else 1 + against
         second_head = name == "s2sd" and "8" in flags
         return ["--trainer", name, *loss, *flags], OF_TRAINERS.get(name, 0) + mined + second_head

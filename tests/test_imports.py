@@ -7,7 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUG_INS = ["criteria", "batch_mining", "datasampler", "architectures", "datasets", "metrics", "trainers"]
-FLOORS = [  # from the ground up: each uses itself and those below it
+# from the ground up: each uses itself and those below it
+FLOORS = [
     ["utilities", "options.flags"],
     PLUG_INS,
     ["engine"],

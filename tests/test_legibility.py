@@ -5,7 +5,10 @@ seven arguments, complexity.
 """
 
 import ast
+import io
+import re
 import subprocess
+import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,6 +21,8 @@ VAGUE = frozenset(
         "this that too used wanted was were what when where whether which who whole whom whose why without yet "
     ).split()
 )
+# Comments that may stand behind code: shapes, and marks for a tool.
+BEHIND_CODE = re.compile(r"# ?(\(|noqa|fmt:|type:|pragma|ruff:)")
 COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 # Names by which users' files, other rooms and the documentation call; options that a caller's `opt` may lack.
 CONTRACT = {
@@ -49,13 +54,38 @@ def findings(source: str) -> list[str]:
     for node in ast.walk(tree):
         for child in ast.iter_child_nodes(node):
             parents[child] = node
-    listed = []
+    listed = [(line, "comment behind code") for line in comments_behind_code(source, tree)]
     for node in parents:
         for rule in RULES.get(type(node), ()):
             finding = rule(node, parents)
             if finding:
                 listed.append((getattr(node, "lineno", 0), finding))
     return listed
+
+
+def comments_behind_code(source: str, tree: ast.AST) -> list[int]:
+    """Lines whose comment belongs on a line of its own. Rows of a table, next to each other in brackets or outside
+    functions, may each have theirs.
+    """
+    in_functions = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            in_functions.update(range(node.body[0].lineno, node.end_lineno + 1))
+    in_brackets = {}
+    depth = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.OP:
+            depth += (token.string in "([{") - (token.string in ")]}")
+        is_behind = token.type == tokenize.COMMENT and not token.line.strip().startswith("#")
+        if is_behind and not BEHIND_CODE.match(token.string):
+            in_brackets[token.start[0]] = depth > 0
+    lines = []
+    for line, is_in_brackets in in_brackets.items():
+        has_neighbour = line - 1 in in_brackets or line + 1 in in_brackets
+        is_row = has_neighbour and (is_in_brackets or line not in in_functions)
+        if not is_row:
+            lines.append(line)
+    return lines
 
 
 def ancestors(node: ast.AST, parents: dict) -> list[ast.AST]:
@@ -134,7 +164,8 @@ def undeclared_flag(node, parents):
     return "getattr(opt, name, default)" if is_flag else None
 
 
-RULES = {  # kind of node -> what is looked for
+# kind of node -> what is looked for
+RULES = {
     ast.IfExp: [conditional_inside],
     **dict.fromkeys((ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp), [comprehension_inside]),
     **dict.fromkeys((ast.For, ast.comprehension), [loop_over_conditional]),
@@ -171,9 +202,12 @@ def test_what_is_hard_to_read_is_found():
         "def f(own): pass": "name own",
         "class Alone: pass": "name alone",
         "x = getattr(self.opt, 'lr', 1)": "getattr(opt, name, default)",
+        "x = 1  # of all": "comment behind code",
+        "x = [\n    1,  # of all\n    2,\n]": "comment behind code",
     }
     for source, finding in hard.items():
         assert [text for _, text in findings(source)] == [finding], source
     easy = ["a, b = b, a", "x = a if b else c", "x = [[b for b in a] for a in c]", "x = '-' * width", "query_rows = 1"]
+    easy += ["# of all\nx = 1", "x = y  # (B, D)", "x = y  # noqa: E501", "x = 1  # of all\ny = 2  # of some"]
     for source in easy:
         assert not findings(source), source

@@ -117,7 +117,8 @@ def test_parameters_yaml_repeats_the_run_and_recording_batches_changes_nothing(t
     assert not {"resume", "config", "wandb_key", "n_classes", "flags"} & set(saved) and saved["eval_bs"] == 8
     assert saved["savename"] == "Run_s1"
     of_batches, _ = batch_values(rerun.folder)
-    for name in {name for *_, name in of_batches}:  # epoch means are those of the batches
+    # epoch means are those of the batches
+    for name in {name for *_, name in of_batches}:
         mean = sum(of_batches[1, step, name] for step in (1, 2)) / 2
         assert recorded_values(rerun.folder)[1, "train", name] == pytest.approx(mean, rel=1e-5), name
 

@@ -43,7 +43,8 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
     pytest.importorskip("ipykernel", reason="requirements/notebook.txt is not installed")
     nbformat = pytest.importorskip("nbformat")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel shows its figures
+    # the kernel shows its figures
+    monkeypatch.delenv("MPLBACKEND", raising=False)
     notebook = nbformat.read(NOTEBOOK, nbformat.NO_CONVERT)
     place = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(notebook, timeout=1800, kernel_name="python3", resources=place).execute()

@@ -32,7 +32,8 @@ ALIASES = {
 
 @pytest.mark.parametrize("line", OLD, ids=lambda line: line[7:70])
 def test_an_old_command_runs_or_says_what_to_type(line, tmp_path):
-    words = [word.strip("<>") for word in line.split()[2:]]  # a placeholder such as <folder> is a name
+    # a placeholder such as <folder> is a name
+    words = [word.strip("<>") for word in line.split()[2:]]
     try:
         if "bayesian" in line.split()[1]:
             searcher.plan(words)

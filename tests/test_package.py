@@ -215,7 +215,8 @@ def test_a_folder_that_cannot_be_taken_is_refused(tmp_path, monkeypatch, file, m
         plug_in_folders.use([f"--plugins={folder}"])
 
 
-BROKEN = {  # name of a plug-in -> its text, and what is said of it
+# name of a plug-in -> its text, and what is said of it
+BROKEN = {
     "half_done": (
         '"""Half done."""\nimport no_such_package\n',
         "half_done.py cannot be imported: line 2: ModuleNotFoundError: No module named 'no_such_package'",
@@ -350,7 +351,8 @@ try:
 except dmlkit.UserError as error:
     print(error)
 """
-WRONG_CALLS = {  # a line of a user's program -> what the checker says
+# a line of a user's program -> what the checker says
+WRONG_CALLS = {
     "dmlkit.train(5)": 'Argument 1 to "train" has incompatible type "int"',
     "dmlkit.train('photographs', callbacks=[Late()])": 'has incompatible type "Late"; expected "Callback"',
     "dmlkit.Run('runs').query('a.png', k='three')": 'Argument "k" to "query" of "Run" has incompatible type "str"',

@@ -56,7 +56,8 @@ def test_defaults_are_those_of_the_icml_pipeline():
     assert read("--source /x").source_path == "/x", "an alias"
 
 
-MISTAKES = {  # a command line -> what its one line says
+# a command line -> what its one line says
+MISTAKES = {
     "--loss multisimilarty": ["unknown loss 'multisimilarty'. Did you mean 'multisimilarity'?", "margin"],
     "--batch_mining distanc": ["unknown miner", "'distance'"],
     "--data_sampler class_balance": ["unknown sampler", "'class_balanced'"],
@@ -237,7 +238,8 @@ def test_derived_flags_are_resolved_and_follow_their_source(tmp_path):
     assert read("--config", file).miner_semihard_margin == float("inf")
     inside = read("--loss hier --loss_hier_base triplet --loss_triplet_margin .5 --batch_mining semihard")
     assert inside.miner_semihard_margin == 0.5, "of the loss that mines"
-    old = {**opt.saved(), "loss_rankedlist_alpha": None, "eval_space_c": None}  # as older versions recorded it
+    # as older versions recorded it
+    old = {**opt.saved(), "loss_rankedlist_alpha": None, "eval_space_c": None}
     assert derived.completed(vars(parameters.get_parser().parse_args([])), old) == opt.saved()
     for inner in ("--loss hier --loss_hier_base rankedlist", "--trainer s2sd --s2sd_target rankedlist"):
         assert read(inner).loss_rankedlist_alpha == 1.2

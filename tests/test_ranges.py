@@ -101,7 +101,8 @@ def test_a_bad_value_is_taken_or_refused_in_one_line():
                 for item in as_list(getattr(opt, flag)):
                     assert math.isfinite(item) or action.type.inf, (flag, text, item)
                     assert abs(item) <= largest or item == math.inf, (flag, text, item)
-        assert len(refused) >= 5, flag  # nan, -inf, 2**63, x and nothing, at least
+        # nan, -inf, 2**63, x and nothing, at least
+        assert len(refused) >= 5, flag
 
 
 NOT_TRIED = "iterations_per_epoch profile_steps kernels eval_kernels resize_size crop_size".split()
@@ -127,7 +128,8 @@ def test_extremes_pass_a_dry_run_or_end_in_one_line(n, folder_data, tmp_path, ca
         except SystemExit:
             *warnings, line = capsys.readouterr().err.strip().splitlines()
             assert line.startswith("main.py: error: ") and "error" not in str(warnings).lower(), (flag, value, line)
-        except Exception as error:  # the flags are drawn: the message has to name them
+        except Exception as error:
+            # the flags are drawn: the message has to name them
             pytest.fail(f"{readers(flag)} --{flag} {value}: {type(error).__name__} {error}")
     assert passed
 

@@ -65,7 +65,8 @@ class Protocol:
 def protocol(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("reality_check")
     yield Protocol(path)
-    shutil.rmtree(path)  # a gigabyte of checkpoints
+    # a gigabyte of checkpoints
+    shutil.rmtree(path)
 
 
 def classes_of(paths):

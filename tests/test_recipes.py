@@ -21,7 +21,8 @@ LOSS = "Add a loss in three steps"
 MEMORY = "--loss mine --memory_size 16 --memory_start 0 --loss_learn margin"
 MEMORY = "--loss mine --memory_size 16 --memory_start 0 --loss_learn margin"
 METHOD = "Add a training method in three steps"
-RECIPES = {  # what is added -> folder, heading, which of its Python blocks, flags that train with it
+# what is added -> folder, heading, which of its Python blocks, flags that train with it
+RECIPES = {
     "the README's": ("criteria", "Add a loss", 0, "--loss mine --batch_mining distance"),
     "a formula": ("criteria", LOSS, 2, "--loss mine --batch_mining distance"),
     "a formula on pairs": ("criteria", LOSS, 1, "--loss mine --batch_mining none"),
@@ -30,7 +31,8 @@ RECIPES = {  # what is added -> folder, heading, which of its Python blocks, fla
     "a training method": ("trainers", METHOD, 0, "--trainer mine --loss multisimilarity --n_epochs 2"),
 }
 METRICS = "--evaluation_metrics e_recall@1 first_rank c_first_rank_macro"
-TOGETHER = {  # plug-ins that one run uses together
+# plug-ins that one run uses together
+TOGETHER = {
     "a miner": ("batch_mining", "Add a miner in three steps", 0, "--batch_mining mine"),
     "a sampler": ("datasampler", "Add a sampler in three steps", 0, "--data_sampler mine"),
     "a data set": ("datasets", "Add a data set in three steps", 0, "--dataset mine"),
@@ -38,7 +40,8 @@ TOGETHER = {  # plug-ins that one run uses together
     "an architecture": ("architectures", "Add an architecture in three steps", 0, "--arch mine_frozen_normalize"),
 }
 ALL = RECIPES | TOGETHER
-QUICK = "a formula on pairs"  # which trains where the recipes are listed
+# which trains where the recipes are listed
+QUICK = "a formula on pairs"
 LISTED = {
     "a formula": "losses",
     "a miner": "miners",

@@ -160,7 +160,8 @@ def test_a_change_that_was_overtaken_leaves_no_trace(changed, tmp_path):
     recorded.record_changes(folder, [3], opt)
     # made at the same epoch: one change
     assert changes(folder)["3"] == {"n_epochs": 5, "loss_margin_margin": 0.4, "gamma": 0.9}
-    recorded.record_changes(folder, [2], opt)  # --resume best went back to epoch 2
+    # --resume best went back to epoch 2
+    recorded.record_changes(folder, [2], opt)
     assert set(changes(folder)) == {"1", "2"}
     assert set(changes(folder)["2"]) == {"n_epochs", "loss_margin_margin", "gamma"}
     recorded.record_changes(folder, [0], read("--config", folder / "configs" / "parameters.yaml"))
@@ -179,7 +180,8 @@ def test_a_run_without_changes_has_no_record_of_any(trained_run, tmp_path):
 @pytest.mark.long
 def test_a_changed_cross_validation_is_reproduced_by_folds_with_the_test_of_later(data, tmp_path, monkeypatch):
     scheme = "--split_scheme class_disjoint --split_partitions 3 --split_sets 3 --n_epochs 2"
-    stop_after(monkeypatch, 3)  # in the second epoch of fold 1
+    # in the second epoch of fold 1
+    stop_after(monkeypatch, 3)
     with pytest.raises(SystemExit):
         train(data, tmp_path, scheme, "--check_untrained_accuracy")
     folder = tmp_path / "runs" / "folder" / "First_s1"

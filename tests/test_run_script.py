@@ -56,7 +56,8 @@ def test_how_a_run_stands(folder_data, tmp_path):
     with pytest.raises(UserError, match=r"--lr 0.5 \(saved"):
         task("--n_epochs 1 --lr 0.5").standing()
     content = checkpoint.read(run.folder / checkpoint.LAST)
-    content["run"]["stopped"] = True  # as --patience leaves it
+    # as --patience leaves it
+    content["run"]["stopped"] = True
     torch.save(content, run.folder / checkpoint.LAST)
     assert longer.standing() == launcher.FINISHED
     (run.folder / "summary.json").write_text("{")
@@ -104,7 +105,8 @@ def test_how_a_cross_validation_stands(folder_data, tmp_path):
         (concatenated, Path.unlink, 2),
         (concatenated, replacing('"epochs": [\n  1,', '"epochs": [\n  7,'), 2),
         (summary, Path.unlink, 1),
-        (summary, of_validation, 1),  # a fold that was not measured on test
+        # a fold that was not measured on test
+        (summary, of_validation, 1),
         (cross.folder / "fold_0" / checkpoint.LAST, Path.unlink, 1),
     ):
         content = path.read_bytes()
@@ -131,7 +133,8 @@ def test_lines_may_share_a_cross_validation_by_its_folds(folder_data, tmp_path):
 
 @pytest.mark.long
 def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
-    def train(opt):  # a value at once, in place of training; rates above .005 fail
+    # a value at once, in place of training; rates above .005 fail
+    def train(opt):
         folder = run_folder(opt)
         folder.mkdir(parents=True)
         value = float("nan") if opt.lr > 0.005 else opt.lr
@@ -253,7 +256,8 @@ def test_a_stopped_runner_goes_on_where_it_was(folder_data, tmp_path, sign):
             time.sleep(0.1)
         first.send_signal(sign)
         output = first.communicate(timeout=120)[0]
-    if sign == signal.SIGKILL:  # the run itself lives on and keeps its lock
+    # the run itself lives on and keeps its lock
+    if sign == signal.SIGKILL:
         assert "running elsewhere" in run_script(script, "--filter", "Good").stdout
         while (holder := Lock(last.parent / ".lock").holder()) is not None:
             os.kill(int(holder.split()[1]), signal.SIGKILL)

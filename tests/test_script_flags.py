@@ -46,7 +46,8 @@ def parsers():
         for name in ("parse_args", "parse_known_args"):
             patch.setattr(argparse.ArgumentParser, name, stop)
         patch.setattr(sys, "argv", ["script", "--x", "1"])
-        patch.setattr(sys, "path", [*sys.path, str(ROOT / "benchmarks")])  # one of them imports another
+        # one of them imports another
+        patch.setattr(sys, "path", [*sys.path, str(ROOT / "benchmarks")])
         for script in SCRIPTS:
             with pytest.raises(Parsing) as parsing:
                 runpy.run_path(str(ROOT / script), run_name="__main__")
@@ -94,6 +95,7 @@ def test_numbers_and_texts_of_every_script_are_taken_or_refused_in_one_line(pars
                 refused += options is None
                 for item in as_list(vars(options or argparse.Namespace()).get(action.dest)):
                     assert item is None or (math.isfinite(item) and abs(item) <= bound), (script, flag, text, item)
-            assert refused >= 6, (script, flag)  # all but -1, 0 and for a number without a bound 1e308
+            # all but -1, 0 and for a number without a bound 1e308
+            assert refused >= 6, (script, flag)
             for value in as_list(action.default):
                 assert value is None or action.type.check(value) is None

@@ -160,7 +160,8 @@ def test_recomputed_activations_give_the_same_gradients_and_statistics_in_less_m
         torch.manual_seed(0)
         network = chosen(flags)[1].train()
         sizes = []
-        torch.manual_seed(1)  # convnext drops paths
+        # convnext drops paths
+        torch.manual_seed(1)
         with torch.autograd.graph.saved_tensors_hooks(lambda x, sizes=sizes: sizes.append(x.numel()) or x, lambda x: x):
             embeddings = network(images)[0]
         memory_sizes.append(sum(sizes))
@@ -275,7 +276,8 @@ def test_tf32_leaves_losses_and_metrics_exact():
         sums.backward()
         # what is computed again is as exact as before
         assert seen == ["highest"] * 2 and torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = False  # beside "high": torch does not say any more what holds
+        # beside "high": torch does not say any more what holds
+        torch.backends.cuda.matmul.allow_tf32 = False
         with pytest.raises(RuntimeError):
             torch.get_float32_matmul_precision()
         with Products("highest"):

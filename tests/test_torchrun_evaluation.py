@@ -31,7 +31,8 @@ NAMES = every_name()
 NAMES += ["c_recall@1", "c_map_r", "map_r_macro", "c_nmi"]
 SEARCHED = ["e_recall@1", "e_recall@4", "map_r", "r_precision", "mrr"]
 LEVELS = ["h_ap", "asi", "ndcg", "e_recall@1_level1", "map_r_level2_macro", "map_r"]
-SMALL = Limits(rows=8, columns=32, sample=9)  # several tiles: one process computes each score of a pair once
+# several tiles: one process computes each score of a pair once
+SMALL = Limits(rows=8, columns=32, sample=9)
 
 
 def test_portions_are_all_rows_cut_between_units():

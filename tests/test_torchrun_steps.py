@@ -32,7 +32,8 @@ from utilities.errors import UserError
 
 MEMORY = ["--memory_size 30 --memory_start 1"]
 OF_MEMORY = ["--loss contrastive", *MEMORY]
-SLOWLY = ["--lr", ".002"]  # for float32: long steps of steep losses enlarge its rounding
+# for float32: long steps of steep losses enlarge its rounding
+SLOWLY = ["--lr", ".002"]
 NEEDS_TRIPLETS = [
     name for name, module in batch_mining.REGISTRY.modules().items() if getattr(module, "NEEDS_TRIPLETS", False)
 ]
@@ -65,7 +66,8 @@ def everything(folder, n, full):
     `full`: also every criterion, by itself and against a memory, every miner, further flags, three steps; with two
     processes in float32 too.
     """
-    vectors = np.random.default_rng(0).normal(size=(CLASSES, 2, 5))  # two a class
+    # two a class
+    vectors = np.random.default_rng(0).normal(size=(CLASSES, 2, 5))
     np.savez(folder / "vectors.npz", names=[f"class {label}" for label in range(CLASSES)], vectors=vectors)
     language = f"--language_vectors {folder}/vectors.npz --loss_weights language_loss=5 --loss"
     chosen_ways = WAYS if full else dict(WAYS).items()

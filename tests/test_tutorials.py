@@ -131,7 +131,8 @@ def test_run_to_search(place, capsys):
     programs = [words[3:] for words in commands("run_to_search") if words[:3] == ["python", "-m", "retrieval"]]
     for words in programs:
         if words[0] == "explore":
-            words = [*words, "--map", "pca"]  # t-SNE of so few takes longer than all the rest
+            # t-SNE of so few takes longer than all the rest
+            words = [*words, "--map", "pca"]
         if "--help" not in words:
             retrieval.__main__.main(words)
     exec(compile(program("run_to_search", "retrieval"), "run_to_search", "exec"), {})

@@ -12,7 +12,8 @@ from options.flags import shared as shared_flags
 from utilities.errors import OneLineParser, UserError
 from utilities.numbers import whole
 
-PICTURES = (".png", ".svg")  # kinds of files that a chart is drawn to
+# kinds of files that a chart is drawn to
+PICTURES = (".png", ".svg")
 
 
 def words_of(argv: list[str] | None) -> list[str]:

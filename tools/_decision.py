@@ -119,7 +119,8 @@ def _rates(*parts: Outcomes) -> list[Rate]:
     rates = []
     for interval in bootstrap.intervals(list(parts)):
         bounds = interval.low, interval.high
-        if interval.value in (0, 1):  # drawn classes all agree: an interval of width 0
+        # drawn classes all agree: an interval of width 0
+        if interval.value in (0, 1):
             bounds = share_interval(interval.value, n_classes)
         rates.append(Rate(interval.value, (max(bounds[0], 0.0), min(bounds[1], 1.0))))
     return rates

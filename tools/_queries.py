@@ -130,7 +130,8 @@ def gather(flags) -> tuple[Queries, Gallery, list[str]]:
         notes.append(f"{path}: {count_of(images.n_joined, 'class', 'classes')} counted with another, by a common group")
     if len(spaces) > 1:
         for space in spaces:
-            space.neighbours(naming.NEAR)  # one search for all that fusion reads
+            # one search for all that fusion reads
+            space.neighbours(naming.NEAR)
     queries = _answered(task, spaces, images, gallery, flags.answer)
     return queries, gallery, notes
 

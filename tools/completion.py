@@ -12,7 +12,8 @@ from utilities.errors import OneLineParser, one_line_errors
 from utilities.programs import IS_PACKAGE
 
 PROGRAM = "python -m tools.completion"
-LISTS = {  # flag -> the plug-ins that it names
+# flag -> the plug-ins that it names
+LISTS = {
     "dataset": "datasets",
     "arch": "architectures",
     "trainer": "trainers",

@@ -35,11 +35,13 @@ from utilities.processes import kernels
 
 PROGRAM = "python -m evaluation compress"
 CODES = ["float32", "float16", "int8", "binary", "pq64", "opq64"]
-AT = 10  # neighbours of the recall and of the timed searches
+# neighbours of the recall and of the timed searches
+AT = 10
 # queries at a time, and timed searches, of which the median counts
 BATCH = 1000
 REPEATS = 5
-ENTRIES = 1 << 22  # of the lists (queries, depth) that exist at once
+# of the lists (queries, depth) that exist at once
+ENTRIES = 1 << 22
 HEAD = {
     "code": "{}",
     "dimensions": "{}",

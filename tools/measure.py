@@ -248,7 +248,8 @@ def task_of(flags) -> tuple[dict, Task, str]:
     if flags.rerank_pairs is not None:
         _refuse_pathless(flags, {flags.file: arrays, gallery_path: gallery})
     take_written(flags, arrays)
-    if gallery is not None and "labels" not in gallery:  # labels of one side say nothing
+    # labels of one side say nothing
+    if gallery is not None and "labels" not in gallery:
         arrays = from_files.without_classes(arrays)
     if "labels" not in arrays:
         metrics.refuse_class_wise(flags.evaluation_metrics)

@@ -42,7 +42,8 @@ from utilities.numbers import whole
 from utilities.reading import Unreadable, parsing, read_json, read_text
 
 PROGRAM = "python -m evaluation models"
-NO_LICENCE = "not stated"  # a package states the licence of its own weights alone
+# a package states the licence of its own weights alone
+NO_LICENCE = "not stated"
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "map_r", "map@100"]
 # flags of one model beside those of its network
 OF_ONE = {
@@ -75,7 +76,8 @@ class Part:
         count = 0
         while count < len(self.dataset):
             batch = next(self.batches)
-            if batch.indices[0] >= self.dataset.start:  # else of a part that another process has written meanwhile
+            # else of a part that another process has written meanwhile
+            if batch.indices[0] >= self.dataset.start:
                 count += len(batch.labels)
                 yield batch
 
@@ -154,7 +156,8 @@ class Model:
     @functools.cached_property
     def network(self):
         """The network, on the runtime's device. Raises Unavailable."""
-        seed_everything(self.opt.seed)  # random weights do not depend on what was built before
+        # random weights do not depend on what was built before
+        seed_everything(self.opt.seed)
         try:
             network = architectures.select(self.opt.arch, self.opt)
         except UserError as error:
@@ -350,7 +353,8 @@ def _options(words: list[str], shared_flags: list[str]):
         prefixes = (opt.matryoshka or [])[:-1]
         opt = opt.but(evaluation_metrics=metrics.at_prefixes(names, prefixes))
     if opt.pool is None and re.match(r"timm:vit_\w+_dinov3", name):
-        opt = opt.but(pool="token")  # its authors' features; timm takes the mean
+        # its authors' features; timm takes the mean
+        opt = opt.but(pool="token")
     return opt.but(evaltypes=[evaluation.MAIN_EVALTYPE])
 
 
@@ -370,7 +374,8 @@ def training_options(shared_flags: list[str], network_opt):
     opt = parameters.resolve([*recipe, "--dataset", network_opt.dataset, *shared_flags, *fixed])
     if opt.scheduler == "plateau":
         raise UserError("--scheduler plateau: an adapter is not measured before it is trained: choose another one")
-    return opt.but(kernels=0, eval_kernels=0)  # a row of features is there at once
+    # a row of features is there at once
+    return opt.but(kernels=0, eval_kernels=0)
 
 
 def splits_for(opt, facts: Facts, fits: bool) -> dict:

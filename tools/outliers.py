@@ -16,7 +16,8 @@ from runs.folder import RunFolder
 from utilities.errors import UserError
 
 EMBEDDINGS = "embeddings_train.npz"
-METHOD = "angles_to_dominant"  # of a criterion with several centres per class
+# of a criterion with several centres per class
+METHOD = "angles_to_dominant"
 
 
 class Outlier(NamedTuple):

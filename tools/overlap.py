@@ -39,9 +39,11 @@ from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation.overlap"
 THRESHOLD = 0.95
-DEFAULT_ARCH = "resnet50"  # of a folder of data
+# of a folder of data
+DEFAULT_ARCH = "resnet50"
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "map_r"]
-MOST_PAIRS = 1_000_000  # pairs; with more, the threshold is too low to be of use
+# pairs; with more, the threshold is too low to be of use
+MOST_PAIRS = 1_000_000
 # of a block of similarities
 ROWS = 1024
 COLUMNS = 65536

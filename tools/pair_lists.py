@@ -102,7 +102,8 @@ def _lfw_readings(line: str) -> list[tuple[str, str]]:
 
 
 def _of_paths(path: str, lines: list[str], paths: np.ndarray) -> TextPairs:
-    start = 0 if _labelled(lines[0]) is not None else 1  # below a heading
+    # below a heading
+    start = 0 if _labelled(lines[0]) is not None else 1
     finder = _PathFinder(paths)
     rows = []
     is_same = []

@@ -27,9 +27,11 @@ PROGRAM = "python -m evaluation pairs"
 # of the squared distance of unit vectors, from 0 to 3.99, as in InsightFace's verification.py
 THRESHOLDS = np.arange(400) / 100
 FOLDS = 10
-ARRAYS = ("first", "second", "same")  # of an .npz file of pairs
+# of an .npz file of pairs
+ARRAYS = ("first", "second", "same")
 FARS = (0.001, 0.01, 0.1)
-FEW = 10  # false accepts below which a rate says little
+# false accepts below which a rate says little
+FEW = 10
 
 
 class Pairs(NamedTuple):

@@ -78,7 +78,8 @@ def classifier(name: str, weights: str | None) -> Classifier:
         built = build(constructor, weights)
         if weights:
             _load(built.network, weights)
-    except Exception as error:  # hosts and files of weights fail in all kinds of ways
+    except Exception as error:
+        # hosts and files of weights fail in all kinds of ways
         reason = error.reason if isinstance(error, Unreadable) else reason_of(error)
         raise UserError(
             f"--classifier {name}: its weights cannot be had ({reason}): --weights FILE names a local state dict"
@@ -99,7 +100,8 @@ def _of_torchvision(constructor: str, weights: str | None) -> Classifier:
     published = _torchvision.published(constructor)
     arguments = {"weights": None if weights else published}
     if weights and constructor in ("googlenet", "inception_v3"):
-        arguments["transform_input"] = True  # as with the published weights
+        # as with the published weights
+        arguments["transform_input"] = True
     network = torchvision.models.get_model(constructor, **arguments)
     transforms = published.transforms()
     size = transforms.crop_size[0]

@@ -33,7 +33,8 @@ from utilities.numbers import whole
 
 PROGRAM = "python -m evaluation upgrade"
 METRICS = ("e_recall@1", "map_r")
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the gallery's rows that the new network has embedded
+# of the gallery's rows that the new network has embedded
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 DRAWS = 5
 
 
@@ -88,7 +89,8 @@ def features_as(old_path: str, old: dict, path: str) -> np.ndarray:
         )
     for name in ("class_names", "labels", "is_query", "is_gallery", "is_distractor"):
         if name == "labels" and "class_names" in old and "class_names" in arrays:
-            continue  # the same classes may be numbered otherwise
+            # the same classes may be numbered otherwise
+            continue
         if (name in old) != (name in arrays) or (name in old and not np.array_equal(old[name], arrays[name][rows])):
             raise UserError(
                 f"{path}: its {name} differ from those of {old_path}: the images have other classes or roles"
@@ -105,7 +107,8 @@ def unit(features: np.ndarray) -> np.ndarray:
 def images_of(path: str, arrays: dict) -> Images:
     """The images of OLD."""
     described = {name: values for name, values in arrays.items() if name not in ("features", "exclude", "flags")}
-    described["exclude"] = np.arange(len(arrays["features"]))  # a query is the same row of the gallery
+    # a query is the same row of the gallery
+    described["exclude"] = np.arange(len(arrays["features"]))
     task = _task(Images(path, described, np.empty(0)), arrays["features"], arrays["features"])
     return Images(path, described, task.searched.positions)
 
@@ -150,7 +153,8 @@ def curve(images: Images, old: np.ndarray, new: np.ndarray, before: Outcome, see
     rows = []
     for share in SHARES:
         count = round(share * len(images.gallery))
-        n_draws = DRAWS if 0 < count < len(images.gallery) else 1  # all draws are equal at both ends
+        # all draws are equal at both ends
+        n_draws = DRAWS if 0 < count < len(images.gallery) else 1
         outcomes = []
         for order in orders[:n_draws]:
             gallery = old.copy()

@@ -7,7 +7,8 @@ import numpy as np
 from toy_experiments._diagonal_runs import BASE, FLIPS, NO_FLIPS, PUBLISHED, PUBLISHED_FLIP, Loss, Result
 from utilities.counts import count_of
 
-LINE = 160  # characters of a line of text
+# characters of a line of text
+LINE = 160
 # A difference is significant if its p is below this level.
 LEVEL = 0.05
 MEASURES = {"sigma_2": "second singular value", "spread": "spread of test classes", "recall": "test R@1"}

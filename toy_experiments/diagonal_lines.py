@@ -120,6 +120,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # the tensors are too small for several threads
+    # the tensors are too small for several threads
+    torch.set_num_threads(1)
     with one_line_errors("diagonal_lines.py"):
         main()

@@ -25,7 +25,8 @@ from pictures import toys
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.numbers import whole
 
-SPACES = {"classes almost touch": 0.04, "a narrow gap": 0.25, "far apart": 1.5}  # gap between squares of side 1
+# gap between squares of side 1
+SPACES = {"classes almost touch": 0.04, "a narrow gap": 0.25, "far apart": 1.5}
 SHOWN = {"e_recall@1": "R@1", "nmi": "NMI", "f1": "F1", "r_precision": "R-precision", "map_r": "MAP@R"}
 
 

@@ -129,10 +129,12 @@ def check(opt) -> None:
             "in --classifier_kwargs"
         )
     try:
-        loss_of(opt, 10**4)  # whether it fits the data's number of classes is checked in the trainer
+        # whether it fits the data's number of classes is checked in the trainer
+        loss_of(opt, 10**4)
     except UserError:
         if not any(word.startswith("weight=") for word in opt.classifier_kwargs or ()):
-            raise  # class weights are checked once the number of classes is known
+            # class weights are checked once the number of classes is known
+            raise
 
 
 class Classifier(_heads.Heads):
@@ -193,7 +195,8 @@ class ClassifyingTrainer(Trainer):
 
 def param_group(classifier: Classifier, opt) -> dict:
     """The classifier's optimiser group, at `--classifier_lr` and `--decay`."""
-    lr = opt.lr if opt.classifier_lr is None else opt.classifier_lr  # None where no command line was read
+    # None where no command line was read
+    lr = opt.lr if opt.classifier_lr is None else opt.classifier_lr
     return {"params": list(classifier.parameters()), "lr": lr, "name": "classifier"}
 
 
@@ -226,11 +229,13 @@ def loss_of(opt, n_classes: int) -> torch.nn.Module:
     rows = 3 if n_classes != 3 else 4
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of some shapes that are refused here
+            # torch warns of some shapes that are refused here
+            warnings.simplefilter("ignore")
             loss = classes[name](**arguments)
             value = loss(torch.zeros(rows, n_classes), torch.arange(rows) % n_classes)
         fits = isinstance(value, torch.Tensor) and value.ndim == 0 and bool(value.isfinite())
-    except Exception as error:  # classes of torch raise many kinds for arguments that they do not take
+    except Exception as error:
+        # classes of torch raise many kinds for arguments that they do not take
         raise UserError(
             f"{flags} cannot take logits (B, C) and labels (B,): {str(error).splitlines()[0][:160]}"
         ) from error

@@ -18,9 +18,11 @@ from utilities.registry import Registry
 from utilities.words import parse_weights
 
 NAME = "distill_loss"
-NAME_BESIDE = "teacher_loss"  # beside a trainer that has a distill_loss, as s2sd
+# beside a trainer that has a distill_loss, as s2sd
+NAME_BESIDE = "teacher_loss"
 FLAG = "--teacher"
-EMBEDDINGS = "teacher_embeddings"  # names among a trainer's outputs
+# names among a trainer's outputs
+EMBEDDINGS = "teacher_embeddings"
 OF_TEACHER = "teacher_logits"
 
 # weights in the sum, those of the authors where they give one

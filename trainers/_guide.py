@@ -19,7 +19,8 @@ from utilities.reference import Reference
 from utilities.tensors import normalize
 
 FLAG = "--guide"
-ARGUMENT = "guide"  # of a criterion's call
+# of a criterion's call
+ARGUMENT = "guide"
 
 FLAGS = {
     FLAG: Flag(

@@ -9,7 +9,8 @@ from utilities.errors import UserError
 from utilities.evaltypes import MAIN as MAIN_EMBEDDING
 from utilities.tensors import normalize, raise_half
 
-LOGITS = "classifier_logits"  # a classifier's, among outputs and `--evaltypes`
+# a classifier's, among outputs and `--evaltypes`
+LOGITS = "classifier_logits"
 
 
 class Heads(torch.nn.Module):
@@ -84,7 +85,8 @@ class Evaluated(torch.nn.Module):
         if not isinstance(embeddings, dict):
             embeddings = {MAIN_EMBEDDING: embeddings}
         as_trained = embeddings
-        if self.trained_normalized and not self.network.normalizes:  # the heads were trained on unit vectors
+        # the heads were trained on unit vectors
+        if self.trained_normalized and not self.network.normalizes:
             as_trained = {name: normalize(raise_half(embedding)) for name, embedding in embeddings.items()}
         embeddings = {**embeddings, **self.heads(as_trained, features)}
         if self.main_alone and MAIN_EMBEDDING in embeddings:

@@ -101,7 +101,8 @@ def pkt(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
 def _probabilities(rows: torch.Tensor) -> torch.Tensor:
     unit = normalize(rows)
     similarities = (unit @ unit.T + 1) / 2
-    similarities = similarities.clamp(min=0)  # rounding of opposite rows
+    # rounding of opposite rows
+    similarities = similarities.clamp(min=0)
     return similarities / similarities.sum(1, keepdim=True)
 
 

@@ -16,7 +16,8 @@ from utilities.errors import UserError
 from utilities.numbers import number, whole
 
 NAME = "memory_loss"
-KEYS = "memory_keys"  # the name of a moving average's embeddings among the outputs
+# the name of a moving average's embeddings among the outputs
+KEYS = "memory_keys"
 
 FLAGS = {
     "--memory_size": Flag(
@@ -111,7 +112,8 @@ class Queue:
         self.rows = state["rows"]
         self.labels = state["labels"]
         self.relevance = state.get("relevance")
-        self.indices = state.get("indices")  # a run of an earlier version has none
+        # a run of an earlier version has none
+        self.indices = state.get("indices")
         if self.labels is not None and self.indices is None:
             self.indices = torch.full_like(self.labels, -1)
         if self.rows is not None and len(self.rows) > self.size:
@@ -173,7 +175,8 @@ class Memory(AddedLoss):
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
         """See `trainers._added_losses.AddedLoss.loss`; None before `--memory_start`."""
         self.steps += 1
-        if len(outputs["embeddings"]) > self.queue.size:  # raised in the first step, not only at --memory_start
+        # raised in the first step, not only at --memory_start
+        if len(outputs["embeddings"]) > self.queue.size:
             raise UserError(
                 f"--memory_size {self.queue.size} is less than the {len(outputs['embeddings'])} embeddings of a "
                 "batch: it holds some batches"

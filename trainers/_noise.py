@@ -86,7 +86,8 @@ class NoiseFilter(torch.nn.Module):
         super().__init__()
         self.rate = rate
         self.n_classes = n_classes
-        self.register_buffer("thresholds", torch.zeros(window))  # the newest last
+        # the newest last
+        self.register_buffer("thresholds", torch.zeros(window))
         self.register_buffer("count", torch.zeros((), dtype=torch.long))
 
     @torch.no_grad()

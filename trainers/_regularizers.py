@@ -19,7 +19,8 @@ from utilities.numbers import number
 from utilities.tensors import masked_mean, normalize, safe_sqrt
 from utilities.tuples import same_class
 
-CODING_EPS = 0.5  # the squared distortion of the coding rate, as in all the authors' runs
+# the squared distortion of the coding rate, as in all the authors' runs
+CODING_EPS = 0.5
 KOLEO_EPS = 1e-8
 EMBEDDINGS = "embed_regularizer"
 CLASS_VECTORS = "weight_regularizer"
@@ -104,7 +105,8 @@ def anticollapse(vectors: torch.Tensor, labels: torch.Tensor, per_class: int = 1
     chosen = chosen.flatten(0, 1)  # (B * per_class, D)
     scale = is_first.sum() * per_class / (vectors.shape[1] * CODING_EPS)
     gram = torch.eye(len(chosen), dtype=chosen.dtype, device=chosen.device) + scale * (chosen @ chosen.T)
-    diagonal = torch.linalg.cholesky_ex(gram).L.diagonal()  # its product is the root of the determinant
+    # its product is the root of the determinant
+    diagonal = torch.linalg.cholesky_ex(gram).L.diagonal()
     return torch.exp(-diagonal.log().sum())
 
 

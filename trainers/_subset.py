@@ -60,7 +60,8 @@ class MaximumLoss:
 
         Rows keep their order.
         """
-        images = len(batch.images) // trainer.VIEWS  # their further views follow, in the same order
+        # their further views follow, in the same order
+        images = len(batch.images) // trainer.VIEWS
         if images <= self.size:
             return batch
         labels = _labels(trainer, batch)[:images].cpu()
@@ -104,7 +105,8 @@ def draw_groups(labels: torch.Tensor, size: int) -> torch.Tensor:
     """
     classes = Classes(labels)
     is_first = classes.starts[classes.order] == classes.places
-    firsts = classes.order[is_first.nonzero().squeeze(1)]  # an image of each class
+    # an image of each class
+    firsts = classes.order[is_first.nonzero().squeeze(1)]
     groups = []
     room = size
     too_large = None

@@ -147,7 +147,8 @@ class Trainer(Base):
         self.adversary = self._criterion(ADVERSARY_LOSS, opt)
         self.takes_tuples = criteria.takes_given_triplets(losses.get(SYNTH_LOSS, opt.loss))
         if self.takes_tuples:
-            check_reference(type(self.synth_criterion or criterion))  # the synthetic negatives are in one
+            # the synthetic negatives are in one
+            check_reference(type(self.synth_criterion or criterion))
         self.generator = _generator(network.feature_dim, opt.adversarial_hidden)
         self.classifier_loss = _classifier.loss_of(opt, opt.n_classes) if classifies(opt) else None
         self.at_most = opt.adversarial_triplets_per_anchor
@@ -183,7 +184,8 @@ class Trainer(Base):
             self.network.eval()
             for part in (self.criterion, getattr(self.criterion, "batchminer", None)):
                 if hasattr(part, "stats"):
-                    part.stats = {}  # else those of the last epoch would be recorded for this one
+                    # else those of the last epoch would be recorded for this one
+                    part.stats = {}
 
     def outputs(self, images: torch.Tensor) -> dict:
         """See the base; without a graph where the network is frozen."""
@@ -204,7 +206,8 @@ class Trainer(Base):
         losses = self._generator_losses(detached, batch.labels, triplets, negatives)
         if self.rests:
             return losses
-        with kept_buffers(self.synth_criterion or self.criterion):  # those of dynamic_softmargin are of real images
+        # those of dynamic_softmargin are of real images
+        with kept_buffers(self.synth_criterion or self.criterion):
             synthetic = self._embedded(negatives.detach())
             losses[SYNTH_LOSS] = self._synth_loss(outputs["embeddings"], batch.labels, triplets, synthetic)
         return {**losses, **self._network_losses(outputs, batch)}
@@ -230,7 +233,8 @@ class Trainer(Base):
         """The embeddings `(T, D)`, as losses see them, of pooled features `(T, F)`."""
         features = {}
         seen = [features] if self.compares_before_neck else []
-        with resting_statistics(self.network):  # those of --neck bn are of real images
+        # those of --neck bn are of real images
+        with resting_statistics(self.network):
             return self.named(self.network.embed(pooled, *seen), features)["embeddings"]
 
     def _generator_losses(
@@ -242,7 +246,8 @@ class Trainer(Base):
         with resting(self.network):
             embedded = self._embedded(negatives)  # (T, D)
         embeddings = outputs["embeddings"]
-        count = max(len(anchors), 1) * unit.shape[1]  # not mean(), which is NaN without triplets
+        # not mean(), which is NaN without triplets
+        count = max(len(anchors), 1) * unit.shape[1]
         hard_loss = mse_loss(synthetic, unit.index_select(0, anchors), reduction="sum") / count
         reg_loss = mse_loss(synthetic, unit.index_select(0, real), reduction="sum") / count
         adversary_loss = self._adversary_loss(embeddings, labels, triplets, embedded)
@@ -297,7 +302,8 @@ class Trainer(Base):
         criterion = self.synth_criterion or self.criterion
         if self.takes_tuples:
             return self._of_synthetic(criterion, embeddings, labels, triplets, synthetic)
-        rows = torch.cat([anchors, positives])  # class vectors: each sample of each triplet counts
+        # class vectors: each sample of each triplet counts
+        rows = torch.cat([anchors, positives])
         batch = torch.cat([embeddings.index_select(0, rows), synthetic])
         return criterion(batch=batch, labels=labels[torch.cat([rows, negatives])])
 

@@ -22,7 +22,8 @@ from utilities.tensors import normalize, pair_distances, raise_half
 from utilities.tuples import Pairs, pairs_of_masks, positive_mask, same_class
 from utilities.words import parse_weights
 
-PERCENTS = (1.0, 0.5, 0.2)  # default of --cascade_percents
+# default of --cascade_percents
+PERCENTS = (1.0, 0.5, 0.2)
 
 FLAGS = {
     "--cascade_stages": Flag(

@@ -19,10 +19,12 @@ from utilities.parameter_groups import criterion_groups, embedding_rates
 from utilities.tensors import normalize, raise_half
 from utilities.tuples import Classes, Triplets
 
-OTHERS = ("shared", "intra", "selfsimilarity")  # embeddings beside the network's own
+# embeddings beside the network's own
+OTHERS = ("shared", "intra", "selfsimilarity")
 EMBEDDINGS = (MAIN_EMBEDDING, *OTHERS)
 DECORRELATION = "decorrelation_loss"
-FARTHEST = 2 - 1e-4  # of two points on the unit sphere; the density of distances is 0 at 2
+# of two points on the unit sphere; the density of distances is 0 at 2
+FARTHEST = 2 - 1e-4
 
 FLAGS = {
     "weights": Flag(
@@ -224,7 +226,8 @@ class Trainer(Base):
         if self.fixed:
             near &= filled
             logs = torch.where(near, logs, -torch.inf)
-            equal = filled.to(logs) / filled.sum().clamp(min=1)  # of a query that is too far from all keys
+            # of a query that is too far from all keys
+            equal = filled.to(logs) / filled.sum().clamp(min=1)
             return torch.where(near.any(1, keepdim=True), torch.softmax(logs, 1), equal)
         logs = torch.where(near | ~near.any(0), logs, -torch.inf)
         # a key that is too far from all queries has equal weights, as in the authors' code
@@ -284,7 +287,8 @@ def three_classes(labels: torch.Tensor) -> Triplets:
     anchors = (classes.n_negatives > 0).nonzero().squeeze(1)
     positives = classes.draw_negatives(anchors)
     negatives, has_third_class = classes.draw_strangers(anchors, positives)
-    rows = has_third_class.nonzero().squeeze(1)  # one wait for the device; masking the three columns would be three
+    # one wait for the device; masking the three columns would be three
+    rows = has_third_class.nonzero().squeeze(1)
     return Triplets(anchors[rows], positives[rows], negatives[rows])
 
 

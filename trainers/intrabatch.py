@@ -21,7 +21,8 @@ from utilities.tensors import normalize
 GRAPH_LOSS = "graph_loss"
 # Of attention weights, of both branches of a layer and of its hidden units, as in all the authors' settings.
 DROPOUT = 0.1
-LAST_START = 1e-3  # standard deviation of the last layer's weights at the start
+# standard deviation of the last layer's weights at the start
+LAST_START = 1e-3
 
 FLAGS = {
     "layers": Flag(whole(1, 100), 1, "layers of messages"),
@@ -91,7 +92,8 @@ class Graph(torch.nn.Module):
         self.layers = torch.nn.ModuleList(Layer(dimensions, n_heads) for _ in range(n_layers))
         n_joined = n_layers if joins else 1
         self.norm = WholeBatchNorm(dimensions * n_joined)
-        self.norm.bias.requires_grad_(False)  # stays 0
+        # stays 0
+        self.norm.bias.requires_grad_(False)
         self.last = torch.nn.Linear(self.norm.num_features, n_classes, bias=False)
         torch.nn.init.normal_(self.last.weight, std=LAST_START)
 
@@ -134,6 +136,7 @@ class Layer(torch.nn.Module):
             for layer in (self.query, self.key, self.value)
         )
         scores = query @ key.transpose(1, 2) / query.shape[2] ** 0.5  # (heads, B, B)
-        to_nobody = torch.zeros_like(scores[..., :1])  # a key of score 0
+        # a key of score 0
+        to_nobody = torch.zeros_like(scores[..., :1])
         weights = torch.softmax(torch.cat([scores, to_nobody], 2), 2)[..., :-1]
         return self.out((self.dropout(weights) @ value).transpose(0, 1).flatten(1))

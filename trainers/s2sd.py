@@ -23,9 +23,11 @@ from utilities.tensors import normalize
 TARGET_LOSS = "target_loss"
 DISTILL_LOSS = "distill_loss"
 FEATURE_LOSS = "feature_loss"
-HEAD = "s2sd_head_"  # followed by a number: the name of a head's output, before it is brought to unit length
+# followed by a number: the name of a head's output, before it is brought to unit length
+HEAD = "s2sd_head_"
 FEATURES = "s2sd_features"
-INNER_LOSS = "s2sd_target"  # flag
+# flag
+INNER_LOSS = "s2sd_target"
 
 FLAGS = {
     "dims": Flag(

@@ -4,7 +4,8 @@ Imports no other folder.
 
 
 def __getattr__(name: str):
-    if name == "load_run":  # users import it from here; runs/ imports utilities/, so it is imported on demand
+    # users import it from here; runs/ imports utilities/, so it is imported on demand
+    if name == "load_run":
         from runs import load_run
 
         return load_run

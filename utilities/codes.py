@@ -16,11 +16,13 @@ NAMES = "float32, float16, int8, binary, pq<M> or opq<M> with M bytes per vector
 FLOAT32 = "float32"
 INT8 = "int8"
 BINARY = "binary"
-FACTORY = {FLOAT32: "Flat", "float16": "SQfp16", INT8: "SQ8"}  # of faiss
+# of faiss
+FACTORY = {FLOAT32: "Flat", "float16": "SQfp16", INT8: "SQ8"}
 # vectors from which faiss learns 256 centroids without a warning, and the most that it looks at
 LEAST = 39 * 256
 MOST = 256 * 256
-SEED = 1234  # of k-means in faiss
+# of k-means in faiss
+SEED = 1234
 # this many times the requested number of binary codes are ordered by the float query
 RESCORED = 4
 SPARE = 8  # further candidates: vectors equally far in float32 may differ in float64
@@ -57,7 +59,8 @@ def ranked(queries: np.ndarray, rows: np.ndarray, vectors_of, k: int) -> tuple[n
     Args:
         queries: `(Q, D)`. rows: `(Q, W)`, -1 for none. vectors_of: rows `(P,)` -> vectors `(P, D)`.
     """
-    rows = np.sort(rows, axis=1)  # equal distances in the order of rows
+    # equal distances in the order of rows
+    rows = np.sort(rows, axis=1)
     distances = np.full(rows.shape, np.inf)
     step = max(NUMBERS // max(rows.shape[1] * queries.shape[1], 1), 1)
     for start in range(0, len(rows), step):

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from utilities.programs import as_typed
 
-LEAST_WIDTH = 40  # columns: no text is broken into narrower lines
+# columns: no text is broken into narrower lines
+LEAST_WIDTH = 40
 
 
 def width() -> int | None:

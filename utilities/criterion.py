@@ -146,7 +146,8 @@ def with_tuples(criterion: torch.nn.Module, mined):
     modules = [module for module in criterion.modules() if hasattr(module, "batchminer")]
     # A miner that is a module itself is among `_modules`, and not among a criterion's own attributes, which precede.
     miners = [(vars(module), vars(module).get("batchminer", _NOT_SET)) for module in modules]
-    for attributes, _ in miners:  # not by `setattr`: torch refuses a plain object in place of a module
+    # not by `setattr`: torch refuses a plain object in place of a module
+    for attributes, _ in miners:
         attributes["batchminer"] = FixedMiner(mined)
     try:
         yield
@@ -175,7 +176,8 @@ class MetricCriterion(torch.nn.Module):
 
     def __init__(self, opt=None, batchminer=None):
         super().__init__()
-        if callable(opt):  # the miner alone
+        # the miner alone
+        if callable(opt):
             batchminer = opt
         elif opt is not None:
             plug_ins.set_flags(self, opt)

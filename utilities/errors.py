@@ -160,7 +160,8 @@ def terminable():
     program = os.getpid()
 
     def interrupt(number, frame):
-        if os.getpid() != program:  # a worker that has just been forked: it ends at once and says nothing
+        # a worker that has just been forked: it ends at once and says nothing
+        if os.getpid() != program:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -218,7 +219,8 @@ def _expect_the_end_of_workers() -> None:
 
     sys.unraisablehook = of_the_rest
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # with SIG_DFL Python complains of a pending signal
+        # with SIG_DFL Python complains of a pending signal
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
 
 
 @contextlib.contextmanager
@@ -239,7 +241,8 @@ def one_line_errors(program: str = "main.py"):
     try:
         with terminable():
             yield
-    except BrokenPipeError:  # `main.py --list losses | head`: nobody reads on
+    except BrokenPipeError:
+        # `main.py --list losses | head`: nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         print(as_typed(f"\n{program}: interrupted"), file=sys.stderr)

@@ -36,7 +36,8 @@ def replacing(path: Path | str, mode: str = "w"):
             yield file
             file.flush()
             os.fsync(file.fileno())
-        mask = os.umask(0)  # it can only be read by setting it
+        # it can only be read by setting it
+        mask = os.umask(0)
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
@@ -154,7 +155,8 @@ def refuse_aliases(text: str | bytes) -> None:
     asterisk = b"*" if isinstance(text, bytes) else "*"
     if asterisk not in text:
         return
-    anchors = []  # of the collections that are open, None where one has none
+    # of the collections that are open, None where one has none
+    anchors = []
     for event in yaml.parse(text, Loader=YAML):
         if isinstance(event, yaml.CollectionStartEvent):
             anchors.append(event.anchor)

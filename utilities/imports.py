@@ -31,7 +31,8 @@ def in_package(source: str, filename: str) -> str:
 
     All other text stays, line by line. Raises SyntaxError, with `filename`, for what is no Python.
     """
-    lines = io.StringIO(source, newline="").readlines()  # of `ast`: no other character ends a line
+    # of `ast`: no other character ends a line
+    lines = io.StringIO(source, newline="").readlines()
     tree = ast.parse(source, filename)
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     for node in sorted(statements, key=lambda node: (node.lineno, node.col_offset), reverse=True):

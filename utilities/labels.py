@@ -2,7 +2,8 @@
 
 import numpy as np
 
-MISSING = ("", "nan", "none", "null", "<na>")  # as programs write a missing value, in any case
+# as programs write a missing value, in any case
+MISSING = ("", "nan", "none", "null", "<na>")
 
 
 def present(value) -> str:

@@ -39,7 +39,8 @@ class Lock:
         if not _locked(self._file, wait):
             self.release()
             return False
-        if os.fstat(self._file.fileno()).st_nlink <= 1:  # what has a second name may be a file of the user's
+        # what has a second name may be a file of the user's
+        if os.fstat(self._file.fileno()).st_nlink <= 1:
             self._file.truncate(0)
             self._file.write(f"process {os.getpid()} on {socket.gethostname()}")
             self._file.flush()
@@ -54,7 +55,8 @@ class Lock:
     def holder(self) -> str | None:
         """The other process that has the lock, as text; None if there is none."""
         if self._file is not None:
-            return None  # this process has it: to open the file again and close it would release the lock
+            # this process has it: to open the file again and close it would release the lock
+            return None
         try:
             with open(self.path, "r+", encoding="utf-8", errors="replace", opener=without_links) as file:
                 if _locked(file, wait=False):
@@ -84,6 +86,7 @@ def _locked(file, wait: bool) -> bool:
             return True
         except (BlockingIOError, PermissionError):
             time.sleep(pause)
-        except OSError:  # no such locks on this disk
+        except OSError:
+            # no such locks on this disk
             return True
     return False

@@ -12,7 +12,8 @@ LARGEST = 10**6  # default bound of a number: losses square and exponentiate, an
 MOST_64 = 2**63 - 1  # default bound of a whole number: seeds and sizes have 64 bits
 WIDEST = 2**16  # dimensions of a layer: more than any published network has; a square matrix of that side fills 17 GB
 
-MOST_DIGITS = 1000  # of a number in a file
+# of a number in a file
+MOST_DIGITS = 1000
 
 
 class OutOfRange(argparse.ArgumentTypeError):
@@ -53,7 +54,8 @@ class Range:
         self.inf = inf
         self.word = word
         self.off = off
-        self.__name__ = kind.__name__  # as argparse names a type
+        # as argparse names a type
+        self.__name__ = kind.__name__
         largest = LARGEST
         self._digits = "g"
         self._noun = "a number"

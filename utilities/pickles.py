@@ -90,7 +90,8 @@ class _Function:
         raise pickle.UnpicklingError("it sets what stands for a name")
 
 
-NUMPY = ("numpy.core", "numpy._core")  # as old and new versions are called
+# as old and new versions are called
+NUMPY = ("numpy.core", "numpy._core")
 PLAIN = {
     ("numpy", "dtype"): _Function(_Kind),
     ("_codecs", "encode"): _Function(_encoded),
@@ -100,7 +101,8 @@ ARRAYS = {
     ("numpy", "ndarray"): _Function(Array),
     **{(f"{numpy}.multiarray", "_reconstruct"): _Function(lambda *_: Array()) for numpy in NUMPY},
     **{(f"{numpy}.numeric", "_frombuffer"): _Function(lambda *content: Array().filled(*content)) for numpy in NUMPY},
-    **{(module, "bytes"): _Function(lambda: b"") for module in ("__builtin__", "builtins")},  # an empty array's content
+    # an empty array's content
+    **{(module, "bytes"): _Function(lambda: b"") for module in ("__builtin__", "builtins")},
 }
 
 
@@ -139,7 +141,8 @@ def load(path: Path, arrays: bool = False):
 UNKNOWN = re.compile(r"Unsupported global: GLOBAL (\S+)")
 CALLED = re.compile(r"Trying to call reduce|Can only create new object|Can only build")
 FORBIDDEN = re.compile(r"GLOBAL (\S+)")
-MOST_UNKNOWN = 500  # names in a file that are not read
+# names in a file that are not read
+MOST_UNKNOWN = 500
 AS_DICT = re.compile(r"Can only SETITEMS? .*Unread_(\d+)")
 AS_LIST = re.compile(r"Can only (?:append to|extend) lists.*Unread_(\d+)")
 
@@ -172,9 +175,11 @@ def _torch_content(path: Path | str):
     import torch
 
     stand_ins = {f"{module}.{name}": value for (module, name), value in (PLAIN | ARRAYS).items()}
-    for name in ("_codecs.encode", "builtins.bytes", "__builtin__.bytes"):  # torch has its own
+    # torch has its own
+    for name in ("_codecs.encode", "builtins.bytes", "__builtin__.bytes"):
         del stand_ins[name]
-    filled = [(Array, "Array"), (_Kind, "Kind")]  # what the stand-ins make, which torch fills
+    # what the stand-ins make, which torch fills
+    filled = [(Array, "Array"), (_Kind, "Kind")]
     for _ in range(MOST_UNKNOWN):
         allowed = [*filled, *((value, name) for name, value in stand_ins.items())]
         try:

@@ -20,7 +20,8 @@ PACKAGES = ("architectures", "batch_mining", "criteria", "datasampler", "dataset
 TAKEN_FROM_CURRENT_FOLDER = ("architectures", "batch_mining", "criteria", "datasampler", "trainers")
 FLAG = "--plugins"
 
-_folders = []  # those that `use` was given, beside those of the command line
+# those that `use` was given, beside those of the command line
+_folders = []
 
 
 def use(words: list[str]) -> None:

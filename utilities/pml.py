@@ -8,7 +8,8 @@ from utilities.registry import unknown
 from utilities.words import parse_kwargs
 
 _JOINS = "takes other losses as arguments, which a command line cannot name"
-NOT_ALONE = {  # classes of the package that are no loss of embeddings and labels by themselves
+# classes of the package that are no loss of embeddings and labels by themselves
+NOT_ALONE = {
     "CrossBatchMemory": _JOINS,
     "MultipleLosses": _JOINS,
     "SelfSupervisedLoss": _JOINS,
@@ -80,5 +81,6 @@ def _arguments(cls: type) -> list[str]:
             if is_named and parameter.name not in names:
                 names.append(parameter.name)
         if all(p.kind is not p.VAR_KEYWORD for p in parameters):
-            break  # no **kwargs: nothing is handed on to the bases
+            # no **kwargs: nothing is handed on to the bases
+            break
     return names

@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PREFIX = __name__.removesuffix("utilities.programs")  # "dmlkit." as a package, "" in a clone
+# "dmlkit." as a package, "" in a clone
+PREFIX = __name__.removesuffix("utilities.programs")
 IS_PACKAGE = bool(PREFIX)
-COMMANDS = {  # as in a clone, in a message -> as a package
+# as in a clone, in a message -> as a package
+COMMANDS = {
     r"torchrun ([^\n`]*?)(?<![\w/.])main\.py": r"torchrun \1-m dmlkit.main",
     r"python main\.py": "dmlkit",
     r"python Result_Evaluations\.py": "dmlkit-results",

@@ -76,7 +76,8 @@ def packages() -> dict[str, str]:
     return versions
 
 
-_version = functools.cache(importlib.metadata.version)  # of the process, however many runs it makes
+# of the process, however many runs it makes
+_version = functools.cache(importlib.metadata.version)
 
 
 @functools.cache

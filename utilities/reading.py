@@ -25,7 +25,8 @@ import yaml
 from utilities.errors import UserError, needs_memory
 from utilities.files import load_yaml, refuse_aliases
 
-LONGEST = 160  # characters of a library's message that are printed
+# characters of a library's message that are printed
+LONGEST = 160
 PLAIN_ARRAYS = "an .npz file of plain arrays"
 
 
@@ -61,7 +62,8 @@ def parsing(path: Path | str, way_out: str = "", expected: str = ""):
         raise
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # a panic of a Rust library is no Exception
+    except BaseException as error:
+        # a panic of a Rust library is no Exception
         reason = reason_of(error, expected)
         is_missing = isinstance(error, FileNotFoundError)
         if way_out:
@@ -222,7 +224,8 @@ def read_tensors(path: Path | str, way_out: str = "", lazily: bool = False):
     import torch
 
     with parsing(path, way_out):
-        lazily = lazily and zipfile.is_zipfile(path)  # of any other file torch says only that it cannot be read lazily
+        # of any other file torch says only that it cannot be read lazily
+        lazily = lazily and zipfile.is_zipfile(path)
         try:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=lazily)
         except pickle.UnpicklingError as error:
@@ -269,7 +272,8 @@ def _refuse_a_crash(read: Callable[[], object]) -> None:
     """Try `read()` in a forked process. Raises ValueError where a signal ends it: a library in C trusted the file."""
     child = os.fork()
     if child == 0:
-        faulthandler.disable()  # its report would be printed
+        # its report would be printed
+        faulthandler.disable()
         with contextlib.suppress(BaseException):
             read()
         os._exit(0)

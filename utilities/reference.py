@@ -107,7 +107,8 @@ class Reference:
         """The negatives `(B, B)` of a batch that is its own reference."""
         if self.relevance is None:
             return ~same_classes
-        return (~same_classes).fill_diagonal_(False)  # an image without any label does not share one with itself
+        # an image without any label does not share one with itself
+        return (~same_classes).fill_diagonal_(False)
 
     def _without_own(self, mask: torch.Tensor) -> torch.Tensor:
         """`mask` `(B, M)`, set to False in place where a column is the anchor's own image: no second matrix is made."""

@@ -28,7 +28,8 @@ from utilities.errors import UnknownName, UserError
 from utilities.numbers import OutOfRange, Range
 from utilities.programs import module_name
 
-CLASSES = {  # folder -> the class that a plug-in must have
+# folder -> the class that a plug-in must have
+CLASSES = {
     "architectures": "Network",
     "batch_mining": "BatchMiner",
     "criteria": "Criterion",
@@ -132,7 +133,8 @@ class Registry:
         return modules
 
     def _leave_out(self, name: str, error: UserError) -> None:
-        if not self._is_named(name):  # else the error itself ends the program
+        # else the error itself ends the program
+        if not self._is_named(name):
             _say_once(f"{error}: it is left out")
 
     def _is_named(self, name: str) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Container, Iterable
 from options.flags import roles
 
 MASK = "***"
-_URL_WITH_LOGIN = re.compile(r"([A-Za-z][\w+.-]*://)[^\s/'\"]*@")  # greedy: a password may hold an @
+# greedy: a password may hold an @
+_URL_WITH_LOGIN = re.compile(r"([A-Za-z][\w+.-]*://)[^\s/'\"]*@")
 _PASSWORD_IN_QUERY = re.compile(r"([?&;][^=&;\s'\"]*(?:pass|pwd|token|secret)[^=&;\s'\"]*=)[^&;\s'\"]+", re.IGNORECASE)
 
 
@@ -43,7 +44,8 @@ def mask_value(value: str) -> str:
     address, query, _ = location.partition("?")
     if "@" in address:
         address = f"{MASK}@{address.rpartition('@')[2]}"
-    elif "@" in location:  # a password with a ? in it, or an @ in the query
+    elif "@" in location:
+        # a password with a ? in it, or an @ in the query
         address = MASK
     return f"{scheme}://{address}{query and query + MASK}"
 

@@ -44,7 +44,8 @@ class Shard:
         self.parts = [slice(part.start * per_class, part.stop * per_class) for part in parts]
         self.rows = self.parts[ranks.rank]
         self.drawn = []
-        self.has_warned = False  # of a batch with more classes than the share
+        # of a batch with more classes than the share
+        self.has_warned = False
 
     @property
     def divided(self) -> bool:
@@ -70,9 +71,8 @@ class Shard:
             return None, torch.where(is_held, local, self.size)
         seed = int(torch.randint(2**62, ()))
         generator = torch.Generator(labels.device).manual_seed(seed + self.ranks.rank)
-        scores = torch.rand(
-            self.size + 1, generator=generator, device=labels.device
-        )  # the last one belongs to no class
+        # the last one belongs to no class
+        scores = torch.rand(self.size + 1, generator=generator, device=labels.device)
         scores = scores.index_fill(0, torch.where(is_held, local, self.size), 2.0)[: self.size]
         n = max(int(self.share * self.size), 1)
         # The batch's classes are counted, which reads from the device, only where they may be more than n.

@@ -1,7 +1,8 @@
 """The splits of a run by their names: in flags and tables, among data sets, and as text."""
 
 SPLITS = ("train", "val", "test")
-DATA_SETS = {"train": "evaluation", "val": "validation", "test": "testing"}  # split -> its key in `datasets.select`
+# split -> its key in `datasets.select`
+DATA_SETS = {"train": "evaluation", "val": "validation", "test": "testing"}
 WORDS = {"train": "training", "val": "validation", "test": "test"}
 
 

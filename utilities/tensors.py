@@ -4,7 +4,8 @@ import functools
 
 import torch
 
-FLOOR = 1e-12  # variances and norms in denominators
+# variances and norms in denominators
+FLOOR = 1e-12
 
 
 def raise_half(x: torch.Tensor) -> torch.Tensor:
@@ -45,10 +46,8 @@ def multiply_at(precision: str | None) -> None:
 
     The program's only call that does.
     """
-    if precision not in (
-        None,
-        precision_of_products(),
-    ):  # to set it again would move torch's state, which compiled networks watch
+    # to set it again would move torch's state, which compiled networks watch
+    if precision not in (None, precision_of_products()):
         torch.set_float32_matmul_precision(precision)
 
 
@@ -97,7 +96,8 @@ def pairwise_distances(
     """Euclidean distances `(B, B')`, zero-safe in the gradient; see `squared_distances`."""
     y = x if y is None else y
     squared, is_apart = _squared_and_apart(x, y, y_norms)
-    return torch.where(is_apart, squared, 0.0).sqrt()  # the infinite slope at 0 ends at `where`
+    # the infinite slope at 0 ends at `where`
+    return torch.where(is_apart, squared, 0.0).sqrt()
 
 
 @functools.lru_cache(maxsize=64)
@@ -120,7 +120,8 @@ def first_equal_rows(x: torch.Tensor) -> torch.Tensor:
     duplicates would then count as different.
     """
     places = torch.arange(len(x), device=x.device)
-    x = x.detach() + 0.0  # -0 equals 0 and has other bits
+    # -0 equals 0 and has other bits
+    x = x.detach() + 0.0
     whole_type = torch.int64 if x.dtype == torch.float64 else torch.int32
     bits = x.contiguous().view(whole_type).long()
     sums = (bits * _odd_numbers(x.shape[1], x.device)).sum(1)

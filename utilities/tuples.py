@@ -123,7 +123,8 @@ class TupleMiner:
         return from_user(mined, batch.device)
 
     def __getattr__(self, name: str):
-        if name == "miner":  # while a copy is made, before it has one
+        # while a copy is made, before it has one
+        if name == "miner":
             raise AttributeError(name)
         return getattr(self.miner, name)
 
@@ -159,7 +160,8 @@ def as_triplets(tuples: "Triplets | Pairs") -> Triplets:
     by_anchor = torch.argsort(tuples.anchors_n, stable=True)
     sorted_anchors = tuples.anchors_n[by_anchor]
     first = torch.searchsorted(sorted_anchors, tuples.anchors_p)
-    counts = torch.searchsorted(sorted_anchors, tuples.anchors_p, right=True) - first  # negatives that each pair meets
+    # negatives that each pair meets
+    counts = torch.searchsorted(sorted_anchors, tuples.anchors_p, right=True) - first
     pair, offset = spread(counts)
     negatives = tuples.negatives[by_anchor[first[pair] + offset]]
     return Triplets(tuples.anchors_p[pair], tuples.positives[pair], negatives)
@@ -283,7 +285,8 @@ class Classes(Partners):
             reference_labels = reference.labels
         self.size = len(reference_labels)
         self.places = torch.arange(len(labels), device=labels.device)
-        if not self.size:  # empty: no anchor is complete, and lookups that are made all the same find row 0
+        # empty: no anchor is complete, and lookups that are made all the same find row 0
+        if not self.size:
             reference_labels = labels.new_zeros(1)
         self.sorted_labels, self.order = torch.sort(reference_labels, stable=True)
         ranks = torch.empty_like(self.order).scatter_(

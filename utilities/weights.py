@@ -9,7 +9,8 @@ STATISTICS = (
     "running_mean",
     "running_var",
 )
-NAMED = 3  # keys that a message names
+# keys that a message names
+NAMED = 3
 
 
 def add_to_hash(digest, module: torch.nn.Module) -> None:
@@ -65,7 +66,8 @@ def _is_finite(value: torch.Tensor) -> bool:
     if value.is_meta:
         return True
     if value.element_size() == 1:
-        value = value.float()  # of float8 torch has no isfinite
+        # of float8 torch has no isfinite
+        value = value.float()
     # A sum with NaN or infinity is never finite, and takes a quarter of the time; it may overflow without any.
     return bool(value.sum().isfinite()) or bool(value.isfinite().all())
 

@@ -41,7 +41,8 @@ def estimate(differences: np.ndarray) -> dict[str, float]:
     s = (square_s - freedom_s * r) / size_s
     crossed = _crossed(present.tobytes(), present.shape)
     means = differences.mean(2)[present]
-    residual = means @ crossed["residual"] @ means / crossed["freedom"]  # TE + r / J
+    # TE + r / J
+    residual = means @ crossed["residual"] @ means / crossed["freedom"]
     of_training = (means @ crossed["training"] @ means - crossed["n_training"] * residual) / crossed["size_training"]
     of_test = (means @ crossed["test"] @ means - crossed["n_test"] * residual) / crossed["size_test"]
     return {"T": of_training - s / n_seeds, "E": of_test, "TE": residual - r / n_seeds, "S": s, "r": r}
@@ -57,7 +58,8 @@ def _crossed(present: bytes, shape: tuple[int, int]) -> dict:
     cells = np.argwhere(np.frombuffer(present, bool).reshape(shape))
     training = (cells[:, :1] == np.unique(cells[:, 0])).astype(np.float64)
     test = (cells[:, 1:] == np.unique(cells[:, 1])).astype(np.float64)
-    without_fit = {}  # I less the projection on the columns of each fit
+    # I less the projection on the columns of each fit
+    without_fit = {}
     ranks = {}
     for name, columns in (("training", training), ("test", test), ("both", np.hstack([training, test]))):
         without_fit[name] = np.eye(len(cells)) - columns @ np.linalg.pinv(columns)

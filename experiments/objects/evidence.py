@@ -38,9 +38,11 @@ LOSSES = ("contrastive", "triplet", "margin", "multisimilarity", "softmax", "arc
 RATES = (0.00003, 0.0001, 0.0003, 0.001, 0.003)
 STEPS = 240
 CHECKPOINTS = tuple(range(30, 240, 30))
-LENGTH = 4  # of the features
+# of the features
+LENGTH = 4
 HEAD = ("loss", "train_set", "seed", "test_set", "step", "r1", "map_r", "rate")
-BATCH = 100  # images that the backbone embeds at once
+# images that the backbone embeds at once
+BATCH = 100
 FEATURES = "objects_features.npz"
 ROWS = Path(__file__).with_name("rows")
 

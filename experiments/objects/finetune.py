@@ -33,7 +33,8 @@ from utilities.reading import read_json, read_records
 LOSSES = ("multisimilarity", "proxyanchor")
 RATES = (0.00003, 0.0001, 0.0003)
 SEEDS = 2
-BATCH = 500  # images that are embedded at once
+# images that are embedded at once
+BATCH = 500
 
 
 def samples(data: Path, numbers: list[int], device: torch.device) -> dict[int, Sample]:

@@ -29,9 +29,11 @@ from utilities.reading import read_records
 
 TITLES = [columns.title(metric) for metric in METRICS]
 POINTS = (0.5, 1.0, 2.0)
-PAGE = Path(__file__).with_name("page.md")  # the page's text, with places for what is computed
+# the page's text, with places for what is computed
+PAGE = Path(__file__).with_name("page.md")
 PLACE = re.compile(r"\{\w+\}")
-FEWEST_SETS = 5  # with fewer, the variance of training sets is not known at all
+# with fewer, the variance of training sets is not known at all
+FEWEST_SETS = 5
 FURTHER = ("classes20", "classes50", "classes200", "classes500", "images4")
 PARTS = {
     "T": "training classes",

@@ -24,7 +24,8 @@ WORDS = f"--arch {ARCH} --embed_dim 128 --bs 112 --samples_per_class 4 --optim a
 LOSS_WORDS = {"margin": "--loss_margin_beta 0.6"}
 # flag of the rate of the class vectors -> its multiple of the network's rate; proxyanchor's is 100 by default
 VECTOR_RATES = {"softmax": 50, "arcface": 50}
-BYTE = 255  # a class's mean precision is kept in this many steps: 1e-5 of a mean over 100 classes
+# a class's mean precision is kept in this many steps: 1e-5 of a mean over 100 classes
+BYTE = 255
 
 
 class Sample(NamedTuple):

@@ -75,7 +75,8 @@ Neither is part of this project."""
 # of food and stamps: the longer side in pixels, and the least number of pictures per class, for two parts of two
 LONG_SIDE = 128
 LEAST_PICTURES = 4
-LETTERS = "symbols/alphabets"  # stamps that are letters, in few fonts
+# stamps that are letters, in few fonts
+LETTERS = "symbols/alphabets"
 
 
 def fetch(folder: Path) -> None:

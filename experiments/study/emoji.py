@@ -20,7 +20,8 @@ from utilities.errors import UserError
 
 VENDORS = ("apple", "facebook", "google", "twitter")
 VERSION = "16.0.0"
-SIDE = 64  # pixels
+# pixels
+SIDE = 64
 # classes of the study on two cores, and the seed that draws them
 SUBSET = 1008
 SEED = 0

@@ -15,7 +15,8 @@ from results.columns import SELECTED, Column
 from results.formats import Cell, Table
 from results.tables.notes import head, text
 
-BOUND = 0.95  # confidence of the upper bound
+# confidence of the upper bound
+BOUND = 0.95
 DRAWS = 2000
 
 

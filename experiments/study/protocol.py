@@ -117,7 +117,8 @@ def _methods(*names: str) -> tuple[Method, ...]:
 BASELINE = Comparison(
     "Baseline",
     BASELINE_OPENING,
-    (CLASSIFIER, *_methods("Margin", "Triplet", "Quadruplet")),  # the study's first three in R@1
+    # the study's first three in R@1
+    (CLASSIFIER, *_methods("Margin", "Triplet", "Quadruplet")),
     "--n_epochs 16 --save_interval 4 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1",
     {"": "", "_Erasing": " --random_erasing 0.5 --random_erasing_aspect log"},
     DATA[0],
@@ -125,7 +126,8 @@ BASELINE = Comparison(
 RECENT_METHODS = Comparison(
     "Recent",
     RECENT_OPENING,
-    (*RECENT, *(method for method in METHODS if method.name != "Softmax")),  # the study's best eight of nine
+    # the study's best eight of nine
+    (*RECENT, *(method for method in METHODS if method.name != "Softmax")),
     "--n_epochs 8 --save_interval 2 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1",
     {"": ""},
     DATA[0],
@@ -303,7 +305,8 @@ def main(argv=None) -> None:
     parser.add_argument(
         "--choose", nargs="+", default=[], metavar="FOLDER", help="folders of runs: write what the search runs chose"
     )
-    parser.add_argument("--script", type=Path, default=SCRIPT, help=argparse.SUPPRESS)  # tests write to another
+    # tests write to another
+    parser.add_argument("--script", type=Path, default=SCRIPT, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     paths = [options.script, *(options.script.with_name(comparison.script) for comparison in COMPARISONS)]
     chosen = choices("".join(path.read_text(encoding="utf-8") for path in paths if path.exists()))

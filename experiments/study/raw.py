@@ -99,7 +99,8 @@ def write(path: Path, runs: list[RecordedRun]) -> tuple[int, int]:
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
-    limit = csv.field_size_limit(1 << 20)  # of the whole process
+    # of the whole process
+    limit = csv.field_size_limit(1 << 20)
     try:
         with open(path, encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))

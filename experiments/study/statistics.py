@@ -55,7 +55,8 @@ def bootstrap(
         means[0, :, group] = x[group][seeds].mean(axis=1)
         means[1, :, group] = y[group][seeds].mean(axis=1)
     coefficients = np.full(draws, np.nan)
-    for draw in range(draws):  # each draw has another number of points
+    # each draw has another number of points
+    for draw in range(draws):
         chosen_units = rng.integers(0, len(unit_numbers), len(unit_numbers))
         chosen_groups = np.concatenate([members[unit] for unit in chosen_units])
         x_means, y_means = means[:, draw, chosen_groups]

@@ -34,7 +34,8 @@ from results.roles import FlagRoles
 from utilities.errors import OneLineParser, one_line_errors
 from utilities.numbers import whole
 
-ANSWER = "{}, answer"  # name of the part of a page that has the answer
+# name of the part of a page that has the answer
+ANSWER = "{}, answer"
 COMPARISONS = {comparison.name.lower(): comparison for comparison in protocol.COMPARISONS}
 # `--of` -> how the groups of the script's runs begin; all other groups are of Study_Runs.sh, `losses`.
 PREFIXES = {"splits": "Split", "union": UNION} | {key: comparison.name for key, comparison in COMPARISONS.items()}

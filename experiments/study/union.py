@@ -12,7 +12,8 @@ from results.formats import Cell, Table
 from results.tables.notes import text
 from utilities.intervals import t_interval
 
-UNION = "Union"  # name of the results of Union_Runs.sh on its page
+# name of the results of Union_Runs.sh on its page
+UNION = "Union"
 DIFFERENCES = (
     ("Separate", "Joint"),
     ("Joint", "Specialists"),

@@ -87,7 +87,8 @@ class Block:
         self.device = counts.device
         self.depth = self._sent(counts.depth[queries])
         moved, noise = counts.search.moved_queries(queries)
-        noise = 2 * noise  # of the difference of two scores
+        # of the difference of two scores
+        noise = 2 * noise
         scores = product(moved, counts.search.reference)  # (B, M)
         counts.search.hidden(scores, queries, slice(None))
         self._set_relevant(scores, noise)
@@ -132,7 +133,8 @@ class Block:
         share = len(sample) / self.counts.size
         expected = self.depth * share
         if share < 1:
-            expected = expected + 3 * expected.sqrt() + 3  # + 3 sigma: few queries need another attempt
+            # + 3 sigma: few queries need another attempt
+            expected = expected + 3 * expected.sqrt() + 3
         ranked = scores[:, sample].sort(1, descending=True).values
         places = expected.long()
         ranked = ranked.gather(1, places.clamp(max=len(sample) - 1)[:, None]).squeeze(1)
@@ -149,7 +151,8 @@ class Block:
         end = torch.searchsorted(sortable(self.row, self.low), keys, right=True)
         at = torch.zeros(len(self.row) + 1, dtype=torch.int64, device=self.device)
         at.index_add_(0, begin, torch.ones_like(begin))
-        n_candidates = torch.searchsorted(rows, torch.arange(b, device=self.device), right=True)  # up to each query
+        # up to each query
+        n_candidates = torch.searchsorted(rows, torch.arange(b, device=self.device), right=True)
         self.nearer = n_candidates[self.row] - at.cumsum(0)[:-1]
         near = (end > begin).nonzero().squeeze(1)
         self.near = candidates[near] - rows[near] * m
@@ -218,6 +221,8 @@ class Block:
 
 def sortable(rows: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     """int64 keys `(P,)` that ascend with the rows, in a row with the float32 scores."""
-    bits = (scores + 0.0).view(torch.int32).long()  # -0 is 0
-    bits ^= (bits >> 63) & 0x7FFFFFFF  # negative floats run backwards
+    # -0 is 0
+    bits = (scores + 0.0).view(torch.int32).long()
+    # negative floats run backwards
+    bits ^= (bits >> 63) & 0x7FFFFFFF
     return (rows << 32) + bits + 2**31

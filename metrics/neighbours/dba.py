@@ -7,7 +7,8 @@ import numpy as np
 
 from metrics._space import EmbeddingSpace
 
-NUMBERS = 1 << 24  # float64 numbers of neighbours' features that exist at once
+# float64 numbers of neighbours' features that exist at once
+NUMBERS = 1 << 24
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from metrics._space import EmbeddingSpace
 from metrics.neighbours.reordered import Reordered
 from utilities.errors import UserError, reason_of
 
-PAIRS = 1024  # pairs of one call
+# pairs of one call
+PAIRS = 1024
 
 
 class PairScorer:
@@ -33,19 +34,22 @@ class PairScorer:
         self.flag = f"--rerank_pairs {path}"
         try:
             functions = runpy.run_path(path)
-        except (Exception, SystemExit) as error:  # the file may raise anything; sys.exit() must not end the program
+        except (Exception, SystemExit) as error:
+            # the file may raise anything; sys.exit() must not end the program
             raise UserError(f"{self.flag}: {reason_of(error)}") from error
         self.score = functions.get("score")
         self.prepare = functions.get("prepare")
         self.prepared = set()
-        self.known_scores = {}  # query path -> {gallery path: score}
+        # query path -> {gallery path: score}
+        self.known_scores = {}
         if not callable(self.score):
             raise UserError(f"{self.flag}: it defines no function score(query_paths, gallery_paths)")
 
     def scored(self, pairs: list[tuple[str, str]], progress: bool = False) -> np.ndarray:
         """`(P,)` scores of pairs of a query and a gallery image; a pair that has a score is not scored again."""
         missing = [pair for pair in dict.fromkeys(pairs) if pair[1] not in self.known_scores.get(pair[0], {})]
-        hides = None if progress and len(missing) > PAIRS else True  # None: if there is no terminal
+        # None: if there is no terminal
+        hides = None if progress and len(missing) > PAIRS else True
         with tqdm(total=len(missing), desc="scoring", unit=" pairs", disable=hides) as bar:
             for start in range(0, len(missing), PAIRS):
                 part = missing[start : start + PAIRS]

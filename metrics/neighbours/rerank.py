@@ -116,7 +116,8 @@ def _nodes(space: EmbeddingSpace) -> tuple[EmbeddingSpace, np.ndarray]:
     of_queries = space.exclude.copy()
     of_queries[outside] = space.reference_size + np.arange(len(outside))
     if space.reference_norms is None:
-        parts = [space.reference[:], space.features[outside]]  # of a map all rows are read
+        # of a map all rows are read
+        parts = [space.reference[:], space.features[outside]]
     else:
         parts = [space.references(slice(None)), space.queries(outside)]
     features = parts[0]
@@ -175,7 +176,8 @@ def _farthest(nodes: EmbeddingSpace, progress: bool) -> np.ndarray:
     parts = nodes.ranks.portions(nodes.size, _step(nodes.size))
     blocks = _row_blocks(parts[nodes.ranks.rank], nodes.size)
     largest = np.empty(nodes.size)
-    hides = None if progress and nodes.size > 30_000 else True  # None: if there is no terminal
+    # None: if there is no terminal
+    hides = None if progress and nodes.size > 30_000 else True
     for rows in tqdm(blocks, desc="farthest", leave=False, disable=hides):
         largest[rows] = _squared_distances(nodes, rows).max(1)
     nodes.ranks.share_rows(largest, parts)
@@ -196,7 +198,8 @@ class Reranked:
         self.farthest = farthest
         self.unit = _step(space.reference_size)
         self.encodings = encodings[of_queries].tocsr()
-        self.by_member = encodings[: space.reference_size].tocsc()  # of each node, whose encodings it is in
+        # of each node, whose encodings it is in
+        self.by_member = encodings[: space.reference_size].tocsc()
 
     def run(self, needs: list[Need], progress: bool = False, rows: slice | None = None):
         """Yield `Neighbours` in blocks, in which each query comes once;
@@ -212,10 +215,12 @@ class Reranked:
         with tqdm(total=total, desc="re-ranking", unit=" queries", disable=hides) as bar:
             for rows in _row_blocks(requested, space.reference_size):
                 squared = _squared_distances(space, rows)
-                if copies:  # equal samples have one distance, despite rounding
+                # equal samples have one distance, despite rounding
+                if copies:
                     squared = squared[:, places]
                 for part in np.array_split(np.arange(len(rows)), -(-len(rows) // ROWS)):
-                    lists = [self._list(rows[i], squared[i], depths[rows[i]]) for i in part]  # each has its own length
+                    # each has its own length
+                    lists = [self._list(rows[i], squared[i], depths[rows[i]]) for i in part]
                     yield self._neighbours(rows[part], lists)
                     bar.update(len(part))
 
@@ -224,7 +229,8 @@ class Reranked:
         final = (1 - self.weight) * self._jaccard(query) + self.weight * squared / self.farthest[query]
         final = np.round(final, DIGITS)
         final[self.space.truth.hidden_pairs(np.array([query]))[1]] = np.inf
-        sequences = self.space.truth.sequences  # `(N,)`, `(M,)`: a query finds nothing of its own
+        # `(N,)`, `(M,)`: a query finds nothing of its own
+        sequences = self.space.truth.sequences
         if sequences is not None:
             final[sequences[1] == sequences[0][query]] = np.inf
         if depth < len(final) // 4:
@@ -244,7 +250,8 @@ class Reranked:
         places = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
         minima = np.minimum(self.by_member.data[places], np.repeat(weights, counts))
         shared = np.bincount(self.by_member.indices[places], weights=minima, minlength=self.space.reference_size)
-        return 1 - shared / (2 - shared)  # encodings sum to 1: the maxima to 2 less the minima
+        # encodings sum to 1: the maxima to 2 less the minima
+        return 1 - shared / (2 - shared)
 
     def _neighbours(self, rows: np.ndarray, lists: list[np.ndarray]) -> Neighbours:
         counts = np.array(list(map(len, lists)), dtype=np.int64)

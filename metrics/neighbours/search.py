@@ -24,7 +24,8 @@ from metrics.neighbours.ties import Ties
 from metrics.neighbours.triangle import Triangle
 from utilities.tensors import Products
 
-SLACK = 4.0  # rounding errors of a dot product of D terms, in units of sqrt(D) * unit roundoff
+# rounding errors of a dot product of D terms, in units of sqrt(D) * unit roundoff
+SLACK = 4.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ class Search:
         limits: sizes of blocks and buffers.
     """
 
-    unit = 1  # queries are split over processes in multiples of it
+    # queries are split over processes in multiples of it
+    unit = 1
 
     def __init__(self, space, limits: Limits | None = None):
         self.space = space
@@ -104,7 +106,8 @@ class Search:
         self.work = Work()
         self.ties = Ties(space, self.limits, self.work)
         self.device = torch.device(space.device)
-        self.in_numpy = self.device.type == "cpu"  # there numpy is faster than torch; the ranks are the same
+        # there numpy is faster than torch; the ranks are the same
+        self.in_numpy = self.device.type == "cpu"
         # whence features come: tensors where the device keeps them, else arrays
         self.source = space.tensors or space
         m = space.reference_size
@@ -122,7 +125,8 @@ class Search:
         self.sequences = None  # (M,)
         if space.truth.sequences is not None:
             self.sequences = torch.from_numpy(space.truth.sequences[1]).to(self.device)
-        generator = np.random.default_rng(0)  # the sample decides what is kept, never a result
+        # the sample decides what is kept, never a result
+        generator = np.random.default_rng(0)
         sample = np.sort(generator.choice(m, min(m, self.limits.sample), replace=False))
         self.sample = torch.from_numpy(sample).to(self.device)  # (S,)
         tile = self.limits.rows * min(self.limits.columns, max(m, 1))
@@ -148,7 +152,8 @@ class Search:
     def bar(self, size: int, progress: bool) -> tqdm:
         """A bar for `size` queries, shown where the search is long."""
         long = progress and size * self.space.reference_size > 1e9
-        disable = None if long else True  # None: tqdm shows the bar on a terminal only
+        # None: tqdm shows the bar on a terminal only
+        disable = None if long else True
         return tqdm(total=size, desc="neighbours", unit=" queries", disable=disable)
 
     def _blocks(self, needs: list[Need], rows: slice):
@@ -166,7 +171,8 @@ class Search:
                 if not done.all():
                     todo.append((block.rows[~done], 1))
         deepest = max((float(np.max(need.depth)) for need in needs if need.goal != "first"), default=0.0)
-        likely = min(self.space.reference_size, 2 * deepest + 2 * limits.sample)  # candidates a query
+        # candidates a query
+        likely = min(self.space.reference_size, 2 * deepest + 2 * limits.sample)
         step = int(min(limits.rows, max(1, limits.candidates // likely)))
         todo += [(np.arange(start, min(start + step, size)), 0) for start in range(begin, size, step)][::-1]
         while todo:
@@ -174,7 +180,8 @@ class Search:
             block = self.ready(rows)
             self.set_cuts(block, needs, attempt)
             candidates = self._above(block)
-            if candidates is None:  # too many: in two halves
+            # too many: in two halves
+            if candidates is None:
                 half = len(rows) // 2
                 todo += [(rows[half:], attempt), (rows[:half], attempt)]
                 continue
@@ -279,10 +286,13 @@ class Search:
         scores = np.full(len(block.rows), LOWEST, dtype=np.float32)
         m = self.space.reference_size
         s = len(self.sample)
-        unranked = self.space.truth.unranked(block.rows)  # the query itself, junk: they may be in the sample
-        expected = (need.depth[block.rows] + unranked) * (s / m)  # rank in the sample
+        # the query itself, junk: they may be in the sample
+        unranked = self.space.truth.unranked(block.rows)
+        # rank in the sample
+        expected = (need.depth[block.rows] + unranked) * (s / m)
         if s < m:
-            expected = expected + 3 * np.sqrt(expected) + 3  # + 3 sigma: few queries need another attempt
+            # + 3 sigma: few queries need another attempt
+            expected = expected + 3 * np.sqrt(expected) + 3
         places = expected * 4**attempt
         rows = np.flatnonzero(places < s)
         if attempt > 3 or not len(rows):
@@ -306,7 +316,8 @@ class Search:
         farthest = nearest.copy()
         ends = np.cumsum(counts)
         start = 0
-        while start < len(rows):  # about 65,536 pairs at a time, fewer from a file, to bound memory
+        # about 65,536 pairs at a time, fewer from a file, to bound memory
+        while start < len(rows):
             before = ends[start - 1] if start else 0
             stop = max(start + 1, int(np.searchsorted(ends, before + min(65536, space.block), side="right")))
             row, column = truth.first_relevant(rows[start:stop], self.limits.pairs + 1)
@@ -320,7 +331,8 @@ class Search:
                 farthest[row[first]] = np.minimum.reduceat(scores, first)
             start = stop
         farthest[sizes > counts] = LOWEST
-        nearest[(sizes > counts) & np.isinf(nearest)] = LOWEST  # all samples looked at are of the query's sequence
+        # all samples looked at are of the query's sequence
+        nearest[(sizes > counts) & np.isinf(nearest)] = LOWEST
         return nearest, farthest
 
     def _pair_scores(self, block: "Block", row: torch.Tensor, column: torch.Tensor) -> np.ndarray:
@@ -380,11 +392,13 @@ class Search:
         row = np.concatenate([rows for rows, _ in parts])
         keys = np.concatenate([keys for _, keys in parts])
         if len(parts) > 1:
-            order = np.argsort(row, kind="stable")  # of 16 bits numpy sorts by radix
+            # of 16 bits numpy sorts by radix
+            order = np.argsort(row, kind="stable")
             row = row[order]
             keys = keys[order]
         counts = np.bincount(row, minlength=len(block.rows))
-        sure = as_keys(block.cuts + 2 * block.noise, 0)[row] + COLUMN  # the last key of that score
+        # the last key of that score
+        sure = as_keys(block.cuts + 2 * block.noise, 0)[row] + COLUMN
         surely = np.bincount(row[keys <= sure], minlength=len(block.rows))
         return Candidates(keys, np.cumsum(counts) - counts, counts, surely)
 
@@ -436,7 +450,8 @@ class Block:
     only_tile: torch.Tensor | None = None  # (B, M) scores, where the whole reference is one tile
     sampled: np.ndarray | None = None  # (B, S) scores
     cuts: np.ndarray | None = None  # (B,)
-    hits: list | None = None  # of each need the cuts (B,) at or above which all its hits lie
+    # of each need the cuts (B,) at or above which all its hits lie
+    hits: list | None = None
 
 
 class Candidates(NamedTuple):

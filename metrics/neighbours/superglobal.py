@@ -55,7 +55,8 @@ class SuperGlobal:
             return self._of_tops(space, rows, columns, filled)
         query_tops = tops[rows]
         scores_of_tops = self._of_tops(space, rows, query_tops, query_tops >= 0)
-        scores = np.full(columns.shape, -np.inf)  # as many may lie behind the top as there is junk in it
+        # as many may lie behind the top as there is junk in it
+        scores = np.full(columns.shape, -np.inf)
         for query in range(len(rows)):
             # without junk, the top is the beginning of the columns, in the same order
             is_in_top = filled[query] & np.isin(columns[query], query_tops[query])

@@ -50,14 +50,17 @@ class Ties:
         """Sort, in the `affected` rows, the runs of near ties that hold a mixed pair."""
         begins = np.ones((len(affected), columns.shape[1]), dtype=bool)
         begins[:, 1:] = ~close[affected]
-        run = np.cumsum(begins).reshape(begins.shape) - 1  # number of each slot's run
-        is_mixed = np.zeros(int(run[-1, -1]) + 1, dtype=bool)  # of each run
+        # number of each slot's run
+        run = np.cumsum(begins).reshape(begins.shape) - 1
+        # of each run
+        is_mixed = np.zeros(int(run[-1, -1]) + 1, dtype=bool)
         is_mixed[run[:, 1:][mixed[affected]]] = True
         chosen = is_mixed[run]
         self.work.reordered += int(np.count_nonzero(chosen))
         # many near ties: equal samples
         shares = self.work.reordered > self.limits.near_ties * self.space.reference_size
-        if shares:  # leave out runs of equal samples that are in order
+        # leave out runs of equal samples that are in order
+        if shares:
             samples = columns[affected]
             place = self.space.places[samples]
             in_order = (place[:, :-1] == place[:, 1:]) & (samples[:, :-1] < samples[:, 1:])
@@ -71,7 +74,8 @@ class Ties:
             distances = self._shared_distances(rows[affected], row, column)
         else:
             distances = self._distances(rows[affected[row]], column)
-        order = np.lexsort((column, distances, run_of_slot))  # run_of_slot ascends already: each run keeps its slots
+        # run_of_slot ascends already: each run keeps its slots
+        order = np.lexsort((column, distances, run_of_slot))
         position = affected[row], slot
         columns[position] = column[order]
         relevant[position] = relevant[position][order]
@@ -83,7 +87,8 @@ class Ties:
         place = self.space.places[column]
         is_first = np.zeros(self.space.reference_size, dtype=bool)
         is_first[place] = True
-        distinct = np.flatnonzero(is_first)  # the first of each set of equal samples
+        # the first of each set of equal samples
+        distinct = np.flatnonzero(is_first)
         if len(queries) * len(distinct) > len(row) // 2:
             return self._distances(queries[row], column)
         table = self._distances(np.repeat(queries, len(distinct)), np.tile(distinct, len(queries)))

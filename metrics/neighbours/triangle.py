@@ -20,8 +20,10 @@ class Triangle:
         self.limits = search.limits
         self.cuts = np.empty(self.size, dtype=np.float32)  # (N,) of all queries
         self.blocks = []
-        self.waiting = {}  # first row of a block -> [(rows in the block (P,) uint16, keys (P,)), ...]
-        self.n_waiting = 0  # keys in `waiting`
+        # first row of a block -> [(rows in the block (P,) uint16, keys (P,)), ...]
+        self.waiting = {}
+        # keys in `waiting`
+        self.n_waiting = 0
 
     def __iter__(self):
         """Yield (block, its candidates, the queries `(B,)` for which they suffice)."""
@@ -33,7 +35,8 @@ class Triangle:
                 self._prune(self.blocks[i:])
                 if self.n_waiting > self.limits.waiting:
                     return
-                limit = max(self.limits.waiting, 2 * self.n_waiting)  # prune again only after as many more have come
+                # prune again only after as many more have come
+                limit = max(self.limits.waiting, 2 * self.n_waiting)
             candidates = self._candidates(block)
             if candidates is None:
                 return
@@ -51,7 +54,8 @@ class Triangle:
                 float((self.search.sampled(block) >= block.cuts[:, None]).sum()) * self.size / len(self.search.sample)
             )
             block.queries = block.sampled = (
-                None  # computed again in the block's turn: kept, they would take as much memory as the input
+                # computed again in the block's turn: kept, they would take as much memory as the input
+                None
             )
             self.blocks.append(block)
             self.waiting[start] = []
@@ -74,7 +78,8 @@ class Triangle:
         for start in range(first, self.size, self.limits.columns):
             scores = search.tile(block.queries, start)
             search.hidden(scores, block.rows, slice(start, start + scores.shape[1]))
-            n_own = len(block.rows) if start == first else 0  # columns that are the block's own queries
+            # columns that are the block's own queries
+            n_own = len(block.rows) if start == first else 0
             scores[:, :n_own].fill_diagonal_(-np.inf)
             row, column, values = search.at_least(scores, cuts)
             parts.append((row.astype(np.uint16), as_keys(values, column + start)))
@@ -93,7 +98,8 @@ class Triangle:
         rows = self.limits.rows
         cuts = torch.from_numpy(self.cuts[start:stop]).to(self.search.device)[None, :]
         row, column, values = self.search.at_least(scores, cuts)
-        order = np.argsort(column.astype(np.uint16), kind="stable")  # of 16 bits numpy sorts by radix
+        # of 16 bits numpy sorts by radix
+        order = np.argsort(column.astype(np.uint16), kind="stable")
         column = column[order] + start
         keys = as_keys(values, row + first)[order]
         bounds = np.searchsorted(column, np.arange(start, stop + rows, rows))

@@ -9,7 +9,8 @@ import re
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "migration.md"
-ENDINGS = ("loss", "miner", "sampler")  # of the names of classes, which the names of plug-ins lack
+# of the names of classes, which the names of plug-ins lack
+ENDINGS = ("loss", "miner", "sampler")
 _ROW = re.compile(r"^\| (.+?) \| (.+?) \|$", re.MULTILINE)
 _CODE = re.compile(r"`([^`]+)`")
 _KEY = re.compile(r"[-{]*([a-z]\w*)")
@@ -22,7 +23,8 @@ NESTED = (
     "Each flag takes a value without braces and ~OVERRIDE~; many flags go into a flat file for --config "
     "(docs/migration.md)"
 )
-FLAGS = {  # kind of plug-in -> flag
+# kind of plug-in -> flag
+FLAGS = {
     "loss": "loss",
     "miner": "batch_mining",
     "sampler": "data_sampler",
@@ -53,7 +55,8 @@ def answers() -> dict[str, str]:
     for old, replacement in _ROW.findall(PAGE.read_text(encoding="utf-8")):
         text = _LINK.sub(r"\1", replacement).replace("`", "").replace("\\|", "|")
         codes = _CODE.findall(old)
-        is_of_class = bool(codes) and codes[0][0].isupper()  # then the other names are arguments of the class
+        # then the other names are arguments of the class
+        is_of_class = bool(codes) and codes[0][0].isupper()
         for code in codes:
             key = _KEY.match(code)
             names = _CLASS.findall(code) if "{" in code or ":" in code or key is None else []

@@ -20,7 +20,8 @@ from collections.abc import Callable, Sequence
 from options.flags.roles import Role
 from utilities.programs import name_in_clone
 
-PREFIXES = {  # package -> how the flags of a plug-in in it begin; {} is the plug-in's name
+# package -> how the flags of a plug-in in it begin; {} is the plug-in's name
+PREFIXES = {
     "criteria": "loss_{}_",
     "batch_mining": "miner_{}_",
     "datasampler": "data_",

@@ -4,7 +4,8 @@ from utilities.numbers import number, whole
 
 
 def _schedule(name: str) -> str:
-    return {"multistep": "step"}.get(name, name)  # as older versions called it
+    # as older versions called it
+    return {"multistep": "step"}.get(name, name)
 
 
 def epochs(group) -> None:

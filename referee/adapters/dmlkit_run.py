@@ -17,7 +17,8 @@ PACKAGES = ()
 # embeddings are float32, and the images of a run are sorted by their class
 CLAIMS = {"numbers": "rounded to float32", "ties": "class order"}
 SETTINGS = {}
-UNTRAINED = "0"  # epoch of the rows of metrics.csv
+# epoch of the rows of metrics.csv
+UNTRAINED = "0"
 PLUG_INS = Path(__file__).with_name("plug_ins")
 FLAGS = (
     "--dataset csv --arch referee_table --not_pretrained --embed_dim 0 --resize_size 4 --crop_size 4 --kernels 0 "

@@ -92,7 +92,8 @@ def _row(
         lacks_joined |= bool(published.is_joined(figure) and group.folds and not published.joined(group, figure))
         cells += [number(ours, c), *_against(figure, against)]
     if with_rho:
-        rho = group.estimate(columns.column("train", "rho_spectrum@2"), BEST_ON_TEST)  # as in the paper
+        # as in the paper
+        rho = group.estimate(columns.column("train", "rho_spectrum@2"), BEST_ON_TEST)
         estimates.append(("rho", rho))
         cells += [Cell(rho.mean, digits=RHO_DIGITS), Cell(match.published.rho, digits=RHO_DIGITS)]
     for c in other_columns:

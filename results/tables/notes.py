@@ -90,7 +90,8 @@ def least_marked(ranked_groups: list[Group], c: Column, how: str) -> list[str]:
 
 def rules(table_groups: list[Group]) -> str:
     """How the epoch was selected; for each data set if they differ."""
-    datasets_of = {}  # rule -> data sets
+    # rule -> data sets
+    datasets_of = {}
     for dataset, dataset_groups in groups.of_datasets(table_groups).items():
         common = settings.shared([group.settings for group in dataset_groups])
         datasets_of.setdefault(common.get("selection", ""), []).append(dataset)

@@ -61,7 +61,8 @@ def progressed(name: str, methods: list[Method], c: Column, ddof: int) -> Table:
 
 def _parts(methods: list[Method], splits: list[str]) -> dict[str, list[int]]:
     """Title of a part -> the numbers of the methods that may be ranked with each other."""
-    number_of = {}  # a group of each method -> the method's number
+    # a group of each method -> the method's number
+    number_of = {}
     for i, method in enumerate(methods):
         split = splits[0] if splits else next(iter(method.groups))
         number_of[method.groups[split]] = i

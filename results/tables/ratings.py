@@ -18,7 +18,8 @@ from utilities.counts import count_of
 from utilities.files import write_csv
 
 METHOD_HEADS = ("loss", "miner", "unlike others")
-EPOCH = "epoch"  # mean over seeds of the epoch that the table's rule selects; LaTeX leaves it out
+# mean over seeds of the epoch that the table's rule selects; LaTeX leaves it out
+EPOCH = "epoch"
 EPOCH_DIGITS = 1
 REIDENTIFICATION = {"e_recall@1": "Rank-1", "e_recall@5": "Rank-5", "ap": "mAP", "inp": "mINP"}
 UNTRAINED_PART = "before training"
@@ -149,13 +150,15 @@ def shared(all_groups: list[Group], columns_by_dataset: dict[str, list[Column]],
             heads[f"{dataset} {head(c)}"] = c
     table = Table(f"shared_{how}", f"All data sets: {SELECTIONS[how].partition(':')[0]}", ["method", "seeds", *heads])
     places = {}
-    unranked = {}  # group -> remark
+    # group -> remark
+    unranked = {}
     for dataset, dataset_groups in groups_by_dataset.items():
         (_, largest), *other_pools = groups.pools(dataset_groups, how).items()
         for title, members in other_pools:
             unranked |= dict.fromkeys(members, f"{dataset}: not ranked with the others ({title})")
         places |= _places(largest, columns_by_dataset[dataset], how)
-    rows = {}  # label -> data set -> group
+    # label -> data set -> group
+    rows = {}
     for group in all_groups:
         rows.setdefault(labels[group.dataset, group.name], {})[group.dataset] = group
     for label in sorted(rows, key=lambda name: (name.startswith("R-"), name.lower())):

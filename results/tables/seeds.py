@@ -17,7 +17,8 @@ from results.tables.notes import head, text
 from utilities.counts import count_of
 from utilities.splits import WORDS
 
-POINTS = (0.5, 1.0, 2.0)  # differences for which the needed seeds are always printed, in the column's printed unit
+# differences for which the needed seeds are always printed, in the column's printed unit
+POINTS = (0.5, 1.0, 2.0)
 # of the bootstrap of the seeds
 DRAWS = 10_000
 SEED = 0
@@ -121,7 +122,8 @@ def ranks(dataset_groups: list[Group], c: Column) -> Table | None:
     heads += [f"rank on {split}" for split in splits]
     table = Table(f"{dataset}_ranks", f"{dataset}: how stable the order by {c.title} is", heads)
     agreements = []
-    has_other_seeds = False  # whether the groups of a part have no seeds in common
+    # whether the groups of a part have no seeds in common
+    has_other_seeds = False
     for part, members in groups.pools(dataset_groups, SELECTED).items():
         members = [group for group in members if np.isfinite(group.values(c, SELECTED)).sum() > 1]
         if len(members) < 2:
@@ -167,7 +169,8 @@ def rank(values: np.ndarray, higher: bool) -> np.ndarray:
 
 def first_over_seeds(ranked_groups: list[Group], c: Column) -> np.ndarray | None:
     """`(n,)`: the share of the common seeds at which each group is the best; None without common seeds."""
-    value_of = []  # of each group: seed -> value
+    # of each group: seed -> value
+    value_of = []
     for group in ranked_groups:
         values = zip(group.seeds, group.values(c, SELECTED), strict=True)
         value_of.append({seed: value for seed, value in values if np.isfinite(value)})

@@ -106,8 +106,10 @@ def beside_twins(
     for c in table_columns:
         heads += [f"{head(c)} {side}" for side in (*sides, "difference", "p")]
     table = Table(f"{dataset}_{kind}", f"{dataset}: with and without {kind}", heads)
-    tests = {}  # column -> the estimates of each pair
-    adjusted = {}  # column -> the p of each pair
+    # column -> the estimates of each pair
+    tests = {}
+    # column -> the p of each pair
+    adjusted = {}
     for c in table_columns:
         tests[c] = [(plain.estimate(c, SELECTED), twin.estimate(c, SELECTED)) for plain, twin in pairs]
         adjusted[c] = inference.holm([inference.welch(*pair) for pair in tests[c]])

@@ -49,7 +49,8 @@ def by_split(grid: Splits, c: Column) -> Table:
     for m, method in enumerate(grid.methods):
         cells = [_cell(seeds, c) for seeds in grid.values(c, SELECTED)[m]]
         for k, cell in enumerate(cells):
-            if ranks[m, k] == 1 and not math.isnan(cell.deviation):  # never a single seed
+            # never a single seed
+            if ranks[m, k] == 1 and not math.isnan(cell.deviation):
                 cell.mark = "best"
         table.add([text(method), *cells, _cell(means[m], c)])
     deviations = "Deviations: over the seeds of a split; in the last column over the means of the splits."

@@ -11,7 +11,8 @@ from runs.records import SECTIONS, SPLIT_TITLES, BatchRow, Row, Sink
 from runs.records.damaged import as_file, as_folder, set_aside
 from utilities.files import appending, write_npz, write_records
 
-NO_EPOCH = -2  # before all: the untrained states are -1 and 0
+# before all: the untrained states are -1 and 0
+NO_EPOCH = -2
 _ARRAYS = re.compile(rf"({'|'.join(SPLIT_TITLES)})_(-?\d+)\.npz")
 
 
@@ -82,14 +83,16 @@ def _check(row: dict, number: int) -> None:
         try:
             if column in ("epoch", "step"):
                 int(value)
-            elif column not in ("split", "metric", "name") and value:  # empty: the epoch lacks this metric of the group
+            elif column not in ("split", "metric", "name") and value:
+                # empty: the epoch lacks this metric of the group
                 float(value)
         except ValueError as error:
             raise ValueError(f"line {number} has {value[:20]!r} for {column}") from error
 
 
 def _number(value: float) -> str:
-    return repr(float(value))  # shortest text that reads back as the same number
+    # shortest text that reads back as the same number
+    return repr(float(value))
 
 
 def _sound_rows(path: Path, fields: tuple[str, ...] | None = None) -> list[dict] | None:
@@ -136,7 +139,8 @@ class LongFile(_LongForm):
 
     def __init__(self, folder: Path):
         super().__init__(folder)
-        self.write([])  # the file is there from the start
+        # the file is there from the start
+        self.write([])
 
     def write(self, rows: list[Row]) -> None:
         self._append([r.epoch, r.split, r.metric, _number(r.value)] for r in rows)
@@ -172,7 +176,8 @@ class GroupFiles(Sink):
                 with open(path, encoding="utf-8", newline="") as file:
                     columns = next(csv.reader(file), [])
             fields = list(dict.fromkeys([*columns, "epoch", *values]))
-            if fields != columns:  # a new file, or a metric that joined the group on resume
+            # a new file, or a metric that joined the group on resume
+            if fields != columns:
                 _write(path, fields, read_rows(path))
             with appending(path) as file:
                 csv.DictWriter(file, fields, restval="", lineterminator="\n").writerow({"epoch": epoch, **values})
@@ -188,11 +193,13 @@ class GroupFiles(Sink):
                 rows = _sound_rows(path)
                 if rows:
                     _write(path, list(rows[0]), [row for row in rows if int(row["epoch"]) <= last])
-                elif rows is not None:  # a first row that a crash cut short: the next row would go on in its line
+                elif rows is not None:
+                    # a first row that a crash cut short: the next row would go on in its line
                     path.unlink()
 
     def fill(self, rows: list[Row], batches: list[BatchRow]) -> None:
-        epochs = {}  # file -> the epochs that it has
+        # file -> the epochs that it has
+        epochs = {}
         for path in {self._path(row) for row in rows}:
             epochs[path] = {int(row["epoch"]) for row in read_rows(path)}
         self.write([row for row in rows if row.epoch not in epochs[self._path(row)]])

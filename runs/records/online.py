@@ -199,7 +199,8 @@ def _configuration(opt, folder: Path) -> dict:
     """The flags and, under `environment`, the content of environment.yaml: commit, versions, weights, counts."""
     try:
         environment = read_yaml(folder / "environment.yaml")
-    except Exception:  # missing or damaged: the flags alone
+    except Exception:
+        # missing or damaged: the flags alone
         environment = None
     configuration = opt.saved()
     if isinstance(environment, dict):
@@ -235,7 +236,8 @@ class Wandb(_Service):
 
         mode = os.environ.get("WANDB_MODE")
         if opt.wandb_key and mode in (None, "online"):
-            os.environ["WANDB_API_KEY"] = opt.wandb_key  # in memory only: no setting and no file of W&B's holds it
+            # in memory only: no setting and no file of W&B's holds it
+            os.environ["WANDB_API_KEY"] = opt.wandb_key
         if mode is None:
             logged_in = bool(os.environ.get("WANDB_API_KEY")) or wandb.login(prompt=False)
             mode = "online" if logged_in else "offline"
@@ -252,7 +254,8 @@ class Wandb(_Service):
             "x_disable_meta": True,
             "silent": True,
         }
-        if "finish_timeout" in wandb.Settings.model_fields:  # not in older versions
+        # not in older versions
+        if "finish_timeout" in wandb.Settings.model_fields:
             settings["finish_timeout"] = _close_within(opt)
         resume = "allow" if mode == "online" else None
         run = wandb.init(

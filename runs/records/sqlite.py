@@ -23,7 +23,8 @@ _BESIDE = ("-journal", "-wal", "-shm")
 PATIENCE = 60
 SHORT_PATIENCE = 1
 LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, None)  # None: by our own check
+# None: by our own check
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, None)
 
 
 def _code(error: sqlite3.DatabaseError) -> int | None:
@@ -45,7 +46,8 @@ class Database(Sink):
 
     def __init__(self, folder: Path):
         self.path = as_file(folder / "metrics.db")
-        self._waiting = []  # what could not be written while another program held the database
+        # what could not be written while another program held the database
+        self._waiting = []
 
     def _take(self, action) -> None:
         """Call `action(connection)` in one transaction. A damaged database is set aside, and `action` gets a new one.
@@ -68,7 +70,8 @@ class Database(Sink):
                 self._write_waiting(patience)
         except sqlite3.DatabaseError as error:
             if _code(error) not in LOCKED:
-                self._waiting.clear()  # the run ends: `fill` gives them to the next
+                # the run ends: `fill` gives them to the next
+                self._waiting.clear()
                 raise UserError(
                     f"cannot write {self.path} ({error}): free the disk or correct the permissions, then --resume"
                 ) from error

@@ -34,7 +34,8 @@ class EventFiles(Sink):
             yield writer
             writer.flush()
         except OSError as error:
-            self._writers.pop(subfolder, None)  # its thread has ended
+            # its thread has ended
+            self._writers.pop(subfolder, None)
             raise UserError(
                 f"cannot write {self.folder} ({error.strerror or error}): free the disk or correct the "
                 "permissions, then --resume"
@@ -64,11 +65,13 @@ class EventFiles(Sink):
         # TensorBoard drops an earlier process's values from there on.
         self._purge = {"": epoch + 1, "batches": step + 1}
         blocking = next((path for path in self.folder.rglob("*tfevents*") if path.is_dir()), None)
-        if blocking is not None:  # TensorBoard skips damaged parts of a file, but stops at a folder of such a name
+        # TensorBoard skips damaged parts of a file, but stops at a folder of such a name
+        if blocking is not None:
             set_aside(self.folder, f"{blocking.name} is a folder")
 
     def fill(self, rows: list[Row], batches: list[BatchRow]) -> None:
-        if not any(self.folder.rglob("*tfevents*")):  # an event file is only ever added to: it is whole, or lost
+        # an event file is only ever added to: it is whole, or lost
+        if not any(self.folder.rglob("*tfevents*")):
             self.write(rows)
             if batches:
                 self.write_batches(batches)

@@ -211,7 +211,8 @@ def test_a_table_of_boxes_and_times(tmp_path):
     rows = []
     for path in sorted(folder.rglob("*.jpg")):
         number = int(path.stem)
-        day = max(number, 1)  # the first two of a class
+        # the first two of a class
+        day = max(number, 1)
         time = f"2024-01-{day:02d} 10:00:{15 * number:02d}"
         split = "train" if path.parent.name < "class_008" else "validation"
         rows.append([path.parent.name, path.relative_to(tmp_path), split, 2, 2, 40, 40, "kind", time])

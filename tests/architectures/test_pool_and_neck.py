@@ -53,7 +53,8 @@ def test_a_pooling_in_place_of_one_with_weights():
     "arch", ["resnet18", "googlenet", "bninception", "regnet_y_400mf", "ptm:se_resnet50", "timm:regnetx_002"]
 )
 def test_the_last_stage_keeps_the_size_of_its_map(arch):
-    device = "cpu" if arch == "regnet_y_400mf" else "meta"  # it reads tensors while it is built
+    # it reads tensors while it is built
+    device = "cpu" if arch == "regnet_y_400mf" else "meta"
     shapes = []
     with torch.device(device):
         for stride, size in ((2, (2, 2)), (1, (4, 4))):
@@ -76,7 +77,8 @@ def test_a_neck_is_its_formula_and_the_features_hold_what_it_saw(neck, traits):
     assert_close(embeddings, after)
     assert_close(features["before_neck"], before)
     assert "before_neck" not in network("conv4")(IMAGES)[1]
-    model = network(neck=neck, embed_dim=0).eval()  # without an embedding layer the neck stands on the pooled features
+    # without an embedding layer the neck stands on the pooled features
+    model = network(neck=neck, embed_dim=0).eval()
     embeddings, features = model(IMAGES)
     pooled = features["pooled"]
     over = (pooled - pooled.mean(1, keepdim=True)) / (pooled.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()

@@ -17,7 +17,8 @@ from tests.kit import tiny
 from tests.kit.refusals import refused
 from tests.kit.runs import last_checkpoint
 
-TINY = "timm:test_vit"  # six blocks of width 64
+# six blocks of width 64
+TINY = "timm:test_vit"
 
 
 def select(name=TINY, **flags):
@@ -70,7 +71,8 @@ def slow_pooled(network, pictures, counts):
         tokens = backbone._pos_embed(backbone.patch_embed(image))[0]
         for block, count in zip(backbone.blocks, counts, strict=True):
             rows = torch.cat([block.prompts[0], tokens]) if count else tokens
-            tokens = block.forward(rows[None])[0][count:]  # forward: without the hooks of a call
+            # forward: without the hooks of a call
+            tokens = block.forward(rows[None])[0][count:]
         pooled.append(backbone.norm(tokens)[0])
     return torch.stack(pooled)
 
@@ -105,7 +107,8 @@ def assert_equal_but_for_prompts(plain, state):
     networks.assert_same(plain, {key: value for key, value in state.items() if not key.endswith("prompts")})
 
 
-LARGE = {  # network -> size of the images
+# network -> size of the images
+LARGE = {
     "timm:vit_small_patch16_dinov3": 32,
     "timm:swin_tiny_patch4_window7_224": 64,
     "timm:vit_small_patch14_reg4_dinov2": 28,
@@ -151,7 +154,8 @@ def all_but(*prefixes):
 
 
 HEAD = ("last_linear.", "hidden.")
-TRAINS = {  # network, flags, and what of the backbone trains, by its name
+# network, flags, and what of the backbone trains, by its name
+TRAINS = {
     "updates": (TINY, {"lora_rank": 4}, lambda name: name.endswith((".up", ".down"))),
     "prompts and all": (
         TINY,
@@ -196,7 +200,8 @@ def test_what_trains_has_gradients_and_the_rest_rests(name, flags, trains):
             assert torch.equal(before[key], value) == rests, key
     assert network.training and network.last_linear.training
     free = {key for key, p in network.named_parameters() if p.requires_grad}
-    network.requires_grad_(False).requires_grad_(True)  # a phase of a trainer
+    # a phase of a trainer
+    network.requires_grad_(False).requires_grad_(True)
     assert {key for key, p in network.named_parameters() if p.requires_grad} == free
     opt = parameters.read(["--dataset", "glyphs", "--lr", ".01", "--fc_lr", ".1", "--decay", ".2"])
     groups = build_optimizer(network, torch.nn.Module(), opt).param_groups
@@ -205,7 +210,8 @@ def test_what_trains_has_gradients_and_the_rest_rests(name, flags, trains):
     assert groups[-1]["lr"] == 0.1
     for group in groups:
         assert group["name"] != "backbone" or (group["lr"], group["weight_decay"]) == (0.01, 0.2)
-    if name == TINY and "freeze_blocks" not in flags:  # recomputed, the gradients are the same
+    # recomputed, the gradients are the same
+    if name == TINY and "freeze_blocks" not in flags:
         lean = select(name, **flags, grad_checkpointing=True).train()
         lean.load_state_dict(network.state_dict())
         lean(pictures)[0].square().sum().backward()
@@ -245,7 +251,8 @@ def test_files_with_updates_and_files_with_prompts(tmp_path):
         ({"weights": path}, "holds prompts: give the --prompts"),
         ({"weights": path, "prompts": 3, "prompt_depth": 1}, "holds prompts"),
         ({"weights": path, "prompts": 4}, "does not fit .*size mismatch for blocks.0.prompts"),
-        ({"weights": shallow, "prompts": 3}, "holds prompts"),  # other blocks' prompts would start at random
+        # other blocks' prompts would start at random
+        ({"weights": shallow, "prompts": 3}, "holds prompts"),
     ):
         with refused(says):
             select(not_pretrained=False, **flags)

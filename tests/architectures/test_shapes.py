@@ -21,7 +21,8 @@ EVA = "timm:eva02_tiny_patch14_224"
 SWIN = "timm:swin_tiny_patch4_window7_224"
 # (1 2; 3 4) at 4 x 2, by the formula of Keys (a = -0.75), antialiased
 PIN = (0.823529, 1.823529, 1.414286, 2.414286, 2.585714, 3.585714, 3.176471, 4.176471)
-RECTANGLES = {  # name -> height, width, grid of its patches
+# name -> height, width, grid of its patches
+RECTANGLES = {
     TINY: (64, 32, (4, 2)),
     EVA: (56, 28, (4, 2)),
     "timm:pit_ti_224": (64, 32, (7, 3)),
@@ -50,7 +51,8 @@ LONG_RECTANGLES = {
             "hiera_tiny_224",
         )
     },
-    "timm:naflexvit_base_patch16_gap": (256, 128, (16, 16)),  # one grid, resampled for every image
+    # one grid, resampled for every image
+    "timm:naflexvit_base_patch16_gap": (256, 128, (16, 16)),
     "timm:vit_small_patch14_reg4_dinov2": (252, 126, (18, 9)),
     "timm:maxvit_tiny_tf_224": (256, 128, None),
     "timm:mixer_s32_224": (256, 128, (8, 4)),
@@ -188,7 +190,8 @@ def test_tables_of_relative_positions_and_networks_that_timm_does_not_resample(t
     turned = lying.get_parameter(table)
     original = network.backbone.get_parameter(table)
     assert turned.shape == original.shape and not torch.equal(turned, original)
-    assert torch.equal(turned[-3:], original[-3:])  # of the class token
+    # of the class token
+    assert torch.equal(turned[-3:], original[-3:])
     swin = select(SWIN, crop_size=[256, 128])
     named = saved({"state_dict": swin.state_dict(), "grid": [64, 32]}, tmp_path / "swin.pth.tar")
     with refused("weights of 64 x 32 patches, which timm does not resample to 32 x 64"):
@@ -307,7 +310,8 @@ def test_a_run_is_evaluated_in_the_images_own_shapes(folder_data, tmp_path, caps
     assert embedder.network.native_shapes and embedder.preparation.text.endswith("Limit(side=50); Multiple(16)")
     image = pictures(100, 70)[0]
     prepared = embedder.preparation(image)
-    assert prepared.shape == (3, 48, 32)  # 50 x 35 before
+    # 50 x 35 before
+    assert prepared.shape == (3, 48, 32)
     with torch.no_grad():
         expected = embedder.network(prepared[None])[0]
     assert_close(torch.from_numpy(embedder([image])), expected)

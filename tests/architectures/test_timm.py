@@ -19,7 +19,8 @@ TINY = "timm:test_vit"
 VIT = "timm:vit_tiny_patch16_224"
 DINOV2 = "timm:vit_small_patch14_reg4_dinov2.lvd142m"
 CONVNEXT = "timm:convnext_atto"
-CASES = {  # name -> (crop size, feature dimension, blocks, last stages)
+# name -> (crop size, feature dimension, blocks, last stages)
+CASES = {
     VIT: (32, 192, 12, {"blocks.10": 192, "blocks.11": 192}),
     DINOV2: (28, 384, 12, {"blocks.10": 384, "blocks.11": 384}),
     CONVNEXT: (64, 320, 12, {"stages.2": 160, "stages.3": 320}),

@@ -26,7 +26,8 @@ def shufflenet():
 
 def test_whole_networks_come_back_or_give_their_backbone(tmp_path, capsys):
     network = select("conv4_normalize", embed_hidden=[5])
-    network(torch.rand(4, 3, 48, 48))  # statistics move
+    # statistics move
+    network(torch.rand(4, 3, 48, 48))
     for wrapper in ("", "module.", "_orig_mod."):
         state = {wrapper + key: value for key, value in network.state_dict().items()}
         path = saved({"state_dict": state, "epoch": 1}, tmp_path / "checkpoint.pth.tar")
@@ -85,7 +86,8 @@ def test_files_that_do_not_fit_or_cannot_be_read_are_explained(shufflenet, tmp_p
             select("conv4", weights=saved(content, path))
     with refused("size mismatch for .*shape"):
         select("shufflenet_v2_x1_0", weights=saved(state, path))
-    for words in ("arch: conv4\nlr: 1e-05\n", "{}", "."):  # the first is a run's parameters.yaml
+    # the first is a run's parameters.yaml
+    for words in ("arch: conv4\nlr: 1e-05\n", "{}", "."):
         path.write_text(words)
         with refused(r"cannot be read( \(it is no file of torch.save\))?"):
             select("conv4", weights=str(path))
@@ -132,7 +134,8 @@ def test_downloads_land_in_the_cache_and_are_used(monkeypatch, tmp_path, shuffle
 def test_families_ask_for_the_published_weights(monkeypatch, capsys):
     import pretrainedmodels
 
-    builders = {  # with their classifiers, the auxiliary ones too
+    # with their classifiers, the auxiliary ones too
+    builders = {
         "resnet50-0676ba61.pth": torchvision.models.resnet50,
         "googlenet-1378be20.pth": functools.partial(torchvision.models.googlenet, init_weights=False),
         "bn_inception-52deb4733.pth": functools.partial(pretrainedmodels.bninception, pretrained=None),
@@ -149,7 +152,8 @@ def test_families_ask_for_the_published_weights(monkeypatch, capsys):
     with torch.device("meta"):
         assert [select(name).weights_name for name in names] == ["IMAGENET1K_V1", "IMAGENET1K_V1", "imagenet"]
     assert requested == list(builders)
-    for name in ("resnet50", "vit_b_16", "vit_h_14"):  # known without torchvision; the last's have another name
+    # known without torchvision; the last's have another name
+    for name in ("resnet50", "vit_b_16", "vit_h_14"):
         assert _torchvision.weights_of(name) == _torchvision.published(name).name
     assert select("conv4").weights_name == "random"
     assert "conv4: there are no pretrained weights, it starts random" in capsys.readouterr().out

@@ -300,7 +300,8 @@ MINERS = [
     case("rho_distance", switching(0.2)),
     case("rho_distance", switching(0.0, 0.7), cp=0.0, lower_cutoff=0.7),
     case("rho_distance", switching(1.0), cp=1.0),
-    ("semihard", one_each(semihard(0.2)), {"loss": "contrastive"}, {}),  # without a margin of that name: 0.2
+    # without a margin of that name: 0.2
+    ("semihard", one_each(semihard(0.2)), {"loss": "contrastive"}, {}),
     case("semihard", one_each(semihard(0.7)), margin=0.7),
     case("softhard", one_each(soft_negative, soft_positive)),
     *(case("tripletmargin", kept_triplets(rule), type=kind, margin=0.25) for kind, rule in GAPS.items()),

@@ -24,9 +24,11 @@ from utilities.tuples import Pairs, Sets, Triplets
 
 NAMES = batch_mining.REGISTRY.names()
 KINDS = {"triplets": Triplets, "pairs": Pairs, "sets": Sets}
-EXACT_ON_A_GRID = {"semihard", "softhard", "tripletmargin"}  # their rules say what equal distances are
+# their rules say what equal distances are
+EXACT_ON_A_GRID = {"semihard", "softhard", "tripletmargin"}
 ACTIONS = {action.dest: action for action in parameters.get_parser()._actions}
-ABLATIONS = {"intra_random", "random_distance", "rho_distance"}  # not only positives and negatives
+# not only positives and negatives
+ABLATIONS = {"intra_random", "random_distance", "rho_distance"}
 
 
 def draw(size, seed=0, dimensions=3, dtype=torch.float64):
@@ -71,7 +73,8 @@ def check_candidates(mined, scene):
 def check(name, expected, mined, scene):
     """The mined tuples are those that the table expects."""
     tuples_mined = outcomes(mined)
-    if name == "hdc":  # of (i, j) and (j, i) at the border either may be kept
+    # of (i, j) and (j, i) at the border either may be kept
+    if name == "hdc":
         mined_pairs, expected_pairs = (
             sorted((kind, round(float(scene.d[a, j]), 9)) for kind, a, j in pairs) for pairs in (tuples_mined, expected)
         )
@@ -158,7 +161,8 @@ def check_scene(miner, labels, reference, points):
         repeated.append(mine(x.clone(), y.clone(), rows))
         repeated += [mine(Reference(x, y, rows, True)), mine(Reference(x.clone(), y, rows, False))]
     for mined_again in repeated:
-        if name == "angular":  # which finds (a, p) and (p, a) together within a batch
+        # which finds (a, p) and (p, a) together within a batch
+        if name == "angular":
             assert sorted(outcomes(mined_again)) == sorted(outcomes(mined))
         else:
             assert all(map(torch.equal, mined_again, mined))
@@ -234,7 +238,8 @@ def test_the_margin_of_semihard_and_statistics():
     assert miner.stats["semihard_share"] == 0.5
     miner = batch_mining.select("batchhard")
     miner(torch.tensor([[0.0], [1.0], [3.0], [51.0]]), torch.tensor([0, 0, 1, 1]))
-    assert miner.stats["hard_share"] == 0.25  # from 3 to 51 it is farther than to 1
+    # from 3 to 51 it is farther than to 1
+    assert miner.stats["hard_share"] == 0.25
     for probability in (0.0, 1.0):
         miner = batch_mining.select("rho_distance", miner_rho_distance_cp=probability)
         miner(draw(9), torch.tensor(LABELS))
@@ -243,7 +248,8 @@ def test_the_margin_of_semihard_and_statistics():
 
 def test_a_distribution_given_to_parametric():
     labels = [0, 0, *range(1, 40)]
-    line = torch.cat([torch.tensor([0.0, 50.0]), torch.linspace(0.02, 1.6, 39)])[:, None]  # the positive far away
+    # the positive far away
+    line = torch.cat([torch.tensor([0.0, 50.0]), torch.linspace(0.02, 1.6, 39)])[:, None]
     shares = torch.rand(29, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.05
     shares[2] = 0
     miner = batch_mining.select("parametric", miner_parametric_mode="hards")
@@ -270,7 +276,8 @@ def test_packaged_takes_the_batch_as_it_lies():
     reference_labels = torch.tensor([5, 0, 0, 1, 2, 3, 2, 0, 0, 1])
     own_rows = torch.tensor([1, 2, 3, 4, 6, -1, 7, 8, 3])
     mined = miner(draw(9), torch.tensor(LABELS), draw(10), reference_labels, own_rows)
-    assert as_lists(*mined) == [(0, 2, 3), (6, 8, 3)]  # the second triplet's negative is not there
+    # the second triplet's negative is not there
+    assert as_lists(*mined) == [(0, 2, 3), (6, 8, 3)]
     for labels in ([0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1, 2, 2, 2]):
         with refused(f"a batch of {len(labels)} images is not made of triplets.* fixed_triplets"):
             miner(draw(len(labels)), torch.tensor(labels))

@@ -108,7 +108,8 @@ def quadruplet(c, x, r, pairs, context):
     if chosen:
         anchors, _, negatives = torch.tensor(chosen).unbind(1)
         classes = Classes(labels, Reference.build(x, labels, r, reference_labels, own_rows))
-        strangers, _ = classes.draw_strangers(anchors, negatives)  # the criterion's draws
+        # the criterion's draws
+        strangers, _ = classes.draw_strangers(anchors, negatives)
         for (a, p, n), m in zip(chosen, strangers.tolist(), strict=True):
             first.append(hinge(distance(x[a], r[p]) - distance(x[a], r[n]) + c.margin_alpha_1))
             if set(reference_labels.tolist()) - {int(labels[a]), int(reference_labels[n])}:
@@ -314,7 +315,8 @@ angle = graded(complex_similarity)
 def recallatk(c, x, r, pairs, context):
     @each_anchor(torch.dot)
     def recalls(c, ps, ns):
-        ranks = [soft_rank(s, ps + ns, c.temperature) + 0 * s for s in ps]  # a tensor for a single item too
+        # a tensor for a single item too
+        ranks = [soft_rank(s, ps + ns, c.temperature) + 0 * s for s in ps]
         ks = [k for k in c.ks if k < len(r) and ps]
         hits = [sum(torch.sigmoid((k - rank) / c.k_temperature) for rank in ranks) for k in ks]
         return [1 - hit.clamp(max=k) / min(k, len(ps)) for hit, k in zip(hits, ks, strict=True)]
@@ -445,7 +447,8 @@ def pnp(c, ps, ns):
     return mean([COSTS[c.variant](c, value) for value in before]) if ps else None
 
 
-LEVELS = torch.tensor([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1], [4, 2, 1], [5, 3, 1]])  # of six classes
+# of six classes
+LEVELS = torch.tensor([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1], [4, 2, 1], [5, 3, 1]])
 
 
 def soft_h_ap(c, similarities, shared, n_levels):
@@ -835,7 +838,8 @@ COMPARING = cases(
 WHOLE = cases(
     {
         "adaface": [{}, {"momentum": 0.3, "margin": 1.5, "scale": 4.0}],
-        "arcface": [{}, {"angular_margin": 2.5}],  # passes pi
+        # passes pi
+        "arcface": [{}, {"angular_margin": 2.5}],
         "center": [{}, {"weight": 1.0}],
         "circle_softmax": [{}, {"margin": 0.1, "scale": 4.0}],
         "contextual": [{"mean": 0.1}, {"k": 2, "eps": 0.5}, {"pos_margin": 1.25}, {"k": 3, "projection": 7}],

@@ -46,7 +46,8 @@ def test_statistics_move_in_training_alone():
     criterion.eval()(PINNED, PINNED_LABELS)
     assert torch.equal(criterion.progress, moved) and moved != 0.3
     criterion = build("adaface")
-    criterion(PINNED[:1] * 50, PINNED_LABELS[:1])  # one image has no deviation
+    # one image has no deviation
+    criterion(PINNED[:1] * 50, PINNED_LABELS[:1])
     assert criterion.mean_length == 50 and criterion.deviation == 100
     criterion.eval()(PINNED, PINNED_LABELS)
     assert criterion.mean_length == 50
@@ -65,7 +66,8 @@ def test_lengths_have_a_gradient_in_magface_alone():
         batch = (PINNED * LENGTHS).requires_grad_()
         (gradient,) = torch.autograd.grad(build(name)(batch, PINNED_LABELS), batch)
         along = (gradient * PINNED).sum(1).abs()
-        assert (along[1:] > 1e-4).all() == has_gradient and (along > 1e-9).any() == has_gradient, name  # 10 is clipped
+        # 10 is clipped
+        assert (along[1:] > 1e-4).all() == has_gradient and (along > 1e-9).any() == has_gradient, name
 
 
 @pytest.mark.parametrize("name", ["adaface", "magface"])

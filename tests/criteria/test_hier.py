@@ -103,7 +103,8 @@ def test_triplets_are_reciprocal_neighbours_and_others(n, topk):
     anchors = [a for a in range(n) if reciprocal[a] and len(reciprocal[a]) < n - 1]
     assert sorted(set(i)) == anchors and len(i) == 400 * len(anchors)
     for a in anchors:
-        assert {b for x, b in zip(i, j, strict=True) if x == a} == reciprocal[a]  # 400 draws miss none of at most 29
+        # 400 draws miss none of at most 29
+        assert {b for x, b in zip(i, j, strict=True) if x == a} == reciprocal[a]
         assert {b for x, b in zip(i, k, strict=True) if x == a} == set(range(n)) - reciprocal[a] - {a}
 
 
@@ -111,7 +112,8 @@ def test_near_neighbours_within_a_class_are_told_apart(monkeypatch):
     seen = []
     triplets = hier.reciprocal_triplets
     monkeypatch.setattr(hier, "reciprocal_triplets", lambda *words: seen.append(words[0]) or triplets(*words))
-    spread = torch.linspace(0.1, 0.11, 21)[1:, None].expand(-1, DIMENSIONS)  # in float32, as in a run
+    # in float32, as in a run
+    spread = torch.linspace(0.1, 0.11, 21)[1:, None].expand(-1, DIMENSIONS)
     build().float()(spread, torch.arange(20) // 10)
     in_class, of_strangers = seen[0][0].split(10)
     assert in_class.tolist() == sorted(set(in_class.tolist()), reverse=True) and in_class.min() > of_strangers.max()

@@ -41,7 +41,8 @@ def test_it_is_what_the_authors_code_computes(views, c):
         logits = torch.cat([similarity(points[:, i], points[:, j]) / 0.2, within], 1)
         expected = expected + torch.nn.functional.cross_entropy(logits, torch.arange(n))
     value = build("hyperbolic", c=c)(z.flatten(0, 1), torch.arange(n).repeat_interleave(views))
-    assert_close(value, expected, rtol=3e-5, atol=0)  # their 1e-5 in denominators
+    # their 1e-5 in denominators
+    assert_close(value, expected, rtol=3e-5, atol=0)
 
 
 @pytest.mark.parametrize("settings", [{"c": 0}, {"c": 0.1, "clip_r": 1e3}, {"c": 100, "clip_r": 1e3}])

@@ -16,7 +16,8 @@ from tests.kit.refusals import refused
 from utilities.errors import UserError
 
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])
-VALUES = {  # where the default leaves a formula flat on this batch, or gives the number no place
+# where the default leaves a formula flat on this batch, or gives the number no place
+VALUES = {
     "contrastive": {"pos_margin": 0.1, "neg_margin": 1.6},
     "margin": {"nu": 0.1},
     "hist": {"hidden": 4},
@@ -31,7 +32,8 @@ X = points(len(LABELS), 1, True).detach()
 
 def build(name, **flags):
     criterion = table.build(name, **{"loss": name, **VALUES.get(name, {}), **flags})
-    return criterion.train(name not in ("adaface", "curricularface"))  # whose statistics move in training
+    # whose statistics move in training
+    return criterion.train(name not in ("adaface", "curricularface"))
 
 
 def value(criterion, memory=False):
@@ -86,7 +88,8 @@ def check_derivative(name, hyper, memory):
     held = _learn.attribute(criteria.REGISTRY.module(name), hyper)
     start = start_of(name, held)
     if start == 0:
-        return  # at its bound: refused
+        # at its bound: refused
+        return
     learned = build(name, loss_learn=[hyper])
     assert_close(value(learned, memory), plain_value(name, memory), rtol=1e-6, atol=1e-9)
     step = 1e-5 * max(abs(start), 1)
@@ -122,7 +125,8 @@ def compares(name):
 
 @pytest.mark.long
 def test_gradients_are_those_of_finite_differences_and_a_class_has_its_own(monkeypatch):
-    monkeypatch.setattr(_pairs, "ENTRIES", 1)  # a few anchors at a time beside the memory
+    # a few anchors at a time beside the memory
+    monkeypatch.setattr(_pairs, "ENTRIES", 1)
     monkeypatch.setattr(_pairs, "ANCHORS", 3)
     names = {name for name, _ in CASES}
     beside_memory = set(filter(compares, names))

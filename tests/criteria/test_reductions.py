@@ -51,14 +51,16 @@ def test_against_loops(how, weights_file):
     generator = torch.Generator().manual_seed(0)
     for size in (0, 1, 40):
         terms = torch.rand(size, dtype=torch.float64, generator=generator).sub(0.3).clamp(min=0).requires_grad_()
-        anchors = torch.randint(7, (size,), generator=generator)  # of nine: two have no term
+        # of nine: two have no term
+        anchors = torch.randint(7, (size,), generator=generator)
         for path, weights in ((None, None), (weights_file, WEIGHTS)):
             file = path if how == "class_weighted" else None
             opt = criteria.REGISTRY.options(None, loss_reduction=how, loss_class_weights=file)
             value = Reduction(opt)(terms, anchors, torch.tensor(labels))
             expected = loops(terms, anchors.tolist(), labels, how, weights)
             assert float(value.detach()) == pytest.approx(expected, abs=1e-12)
-            value.backward()  # of no terms, too
+            # of no terms, too
+            value.backward()
 
 
 PLAIN = distances.LpDistance(normalize_embeddings=False)
@@ -128,10 +130,12 @@ def test_each_one_that_says_so_reads_it():
     for name in [name for name, module in criteria.REGISTRY.modules().items() if getattr(module, "REDUCES", False)]:
         values = []
         for how in (None, "mean", "sum"):
-            torch.manual_seed(0)  # quadruplet draws its fourth samples
+            # quadruplet draws its fourth samples
+            torch.manual_seed(0)
             values.append(criterion_of(name, tuples, loss_reduction=how)(x, Y))
         assert values[0] > 0 and values[2] > values[1], name
-        if name not in ("snr", "snr_contrastive", "margin"):  # the mean of their active terms
+        # the mean of their active terms
+        if name not in ("snr", "snr_contrastive", "margin"):
             assert_close(values[0], values[1])
     for name in ("triplet", "contrastive"):
         nonzero, mean_after_all, plain = (

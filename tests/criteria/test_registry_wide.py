@@ -24,7 +24,8 @@ ACTIONS = {action.dest: action for action in parameters.get_parser()._actions}
 # what a criterion cannot guess: flags without a usable default; and few of HIER's proxies, whose triplets take a second
 # each time
 NEEDED = {"loss_pml_class": "ContrastiveLoss", "loss_hier_n_proxies": 12, "loss_hier_per_anchor": 4}
-ADAPTERS = {"pml"}  # what they compute is not ours
+# what they compute is not ours
+ADAPTERS = {"pml"}
 
 LABELS = {
     "repeated": [0, 0, 0, 1, 1, 2, 2, 2],
@@ -208,7 +209,8 @@ def test_same_seed_same_bits_whatever_other_keywords(name):
 def test_nan_reaches_the_loss(name):
     """The loop stops a run at a loss that is not finite: no criterion hides it behind a zero, or fails on its own."""
     if criteria.REGISTRY.module(name).REQUIRES_BATCHMINER or name in ADAPTERS:
-        return  # what tuples of NaN are is the miner's or the package's matter
+        # what tuples of NaN are is the miner's or the package's matter
+        return
     labels = torch.tensor(LABELS["pairs"])
     assert not torch.isfinite(build(name)(torch.full((len(labels), DIMENSIONS), torch.nan), labels))
 
@@ -228,7 +230,8 @@ def test_whole_state_survives_a_state_dict(name):
 
 def effects(name: str, **flags) -> list:
     """What a criterion computes of two batches, the gradients, and how its parameters are trained."""
-    few_neighbours = {"loss_hier_topk": 3}  # else all points are reciprocal neighbours, and no triplet is left
+    # else all points are reciprocal neighbours, and no triplet is left
+    few_neighbours = {"loss_hier_topk": 3}
     criterion = build(name, **{**few_neighbours, **flags})
     if hasattr(criterion, "set_levels"):
         criterion.set_levels(np.arange(N_CLASSES)[:, None] // 2)

@@ -27,7 +27,8 @@ REFUSED = {
 FOLLOWING = sorted(set(criteria.REGISTRY.names()) - REFUSED - {"pml"})
 MINERS_REFUSED = {"intra_random", "packaged", "pml", "random_distance"}
 MINERS = sorted(set(batch_mining.REGISTRY.names()) - MINERS_REFUSED)
-MINER_SETTINGS = {"rho_distance": {"miner_rho_distance_cp": 0.0}}  # no tuples that are wrong on purpose
+# no tuples that are wrong on purpose
+MINER_SETTINGS = {"rho_distance": {"miner_rho_distance_cp": 0.0}}
 SETTINGS = {"softmax": {"loss_softmax_temperature": 1.0}}
 
 
@@ -78,7 +79,8 @@ def test_pinned_values():
 def test_masks_are_those_of_sets_and_are_split_with_the_anchors():
     points, sets = random_rows(9, seed=1)
     memory_rows, other_sets = random_rows(13, seed=2)
-    sets[4] = set()  # related to nothing, itself included
+    # related to nothing, itself included
+    sets[4] = set()
     labels = torch.zeros(9, dtype=torch.long)
     reference = Reference.build(points, labels, relevance=rows_of(sets, 5).long())
     for mask, expected in zip(reference.masks(labels), related(sets, sets, range(9)), strict=True):
@@ -109,7 +111,8 @@ def test_a_loss_of_one_label_each_is_that_of_labels(name):
     expected = copy.deepcopy(criterion)(points, labels)
     torch.manual_seed(0)
     value = criterion(points, labels, relevance=relevance)
-    if name in ("angular", "npair"):  # their miner draws the positive
+    # their miner draws the positive
+    if name in ("angular", "npair"):
         assert torch.isfinite(value)
         return
     assert value.item() == pytest.approx(expected.item(), rel=1e-12)

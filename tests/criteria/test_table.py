@@ -25,7 +25,8 @@ N_CLASSES = 5
 DIMENSIONS = 6
 PREPARED = {
     "happier": lambda criterion, formula: criterion.set_levels(formula.levels.numpy()),
-    "hist": lambda criterion, formula: criterion.log_variances.data.mul_(10),  # some beyond 6
+    # some beyond 6
+    "hist": lambda criterion, formula: criterion.log_variances.data.mul_(10),
 }
 
 
@@ -209,7 +210,8 @@ def check_comparing(name, formula, flags, yields, seed, labels, reference_labels
         ours = step(criterion, inputs, x, labels, **form)
         expected = step(formula, inputs, criterion, x, r, pairs, (labels, reference_labels, own_rows))
         check_numbers(criterion, ours, expected, not copies)
-        if is_plain and not copies:  # the batch as its own reference is the plain form
+        # the batch as its own reference is the plain form
+        if is_plain and not copies:
             copy = x.detach().clone().requires_grad_()
             value, gradients = step(
                 criterion, [x, copy], x, labels, reference=copy, reference_labels=labels, own=own_rows
@@ -272,13 +274,16 @@ def test_a_loss_of_the_batch_as_a_whole_is_its_formula(name, formula, flags):
         labels = torch.tensor(labels)
         x = points(len(labels), 0, unit)
         if name == "vicreg" and not unit:
-            x.data *= 5  # beyond the variance that it wants
+            # beyond the variance that it wants
+            x.data *= 5
         inputs = [x, *criterion.parameters()]
         expected = step(formula, inputs, criterion, x, labels)
         check_numbers(criterion, step(criterion, inputs, x, labels), expected, True)
         if name in ("adaface", "curricularface"):
-            criterion.eval()  # the statistics stay
-        if name != "contextual":  # which has steps
+            # the statistics stay
+            criterion.eval()
+        # which has steps
+        if name != "contextual":
             call = lambda dtype, x=x, labels=labels, loss=criterion: loss(x.detach().to(dtype), labels)  # noqa: E731
             check_precisions(criterion, call, expected[0])
 
@@ -356,7 +361,8 @@ LOSSES_ON_PAIRS = [
     name
     for name, module in criteria.REGISTRY.modules().items()
     if issubclass(module.Criterion, PairCriterion)
-    and name not in ("recallatk", "happier", "roadmap")  # which have steps
+    # which have steps
+    and name not in ("recallatk", "happier", "roadmap")
 ]
 
 

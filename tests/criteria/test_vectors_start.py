@@ -41,7 +41,8 @@ STARTS = [
         5e-4,
     ),
 ]
-LENGTHS_COUNT = {"center", "instance", "largemargin_softmax"}  # distances and products, not cosines
+# distances and products, not cosines
+LENGTHS_COUNT = {"center", "instance", "largemargin_softmax"}
 
 
 def build(name, n_classes=7, embed_dim=24, **flags):

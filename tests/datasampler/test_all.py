@@ -16,7 +16,8 @@ from utilities.errors import UnknownName
 MODULES = datasampler.REGISTRY.modules()
 FLAGS = {"bs": 12, "samples_per_class": 3, "data_batchmatch_bigbs": 40}
 FLAGS |= {"data_fixed_triplets_n": 20, "data_hard_triplets_share": 1.0}
-WITHOUT_POSITIVES = {"shuffle"}  # a batch of these may hold no two images of one class
+# a batch of these may hold no two images of one class
+WITHOUT_POSITIVES = {"shuffle"}
 
 
 def generators():
@@ -33,7 +34,8 @@ def test_every_sampler_keeps_the_contract(name):
     assert len(datasampler.REGISTRY.caption(name)) > 20
     sampler = make_sampler(name, SIZES, **FLAGS)
     assert isinstance(sampler, torch.utils.data.Sampler)
-    assert len(sampler) in (65 // 12, 65 // 12 + 1) or name == "class_groups"  # which fills groups
+    # which fills groups
+    assert len(sampler) in (65 // 12, 65 // 12 + 1) or name == "class_groups"
 
     def epoch(seed=None):
         if seed is not None:

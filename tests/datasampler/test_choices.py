@@ -57,7 +57,8 @@ def test_next_anchors_follow_density_times_distance(power):
     pool = random(8, 3, seed=3)
     chosen = [2, 7]
     count = 20000
-    pool[5] = pool[2]  # a copy of an anchor
+    # a copy of an anchor
+    pool[5] = pool[2]
     nearest = torch.cdist(pool, pool[chosen]).min(1).values.square()
     weights = multivariate_normal(*shrunk_covariance(pool.numpy())).pdf(pool.numpy()) * nearest.numpy() ** power
     weights[chosen] = 0
@@ -91,7 +92,8 @@ def test_anchors_are_distinct_and_keep_the_nearest_distances():
             chosen = anchors[row, :step]
             assert is_anchor[row].nonzero().squeeze(1).tolist() == sorted(chosen.tolist())
             torch.testing.assert_close(nearest[row], torch.cdist(pools[row], pools[row, chosen]).min(1).values.square())
-    for power in (0, 1):  # copies everywhere
+    # copies everywhere
+    for power in (0, 1):
         sampler = d2(data_d2_coreset_lambda=power, embeddings=torch.eye(6)[torch.arange(65) % 2])
         assert all(len(row.unique()) == 6 for row in draw(sampler, seed=0)[:, ::2])
 
@@ -120,14 +122,17 @@ def test_greedy_anchors_are_those_of_a_double_loop():
         for batch, pool in zip(draw(sampler, seed=0), pools[0], strict=True):
             assert batch[::2].tolist() == farthest_first(pool, sampler.storage.double(), 6)
     assert len(torch.cat([draw(sampler)[:, 0] for _ in range(200)]).unique()) == 65, "the first one is random"
-    points = torch.cat([torch.eye(4).repeat_interleave(16, 0), torch.eye(4)[:1]])  # 65 samples at 4 places
+    # 65 samples at 4 places
+    points = torch.cat([torch.eye(4).repeat_interleave(16, 0), torch.eye(4)[:1]])
     sampler, pools = greedy(embeddings=points)
     for batch, pool in zip(draw(sampler, seed=1), pools[0], strict=True):
         anchors = batch[::2]
-        assert len(points[anchors[:4]].unique(dim=0)) == 4 and len(anchors.unique()) == 6  # each place once
+        # each place once
+        assert len(points[anchors[:4]].unique(dim=0)) == 4 and len(anchors.unique()) == 6
         # in the pool's random order
         assert anchors[4:].tolist() == [index for index in pool.tolist() if index not in anchors[:4]][:2]
-    sampler, pools = greedy(data_gc_coreset_lim=1e3)  # smaller distances count as none
+    # smaller distances count as none
+    sampler, pools = greedy(data_gc_coreset_lim=1e3)
     assert torch.equal(draw(sampler)[:, ::2], pools[0][:, :6])
 
 
@@ -142,7 +147,8 @@ def test_softened_draws_among_the_farthest_three_percent():
         for step in range(1, 6):
             nearest = torch.cdist(storage[pool], storage[anchors[:step]]).min(1).values
             ranks.add(int((nearest > nearest[pool.tolist().index(anchors[step])]).sum()))
-    assert ranks == set(range(6))  # 3 % of 200
+    # 3 % of 200
+    assert ranks == set(range(6))
     small_pool = make_sampler("greedy_coreset", [3] * 4, bs=12, samples_per_class=1, data_gc_softened=True)
     assert sorted(draw(small_pool).flatten().tolist()) == list(range(12)), "what remains of it"
 
@@ -175,7 +181,8 @@ SCORES = {"disthist_batchmatch": histogram_score, "fid_batchmatch": frechet}
 def test_scores(name, size, dim):
     sampler = make_sampler(name, SIZES, bs=12)
     pools = random(3, 20, dim) * torch.linspace(0.1, 2, dim)
-    pools[1] *= 7  # every pool has a scale of its own
+    # every pool has a scale of its own
+    pools[1] *= 7
     candidates = torch.rand(3, 6, 20, generator=torch.Generator().manual_seed(1)).argsort(2)[..., :size]
     scores = sampler.score(pools, candidates)
     # scipy's root of a singular product is itself only good to the root of the rounding error
@@ -183,7 +190,8 @@ def test_scores(name, size, dim):
     for pool, rows, row_scores in zip(pools.numpy(), candidates.numpy(), scores, strict=True):
         for row, score in zip(rows, row_scores, strict=True):
             assert score.item() == pytest.approx(SCORES[name](pool, pool[row]), rel=precision)
-    in_float = sampler.score(pools.float(), candidates)  # a pair at the edge of a bin may change sides
+    # a pair at the edge of a bin may change sides
+    in_float = sampler.score(pools.float(), candidates)
     torch.testing.assert_close(in_float.double(), scores, rtol=2e-2, atol=2e-2)
 
 
@@ -191,7 +199,8 @@ def test_scores(name, size, dim):
 def test_the_best_candidate_is_taken(name):
     sampler = make_sampler(name, SIZES, bs=12)
     pool = random(1, 12, 4, dtype=torch.float32)
-    pool[0, 3] = pool[0, 8]  # copies do no harm
+    # copies do no harm
+    pool[0, 3] = pool[0, 8]
     assert abs(sampler.score(pool, torch.arange(12).view(1, 1, 12)).item()) < 1e-4
     assert abs(sampler.score(torch.full((1, 12, 4), 0.7), torch.arange(6).view(1, 1, 6)).item()) < 1e-6
     for m in (1, 3):

@@ -54,7 +54,8 @@ def test_create_storage_embeds_every_image_in_evaluation_mode(dtype):
     assert sampler.state_dict() == {}
     sampler.create_storage(batches, network, torch.device("cpu"))
     assert set(network.asked) == {(False, False, False, torch.uint8)}
-    assert network.training and not network.frozen.training  # each module as it was
+    # each module as it was
+    assert network.training and not network.frozen.training
     storage = sampler.state_dict()["storage"]
     assert not storage.requires_grad and storage.dtype == torch.float32
     torch.testing.assert_close(storage, images.float().mean((2, 3)).to(dtype).float())
@@ -170,7 +171,8 @@ def test_matched_pools_draw_classes_whatever_their_size(name, m):
     candidates = sampler.draw_candidates(pool.view(1, -1))
     assert candidates.shape == (1, 3000, 4 * m)
     groups = candidates.view(-1, m)
-    assert (groups == groups[:, :1] + torch.arange(m)).all() and (groups[:, 0] % m == 0).all()  # whole groups
+    # whole groups
+    assert (groups == groups[:, :1] + torch.arange(m)).all() and (groups[:, 0] % m == 0).all()
     counts = torch.bincount(groups[:, 0] // m, minlength=8)
     by_class = [counts[classes == label] for label in (0, 3, 4)]
     assert counts.sum() == 12000 and chisquare([int(class_counts.sum()) for class_counts in by_class]).pvalue > 1e-3

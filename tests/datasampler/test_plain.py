@@ -78,7 +78,8 @@ def test_batches_of_any_sizes(sizes, m, data):
     for group in groups:
         classes_of_groups(group, labels, sizes, m)
     counts = torch.bincount(groups[:n_groups].flatten(), minlength=len(labels))
-    for label, size in enumerate(sizes):  # the rest of its last group, and no image twice before every one is
+    # the rest of its last group, and no image twice before every one is
+    for label, size in enumerate(sizes):
         of_class = counts[labels == label]
         assert of_class.min() >= 1 and of_class.sum() == -(-size // m) * m and of_class.max() - of_class.min() <= 1
 
@@ -159,7 +160,8 @@ def test_several_super_classes_share_a_batch_equally():
 
 
 def test_super_classes_come_by_their_share(monkeypatch):
-    monkeypatch.setattr(datasampler.REGISTRY.module("hierarchical"), "CHUNK", 25)  # two batches at a time
+    # two batches at a time
+    monkeypatch.setattr(datasampler.REGISTRY.module("hierarchical"), "CHUNK", 25)
     sampler = make_sampler("hierarchical", [4] * 10, bs=4, samples_per_class=2)
     sampler.set_super_labels({label: label >= 8 for label in range(10)})
     classes = labels_of([4] * 10)[torch.cat([draw(sampler) for _ in range(300)])].view(-1, 2, 2)[..., 0]
@@ -177,7 +179,8 @@ def test_super_classes_come_by_their_share(monkeypatch):
 
 def test_shuffle_gives_every_image_once_an_epoch():
     for bs in (1, 4, 7, 20):
-        sampler = make_sampler("shuffle", [3, 9, 8], bs=bs, samples_per_class=3)  # which it does not use
+        # which it does not use
+        sampler = make_sampler("shuffle", [3, 9, 8], bs=bs, samples_per_class=3)
         epochs = [list(sampler), list(sampler)]
         for batches in epochs:
             assert len(batches) == len(sampler) == -(-20 // bs)

@@ -59,7 +59,8 @@ def test_the_fixed_set_is_that_of_the_seed_and_comes_back():
     for wrong in (torch.tensor([[0, 1, 17]]), torch.tensor([[-1, 1, 2]]), torch.zeros(3, 2, dtype=torch.long)):
         with pytest.raises(ValueError, match="17 training images"):
             second.load_state_dict({"triplets": wrong})
-    second.load_state_dict({"triplets": torch.zeros(4, 3, dtype=torch.long)})  # of another size
+    # of another size
+    second.load_state_dict({"triplets": torch.zeros(4, 3, dtype=torch.long)})
     assert torch.equal(second.triplets, triplets)
     second.load_state_dict({"triplets": triplets.flip(0)})
     assert torch.equal(second.triplets, triplets.flip(0))
@@ -68,7 +69,8 @@ def test_the_fixed_set_is_that_of_the_seed_and_comes_back():
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
 def test_the_hardest_share_by_stored_embeddings(share, monkeypatch):
     embeddings = torch.randn(17, 4, generator=torch.Generator().manual_seed(2))
-    monkeypatch.setattr("datasampler.hard_triplets.CHUNK", 40)  # ten triplets at a time
+    # ten triplets at a time
+    monkeypatch.setattr("datasampler.hard_triplets.CHUNK", 40)
     flags = {"bs": 3, "data_fixed_triplets_n": 47, "data_hard_triplets_share": share}
     sampler = make_sampler("hard_triplets", SIZES, embeddings, **flags)
     candidates = spied(sampler, "draw_triplets")
@@ -81,11 +83,13 @@ def test_the_hardest_share_by_stored_embeddings(share, monkeypatch):
         batches = draw(sampler)
         expected = hardness(triplets_of(candidates[-1]))[: math.ceil(47 * share)]
         assert hardness(triplets_of(batches)) == pytest.approx(expected)
-    assert not torch.equal(candidates[0], candidates[1])  # renewed
+    # renewed
+    assert not torch.equal(candidates[0], candidates[1])
     flags = {"bs": 3, "data_fixed_triplets_n": 200, "data_hard_triplets_share": 0.01}
     sampler = make_sampler("hard_triplets", SIZES, torch.zeros(17, 2), **flags)
     sampler.replace_storage_entries(torch.tensor([[9.0, 0.0]]), torch.tensor([4]))
-    assert all(p == 4 for _, p, _ in triplets_of(draw(sampler, 0)))  # the one image that lies far from its class
+    # the one image that lies far from its class
+    assert all(p == 4 for _, p, _ in triplets_of(draw(sampler, 0)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -99,7 +103,8 @@ def test_what_cannot_work_is_one_line(name):
     ):
         with refused(message):
             make_sampler(name, sizes, **flags)
-    labels = labels_of([2, 1]).tolist()  # the smallest data
+    # the smallest data
+    labels = labels_of([2, 1]).tolist()
     sampler = make_sampler(name, [2, 1], bs=3, data_fixed_triplets_n=200, data_hard_triplets_share=1.0)
     assert set(triplets_of(draw(sampler))) == {t for t in itertools.permutations(range(3)) if labels[t[2]] == 1}
 
@@ -111,7 +116,8 @@ def test_the_command_line_refuses_at_once():
     with refused("--batch_mining packaged .* these do: fixed_triplets, hard_triplets"):
         tiny.resolve(*packaged, "class_balanced")
     opt = tiny.resolve(*packaged, "fixed_triplets", "--bs", "111", "--samples_per_class", "2")
-    assert opt.bs % opt.samples_per_class  # which these samplers do not go by
+    # which these samplers do not go by
+    assert opt.bs % opt.samples_per_class
 
 
 @pytest.mark.parametrize("name", [NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.long)])

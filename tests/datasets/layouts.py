@@ -15,7 +15,8 @@ from tests.kit.data_sets import make_cars196, make_cub200, make_online_products
 from tests.kit.images import random_picture, write_image
 
 SIZE = (12, 10)
-LAYOUTS = {  # data set -> its maker, its layouts
+# data set -> its maker, its layouts
+LAYOUTS = {
     "cub200": (make_cub200, ("official", "icml")),
     "cars196": (make_cars196, ("official", "torchvision", "icml", "kaggle")),
     "online_products": (make_online_products, ("official", "icml")),
@@ -78,7 +79,8 @@ def make_inshop(path, layout="plain", n_train=3, n_test=3):
             lines.append(f"img/{file}           id_{item * 7:08d} {status}")
     lists = root / "Eval" if layout == "eval" else root
     head = [len(lines), "image_name item_id evaluation_status"]
-    write_lines(lists / "list_eval_partition.txt", [*head, *lines[::-1]])  # its order is not that of the ids
+    # its order is not that of the ids
+    write_lines(lists / "list_eval_partition.txt", [*head, *lines[::-1]])
     return root
 
 
@@ -178,7 +180,8 @@ def make_cuhk03(path):
     return root
 
 
-FRAME = (64, 48)  # width and height of the frames of films
+# width and height of the frames of films
+FRAME = (64, 48)
 
 
 def make_film(folder, rows, n_frames=8, digits=6, settings=""):
@@ -227,7 +230,8 @@ def make_mot(path, layout="dancetrack"):
     return root
 
 
-REVISITED = [  # of three queries: box, easy, hard, junk, as indices into the images of the gallery
+# of three queries: box, easy, hard, junk, as indices into the images of the gallery
+REVISITED = [
     ([5.0, 6.0, 50.0, 55.0], np.array([0, 1]), np.array([2]), np.array([3])),
     ([0.0, 0.0, 40.0, 30.0], [], [4, 5], [6]),
     ([10.0, 0.0, 40.0, 30.0], [7], [], []),
@@ -316,6 +320,7 @@ def make_shard(path, samples):
             if label is not None:
                 ending, text = ("json", json.dumps(label)) if isinstance(label, dict) else ("cls", label)
                 files[ending] = text.encode()
-            for ending, data in sorted(files.items()):  # the label first
+            # the label first
+            for ending, data in sorted(files.items()):
                 add_file(archive, f"{key}.{ending}", data)
     return path

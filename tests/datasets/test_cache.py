@@ -47,7 +47,8 @@ def files_of(tmp_path):
 def check_cache(tmp_path, root):
     """Assert that the cache holds each image of `root` once, as decoding gives it, and nothing else."""
     _, lines, data = files_of(tmp_path)
-    entries = {name: entry for name, *entry in map(json.loads, lines)}  # later lines win
+    # later lines win
+    entries = {name: entry for name, *entry in map(json.loads, lines)}
     pixels = np.fromfile(data, dtype=np.uint8)
     ends = []
     assert sorted(entries) == sorted(str(path.relative_to(root)) for path in root.glob("*/*"))
@@ -102,7 +103,8 @@ def test_every_kind_of_image_comes_from_the_cache_as_it_is_decoded(photographs, 
         for split in ALL:
             as_decoded(splits[split], originals[split])
             for i, expected in enumerate(originals[split]):
-                splits[split].original(i).add_(1)  # the caller's own
+                # the caller's own
+                splits[split].original(i).add_(1)
                 torch.manual_seed(i)
                 item = splits[split][i][1]
                 torch.manual_seed(i)
@@ -125,13 +127,15 @@ def test_a_changed_source_is_decoded_anew_and_said_and_others_go_on(photographs,
     expected = [_images.decode(path) for path in training.paths]
     as_decoded(training, expected)
     copy = pickle.dumps(training)
-    for path in photographs.glob("*/*"):  # all of them: the file does not grow beyond what is of use
+    # all of them: the file does not grow beyond what is of use
+    for path in photographs.glob("*/*"):
         os.utime(path, ns=(2, 2))
     read(photographs, tmp_path)
     check_cache(tmp_path, photographs)
     _, _, data = files_of(tmp_path)
     assert list(data.parent.glob("images-*.bin")) == [data]
-    for dataset in (training, pickle.loads(copy)):  # one maps the old file, one finds it gone
+    # one maps the old file, one finds it gone
+    for dataset in (training, pickle.loads(copy)):
         as_decoded(dataset, expected)
 
 
@@ -155,7 +159,8 @@ def test_two_processes_fill_one_cache(photographs, tmp_path, monkeypatch, capfd)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stop", [30, 36])  # among the pixels of the fourth chunk, or in its lines
+# among the pixels of the fourth chunk, or in its lines
+@pytest.mark.parametrize("stop", [30, 36])
 def test_a_kill_in_the_middle_loses_nothing(photographs, tmp_path, stop, monkeypatch):
     written = []
     seen = []
@@ -289,7 +294,8 @@ def test_a_cache_from_someone_else_writes_to_no_file_outside_of_it(photographs, 
             lock = index.with_name("lock")
             lock.unlink()
             lock.symlink_to(other_file) if how == "linked lock" else os.link(other_file, lock)
-            os.utime(min(photographs.glob("*/*")), ns=(1, len(how)))  # something to write
+            # something to write
+            os.utime(min(photographs.glob("*/*")), ns=(1, len(how)))
         read(photographs, tmp_path)
         if how == "linked lock":
             index.with_name("lock").unlink()

@@ -153,7 +153,8 @@ def test_where_images_lie_and_which_are_missing(tmp_path, capsys):
 
 def test_paths_may_have_the_backslashes_of_windows(tmp_path):
     rows = table(tmp_path)
-    (tmp_path / "images/2_0.png").rename(tmp_path / "images\\2_0.png")  # a name of its own on Linux
+    # a name of its own on Linux
+    (tmp_path / "images/2_0.png").rename(tmp_path / "images\\2_0.png")
     expected = [str(tmp_path / row["path"]) for row in rows if row["split"] == "train"]
     expected[0] = str(tmp_path / "images\\2_0.png")
     windows = [{**row, "path": row["path"].replace("/", "\\")} for row in rows]

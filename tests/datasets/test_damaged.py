@@ -9,7 +9,8 @@ from tests.kit.data_sets import make_cars196, make_cub200, make_online_products
 from tests.kit.refusals import refused
 
 NONE = (None, None)
-SETS = {  # name -> its maker and its counts in small
+# name -> its maker and its counts in small
+SETS = {
     "cub200": (make_cub200, Published((4, 4), (24, 24))),
     "cars196": (lambda path: make_cars196(path, "official"), Published((4, 4), (24, 24))),
     "online_products": (make_online_products, Published((6, 6), (24, 24))),

@@ -101,7 +101,8 @@ def test_published_counts_of_uned_are_the_sums_of_its_domains():
 def test_domains_keep_their_classes_and_are_cut_separately(tmp_path, monkeypatch):
     words = make_union(tmp_path)
     monkeypatch.chdir(tmp_path / "birds")
-    words[1] = "folder:."  # called by its own name
+    # called by its own name
+    words[1] = "folder:."
     splits = layouts.partial("union", tmp_path, union=words, use_tv_split=True, tv_split_perc=0.67)
     assert splits["training"].n_classes == 6 and splits["testing"].n_classes == 10
     names = layouts.names(splits)
@@ -210,7 +211,8 @@ def test_a_query_finds_all_its_landmarks_in_dumps_and_pictures(small_uned, teste
 def test_the_pin_of_the_standard():
     """Hits 1 0 1 1 0: n 3 -> 2/3, n 7 -> 3/5; 0 1 1 1 0, n 2 -> 1/2; mean .588889: three domains, whose mean it is."""
     values = []
-    for classes in (  # of the third row's three hits the standard counts the first two
+    # of the third row's three hits the standard counts the first two
+    for classes in (
         [1, 2, 1, 1, 2, 2],
         [1, 2, 1, 1, 2, 1, 1, 1, 1, 2],
         [2, 1, 1, 2, 2, 2],
@@ -264,7 +266,8 @@ def test_a_batch_is_of_one_domain_and_domains_have_their_shares(name, m):
         if name == "domain_round_robin":
             order = ["abc".index(letter) for letter in turns[-1]]
             assert order == [(order[0] + place) % 3 for place in range(20)]
-            rows = batches[turns[-1] == "a"].ravel()  # all images before any again
+            # all images before any again
+            rows = batches[turns[-1] == "a"].ravel()
             assert m > 1 or len(set(rows[:32])) == 32 and len(set(rows[32:])) == len(rows[32:])
     batches_of = {"a": 4, "b": 1, "c": 15} if name == "domain_size" else dict.fromkeys("abc", 20 / 3)
     for domain, expected in batches_of.items():
@@ -314,12 +317,14 @@ def test_a_classifier_a_domain_is_a_criterion_of_its_classes(name, rows):
     criterion.own_domain.set_domains(OF_CLASSES)
     loss = criterion(batch, labels)
     assert not torch.isclose(loss, joint)
-    if name == "proxyanchor" and len(set(OF_CLASSES[labels].tolist())) > 1:  # not a mean over samples: its own loop
+    # not a mean over samples: its own loop
+    if name == "proxyanchor" and len(set(OF_CLASSES[labels].tolist())) > 1:
         expected = proxyanchor_by_loops(criterion, batch, labels)
     else:
         expected = as_separate(name, batch, labels, criterion.proxies.detach())
     assert loss.item() == pytest.approx(float(expected), rel=1e-9)
-    with torch.no_grad():  # a vector of another domain's class, nearest of all, is not in the accuracy that is noted
+    # a vector of another domain's class, nearest of all, is not in the accuracy that is noted
+    with torch.no_grad():
         seen = OF_CLASSES[labels][:, None] == OF_CLASSES
         similarities = criterion.similarities(batch, criterion.proxies).masked_fill(~seen, -torch.inf)
         assert criterion.stats["accuracy"] == (similarities.argmax(1) == labels).double().mean()

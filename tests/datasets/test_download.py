@@ -119,12 +119,14 @@ def test_fetched_unpacked_and_found(tmp_path, host, cub, monkeypatch):
     assert len(splits["training"]) == len(splits["testing"]) == 24 and splits["training"][0][1].shape == (3, 224, 224)
     assert os.listdir(tmp_path / "data") == ["CUB_200_2011"]
     select(tmp_path)
-    assert len(host.requests) == 1  # what is there is not fetched again
+    # what is there is not fetched again
+    assert len(host.requests) == 1
     shutil.rmtree(tmp_path / "data")
     offer(monkeypatch, host, {"CUB_200_2011.tgz": cub}, urls=(f"{host.url}/gone.tgz", f"{host.url}/CUB_200_2011.tgz"))
     select(tmp_path)
     assert [path for path, _ in host.requests[1:]] == ["/gone.tgz", "/CUB_200_2011.tgz"], "the second source is tried"
-    root = make_cars196(tmp_path / "made", layout="official")  # several files, one of which is no archive; zip
+    # several files, one of which is no archive; zip
+    root = make_cars196(tmp_path / "made", layout="official")
     files = {"car_ims.tgz": archived(root / "car_ims"), "cars_annos.mat": (root / "cars_annos.mat").read_bytes()}
     offer(monkeypatch, host, files, cars196, "cars196")
     assert len(select(tmp_path, "cars196")["training"]) == 24

@@ -23,7 +23,8 @@ def test_copies_are_counted_and_transparency_is_noted(tmp_path):
         return [note for note in read(root, **flags)["training"].notes if words in note]
 
     root = make_folder(tmp_path / "things", n_classes=8, n_images=3, size=(16, 16))
-    shutil.copy(root / "class_0/000.jpg", root / "class_0/x.jpg")  # within a class: nobody's problem
+    # within a class: nobody's problem
+    shutil.copy(root / "class_0/000.jpg", root / "class_0/x.jpg")
     assert not notes_with("duplicate files") and not notes_with("are transparent")
     for source, place in (("001", "class_1"), ("002", "class_5"), ("002", "class_6")):
         shutil.copy(root / f"class_0/{source}.jpg", root / place / "x.jpg")
@@ -76,7 +77,8 @@ def test_of_a_large_set_the_copies_are_kept_until_a_file_changes(tmp_path, monke
     assert len(copies()[0]) == 9
     monkeypatch.setattr(_files, "MOST_FILES", 15)
     monkeypatch.setattr(_files, "MOST_BYTES", 20_000)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")  # cannot be written: looked for each time
+    # cannot be written: looked for each time
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
     assert copies()[1] == 5 + 4
 
 

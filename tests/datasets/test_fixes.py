@@ -59,7 +59,8 @@ def test_a_corrected_folder_equals_one_that_is_corrected_by_hand(root, tmp_path,
     assert images(splits) == expected and list(splits["testing"].image_dict) == [0, 1, 2]
     (note,) = (note for note in splits["training"].notes if "fixes" in note)
     assert note == (f"--dataset_fixes {fixes}: 1 image relabelled, 3 left out (1 wrong label, 1 duplicate, 1 no class)")
-    monkeypatch.chdir(tmp_path)  # paths in full, and from the working folder
+    # paths in full, and from the working folder
+    monkeypatch.chdir(tmp_path)
     absolute = write(
         tmp_path / "absolute.csv", *(f"{root}/{row}" for row in ROWS[:2]), *(f"things/{r}" for r in ROWS[2:])
     )

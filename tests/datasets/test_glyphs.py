@@ -38,7 +38,8 @@ def test_classes_are_distinct_characters_of_four_scripts(characters):
     assert 480 <= len(characters) <= 520 and characters == sorted(set(characters))
     assert all(unicodedata.category(character) in ("Lu", "Ll", "Lt", "Lo", "Nd") for character in characters)
     assert set("ABCXYZabcxyz0123456789") <= set(characters)
-    assert "Α" not in characters and "А" not in characters  # Greek and Cyrillic, which look like the Latin A
+    # Greek and Cyrillic, which look like the Latin A
+    assert "Α" not in characters and "А" not in characters
     assert [glyphs.script(character) for character in "q7ΩЖ"] == ["latin", "digit", "greek", "cyrillic"]
 
 
@@ -71,7 +72,8 @@ def test_images_are_the_files_white_on_black_and_centred(splits):
         image = testing[index][1]
         assert file.dtype == np.uint8 and all(np.array_equal(channel, file) for channel in image.numpy())
         assert file.max() > 200 and np.median(file) == 0
-        image.zero_()  # it is the caller's own
+        # it is the caller's own
+        image.zero_()
         assert np.array_equal(testing.pixels[index, 0].numpy(), file)
     sans = [index for index, path in enumerate(splits["training"].paths) if path.endswith("DejaVuSans.png")]
     middle = splits["evaluation"].pixels[sans].float().mean(0)[0]
@@ -94,7 +96,8 @@ def test_processes_may_render_at_once(tmp_path, monkeypatch):
 def test_sizes_places_and_the_split_of_training(few_glyphs, monkeypatch):
     root = few_glyphs / "glyphs"
     before = (root / "manifest.json").stat().st_mtime_ns
-    splits = datasets.select("glyphs", None, root, 224)  # the folder itself
+    # the folder itself
+    splits = datasets.select("glyphs", None, root, 224)
     assert splits["training"].root == str(root)
     assert splits["training"][0][1].shape == splits["testing"][0][1].shape == (3, 224, 224)
     splits = datasets.select("glyphs", None, few_glyphs, use_tv_split=True)

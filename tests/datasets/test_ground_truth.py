@@ -57,7 +57,8 @@ def test_revisited_oxford_and_paris(tmp_path, monkeypatch, capsys):
         assert listed(testing, "easy")[query] == (easy, junk + hard)
         assert listed(testing, "medium")[query] == (easy + hard, junk)
         assert listed(testing, "hard")[query] == (hard, junk + easy)
-    for row, path in enumerate(testing.paths):  # a query is shown at the scale of its whole image
+    # a query is shown at the scale of its whole image
+    for row, path in enumerate(testing.paths):
         image = Image.open(path)
         long_side = max(image.size)
         if testing.is_query[row]:
@@ -174,13 +175,16 @@ MALICIOUS = [
     b"cnumpy\nload\n(S'x'\ntR.",  # a module's attribute
     b"cnumpy.testing._private.utils\nrunstring\n(S'1'\n(dtR.",  # numpy that runs code
     b"cbuiltins\ngetattr\n(cnumpy\nndarray\nS'tofile'\ntR.",
-    b"\x80\x04\x8c\x05numpy\x8c\x0dndarray.dumps\x93.",  # a nested name
+    # a nested name
+    b"\x80\x04\x8c\x05numpy\x8c\x0dndarray.dumps\x93.",
     pickle.dumps(np.array([Runs(os.getcwd)], dtype=object)),
-    b"Pfile\n.",  # a reference outside
+    # a reference outside
+    b"Pfile\n.",
     b"c_codecs\ndecode\n(S'x'\nS'zip'\ntR.",
     pickle.dumps(list(range(1000)))[:100],
     b"imlist",
-    b"cnumpy\nndarray\n((I1\ntcnumpy\ndtype\n(S'O8'\ntRS'aaaaaaaa'\ntR.",  # an array at an address
+    # an array at an address
+    b"cnumpy\nndarray\n((I1\ntcnumpy\ndtype\n(S'O8'\ntRS'aaaaaaaa'\ntR.",
     b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I1\ntcnumpy\ndtype\n(S'O8'\ntRI00\n"
     b"S'aaaaaaaa'\ntb.",
 ]

@@ -56,7 +56,8 @@ def test_images_are_turned_as_their_exif_data_say(tmp_path, kind):
         assert pixels.shape == expected.shape, orientation
         assert np.abs(pixels - expected).mean() < (8 if kind == "JPEG" else 0.01), orientation
     if kind in ("JPEG", "PNG"):
-        picture.save(path, format=kind, exif=b"Exif\0\0MM\0*\0\0\0\x08\0\xff")  # damaged
+        # damaged
+        picture.save(path, format=kind, exif=b"Exif\0\0MM\0*\0\0\0\x08\0\xff")
         assert decoded(path).shape == (29, 41, 3)
 
 
@@ -108,8 +109,10 @@ def test_sixteen_bits_are_scaled_to_eight_and_cmyk_is_converted(tmp_path):
     with refused("d.tif.*white is not known"):
         decoded(tmp_path / "d.tif")
     colours = np.zeros((8, 12, 4), dtype=np.uint8)
-    colours[:, :4, 0] = 255  # cyan
-    colours[:, 4:8, 3] = 255  # black; the others are white
+    # cyan
+    colours[:, :4, 0] = 255
+    # black; the others are white
+    colours[:, 4:8, 3] = 255
     expected = [(0, 255, 255), (0, 0, 0), (255, 255, 255)]
     for name, options in (("a.tif", {}), ("a.jpg", {"quality": 100, "subsampling": 0})):
         Image.fromarray(colours, mode="CMYK").save(tmp_path / name, **options)
@@ -146,9 +149,11 @@ def test_almost_black_images_of_16_bits_are_noted(tmp_path, monkeypatch):
     assert datasets.dark_16_bit([*paths, str(tmp_path / "15.png")]) is None
     (tmp_path / "c.ppm").write_bytes(b"P6 8 6 65535\n" + colours.astype(">u2").tobytes())
     assert 3900 < _images.highest_of_16_bits(str(tmp_path / "c.ppm")) < 4400
-    (tmp_path / "g.pgm").write_bytes(b"P5 8 6 4095\n" + values.astype(">u2").tobytes())  # scaled to its own white
+    # scaled to its own white
+    (tmp_path / "g.pgm").write_bytes(b"P5 8 6 4095\n" + values.astype(">u2").tobytes())
     assert _images.highest_of_16_bits(str(tmp_path / "g.pgm")) > 60_000
-    with monkeypatch.context() as patched:  # as Pillow fails on some damaged JPEG 2000 and TIFF files
+    # as Pillow fails on some damaged JPEG 2000 and TIFF files
+    with monkeypatch.context() as patched:
         patched.setattr(Image, "open", lambda *_, **__: (_ for _ in ()).throw(MemoryError()))
         assert _images.highest_of_16_bits(paths[0]) is None
     root = tmp_path / "set"

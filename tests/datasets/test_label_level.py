@@ -14,7 +14,8 @@ from tests.kit.runs import last_checkpoint
 def test_training_goes_by_the_super_classes_and_nothing_else_changes(tmp_path, data):
     root = tmp_path / "things"
     for part in ("train", "test"):
-        for parent in ("tools", "fruit"):  # names that do not sort by super-class everywhere
+        # names that do not sort by super-class everywhere
+        for parent in ("tools", "fruit"):
             make_folder(root / part / parent, names=[f"{part}_{parent}_{c}" for c in range(3)], n_images=4)
     by_class, by_super = (read_folder(root, label_level_train=level) for level in (0, 1))
     training = by_super["training"]

@@ -52,7 +52,8 @@ def test_every_layout_is_read_alike(roots, name):
         assert len({str(Counter(label for _, label in splits[split].image_list)) for splits in readings}) == 1
 
 
-SHARED = ("closed_set", "index", "by samples")  # the same class, the same label in all splits
+# the same class, the same label in all splits
+SHARED = ("closed_set", "index", "by samples")
 
 
 @pytest.mark.parametrize("scheme", ["class_disjoint", "mlrc", "closed_set", "index", "by classes", "by samples"])
@@ -88,7 +89,8 @@ def test_every_data_set_has_folds_and_a_validation_split(roots, name, scheme):
 def test_classes_come_in_the_order_of_their_ids_not_of_their_names(tmp_path):
     root = make_cub200(tmp_path, layout="official", n_classes=12)
     assert [name[:3] for name in names(read("cub200", tmp_path))["training"]] == [f"{c:03d}" for c in range(1, 7)]
-    lists = root / "image_class_labels.txt"  # ids turned round: the lists decide, not the folders
+    # ids turned round: the lists decide, not the folders
+    lists = root / "image_class_labels.txt"
     rows = map(str.split, lists.read_text().splitlines())
     lists.write_text("\n".join(f"{image} {13 - int(label)}" for image, label in rows))
     (root / "classes.txt").unlink()
@@ -97,7 +99,8 @@ def test_classes_come_in_the_order_of_their_ids_not_of_their_names(tmp_path):
     assert len(set(all_cars)) == 196 and set(all_cars[:98]) == set(sorted(all_cars)[:98])
     cars = ["Acura Integra Type R 2001", "Acura TSX Sedan 2012", "Ram C-V Cargo Van Minivan 2012", "Unheard Of 2030"]
     make_folder(tmp_path / "cars196" / "images", names=sorted(cars, reverse=True))
-    assert names(read("cars196", tmp_path)) == {"training": cars[1::-1], "testing": cars[2:]}  # ids 5, 6
+    # ids 5, 6
+    assert names(read("cars196", tmp_path)) == {"training": cars[1::-1], "testing": cars[2:]}
 
 
 def test_images_below_a_folder_are_found_once_through_links(tmp_path):
@@ -142,7 +145,8 @@ def test_stray_files_and_folders_do_not_shift_the_split(tmp_path, name, layout):
         (images / stray).write_bytes(b"x")
     write_image(images / "__MACOSX" / "a.jpg", 1)
     if name == "cub200":
-        write_image(images / "extra" / "a.jpg", 1)  # a folder of images without an id
+        # a folder of images without an id
+        write_image(images / "extra" / "a.jpg", 1)
     after = read(name, tmp_path)
     for split in ("training", "testing"):
         assert after[split].image_list == before[split].image_list
@@ -172,7 +176,8 @@ def test_published_counts_are_those_of_the_papers():
     assert published["cuhk03"]["detected"].gallery == (5332, 700) and published["cuhk03"]["detected"].images[0] == 7365
     n_images = {number: counts.images for number, counts in published["vehicleid"].items()}
     assert n_images == {800: (113346, 6493), 1600: (113346, 13377), 2400: (113346, 19777)}
-    counts = Published((2, 3), (20, 31), (10, 3), (21, 3))  # a count may be unknown
+    # a count may be unknown
+    counts = Published((2, 3), (20, 31), (10, 3), (21, 3))
     assert Published((2, None), (20, 31), (10, None), (21, 3)).fits(counts) and counts.fits(counts)
     assert not Published((2, None), (20, 30), (10, None), (21, 3)).fits(counts)
     assert str(Published((2, None), (20, 31))) == "images of classes (training 20 of 2, test 31 of unknown)"

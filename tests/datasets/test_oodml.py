@@ -46,7 +46,8 @@ def test_the_published_form_is_read(tmp_path, six, of_numpy):
         assert read == content and type(read[1]["fid"]) is float and type(read[1]["train"][0]) is str
     splits = select(path, 2, six)
     cut = select(path, 2, six, use_tv_split=True, tv_split_perc=0.7)
-    testing = ["class_1", "class_4"]  # class_3 is in neither
+    # class_3 is in neither
+    testing = ["class_1", "class_4"]
     assert names(splits) == {"training": ["class_0", "class_2", "class_5"], "testing": testing}
     assert any("ooDML split 2" in note and "38.5 by the file" in note for note in splits["training"].notes)
     assert names(cut) == {"training": ["class_0", "class_2"], "validation": ["class_5"], "testing": testing}
@@ -179,7 +180,8 @@ def test_progressions_become_harder_and_are_evenly_spaced():
     assert rising(steps) and last["fid"] > 3 * steps[0]["fid"] and not set(last["train"]) & set(last["test"])
     assert removed > 0 and len(last["train"]) == 24 - removed >= round(0.6 * 24) and len(last["test"]) == 26 - removed
     assert all(step["removed"] == 0 for step in _shift.progression(means[:24], means[24:], 2))
-    for train, test in ((1, 1), (2, 2), (1, 5)):  # hardly any classes
+    # hardly any classes
+    for train, test in ((1, 1), (2, 2), (1, 5)):
         steps = _shift.progression(means[:train], means[train : train + test], 1, removed=0.9)
         assert steps[0]["train"] == list(range(train)) and all(step["train"] and step["test"] for step in steps)
     steps = [{"fid": value} for value in (1, 1.1, 1.2, 2, 2.9, 3, 3.1, 10)]

@@ -45,7 +45,8 @@ def test_shards_are_read_as_the_files_in_them(tmp_path):
             content |= {member.name: archive.extractfile(member).read() for member in archive}
     content = {name: data for name, data in content.items() if name.endswith(".png")}
     for split in ("training", "testing"):
-        copy = pickle.loads(pickle.dumps(cached[split]))  # as a worker gets it
+        # as a worker gets it
+        copy = pickle.loads(pickle.dumps(cached[split]))
         for index, path in enumerate(splits[split].paths):
             expected = content[f"sub.dir/{path.partition('/sub.dir/')[2]}"]
             (tmp_path / "one.png").write_bytes(expected)
@@ -138,10 +139,12 @@ def test_damaged_shards_and_images_are_named(tmp_path):
         b"no tar" * 300,
         data[: third.offset + 100],
         data[: third.offset_data + 20],
-        data[: third.offset],  # cut in a header, an image, between
+        # cut in a header, an image, between
+        data[: third.offset],
         data[: third.offset] + b"\x07" * 300 + data[third.offset + 300 :],
         b"\x07" * 300 + data[300:],
-        None,  # a header damaged, the first, gone
+        # a header damaged, the first, gone
+        None,
     ):
         path.unlink() if damaged is None else path.write_bytes(damaged)
         with refused(f"shard {path} (is damaged|cannot be read)"):
@@ -171,11 +174,13 @@ def test_files_of_a_shard_that_are_not_read_are_counted_by_ending(tmp_path):
     with tarfile.open(path, "a") as archive:
         for name in ("c.avif", "c.cls", "a.txt", "b.txt", "d.heic", "a.seg.png"):
             layouts.add_file(archive, name, contents.get(name, b"x"))
-    for _ in range(2):  # the second from the index
+    # the second from the index
+    for _ in range(2):
         splits = read(path)
         assert len(splits["testing"]) == 2 and splits["testing"][1][1].shape == (3, 8, 8)
         note = "4 files are not read, as their endings are none of images: 2 .txt, 1 .heic, 1 .seg.png"
         assert note in splits["training"].notes
     content = json.loads((index := tmp_path / "data.tar.index.json").read_text())
-    index.write_text(json.dumps({**content, "endings": [".jpg"]}))  # of a Pillow that reads less
+    # of a Pillow that reads less
+    index.write_text(json.dumps({**content, "endings": [".jpg"]}))
     assert read(path)["training"].notes == splits["training"].notes

@@ -70,7 +70,8 @@ def test_mixed_cuts_are_as_large_and_in_the_same_order(sizes, part, seed):
 def test_products_are_cut_by_category_and_cars_by_name(tmp_path):
     make_online_products(tmp_path, n_train=120, n_images=1, size=(8, 8))
     splits = partial("online_products", tmp_path, use_tv_split=True, tv_split_perc=0.85)
-    for split, places in (("training", range(8)), ("validation", (8, 9))):  # int(.85 * 10)
+    # int(.85 * 10)
+    for split, places in (("training", range(8)), ("validation", (8, 9))):
         assert Counter(splits[split].super_labels.values()) == dict.fromkeys(PRODUCTS, len(places))
         assert [int(name[:5]) for name in names(splits)[split]] == [c + 1 for c in range(120) if c % 10 in places]
     cars = _cars196_classes.NAMES[:98]
@@ -87,7 +88,8 @@ def test_products_are_cut_by_category_and_cars_by_name(tmp_path):
 
 @pytest.mark.parametrize("flags", [{}, {"use_tv_split": True, "tv_split_perc": 0.5}, {"split_scheme": "mlrc"}])
 def test_shuffled_splits_hold_every_category_and_are_repeatable(tmp_path, flags):
-    blocks = [f"{category}_{i:02d}" for category in "abcd" for i in range(6)]  # 24 sorted names in four categories
+    # 24 sorted names in four categories
+    blocks = [f"{category}_{i:02d}" for category in "abcd" for i in range(6)]
     root = make_folder(tmp_path / "things", names=blocks, n_images=2, size=(8, 8))
     plain, mixed, mixed_again, of_other_seed = (
         read_folder(root, split_shuffle=seed, **flags) for seed in (None, 7, 7, 8)
@@ -104,7 +106,8 @@ def test_shuffled_splits_hold_every_category_and_are_repeatable(tmp_path, flags)
     assert mixed["training"].image_list == mixed_again["training"].image_list != of_other_seed["training"].image_list
     for split, of_split in names(mixed).items():
         assert mixed[split].counts == plain[split].counts and of_split == sorted(of_split)
-    longer = [*blocks[:20], "one more", *blocks[20:]]  # a new class moves no other
+    # a new class moves no other
+    longer = [*blocks[:20], "one more", *blocks[20:]]
     order = [[block_names[i] for i in _schemes.mixed(block_names, 3)] for block_names in (blocks, longer)]
     assert [name for name in order[1] if name != "one more"] == order[0] != blocks
 

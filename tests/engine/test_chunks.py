@@ -28,7 +28,8 @@ NEEDED = {"pml": "--loss_pml_class ContrastiveLoss", "hier": "--loss_hier_n_prox
 PREFIXES = f"--embed_dim {WIDTH} --matryoshka 2 4 {WIDTH}".split()
 DIVA = f"--bs {N} --diva_queue 2 --diva_hidden 3"
 EMA = "--memory_size 40 --memory_start 0 --memory_ema .5"
-OF_TRAINERS = {  # name -> flags, for each way of training that it has
+# name -> flags, for each way of training that it has
+OF_TRAINERS = {
     "adversarial": [
         "--adversarial_triplets_per_anchor 3",
         "--adversarial_generator_epochs 1",
@@ -160,7 +161,8 @@ def trained(
     criterion = Against() if opt.memory_size and stand_in else criteria.of_run(opt.but(embed_dim=WIDTH), miner, model)
     trainer = trainer(opt, model, criterion) if trainer else trainers.select(opt.trainer, opt, model, criterion)
     trainer = trainer.to(Runtime(opt).device, dtype)
-    if opt.trainer == "compatible":  # a narrower old space; main.py embeds the images
+    # a narrower old space; main.py embeds the images
+    if opt.trainer == "compatible":
         trainer.take_old(torch.rand(100, WIDTH - 1, generator=torch.Generator().manual_seed(2))[: rows_of_old(opt)])
     if opt.trainer == "pairs":
         trainer.set_pairs(torch.arange(N).view(-1, 2), torch.arange(N // 2) % 3 / 2)
@@ -178,7 +180,8 @@ def rounding(name):
     return 512 / 4 / N if name.endswith("histogram") else 1
 
 
-TOLERANCES = {torch.float64: (1e-10, 1e-11), torch.float32: (1e-5, 1e-6)}  # relative and absolute
+# relative and absolute
+TOLERANCES = {torch.float64: (1e-10, 1e-11), torch.float32: (1e-5, 1e-6)}
 
 
 def assert_same_steps(expected, result, rtol, atol):

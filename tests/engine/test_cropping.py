@@ -63,7 +63,8 @@ def transform(tmp_path, root, *flags):
     return options_and_images(words(root, tmp_path / "cache", *flags))[1].transform
 
 
-LIKELY = 1e-3  # of Kolmogorov and Smirnov's test
+# of Kolmogorov and Smirnov's test
+LIKELY = 1e-3
 
 
 BOX = ("top", "left", "height", "width")
@@ -172,7 +173,8 @@ def test_colours_are_torchvisions_image_by_image():
         differences.append((images[i].int() - image.int()).abs())
     # a last bit before a floor, turned by later steps
     assert torch.stack(differences).float().mean() < 0.05 and torch.stack(differences).max() <= 4
-    rows = torch.tensor([12, 3, 40])  # an image does not depend on the others
+    # an image does not depend on the others
+    rows = torch.tensor([12, 3, 40])
     assert torch.equal(cropping.Cut(pixels, draws, Drawing())[rows].on(torch.device("cpu")), images[rows])
 
 
@@ -227,7 +229,8 @@ def test_batches_are_the_drawn_crops_of_the_decoded_images(root, tmp_path):
         chosen = zip(images, originals, draws["boxes"].tolist(), draws["flip"].tolist(), strict=True)
         for image, original, box, flip in chosen:
             expected = per_image(original, box, flip, (36, 28), "bilinear")
-            assert (image.int() - expected.int()).abs().max() <= 1  # turned files lie in another order
+            # turned files lie in another order
+            assert (image.int() - expected.int()).abs().max() <= 1
     assert loader.seconds > 0
 
 

@@ -68,7 +68,8 @@ def epochs(kernels, iterations=None):
     for _ in range(2):
         for _, noise, indices in loader:
             draws.append((indices.tolist(), noise.flatten().tolist()))
-            torch.rand(11)  # a miner draws from the same stream
+            # a miner draws from the same stream
+            torch.rand(11)
     return draws
 
 
@@ -184,7 +185,8 @@ def test_a_worker_lost_while_it_hands_over_a_batch(broken, monkeypatch):
 
     loader = Loader(range(3))
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    with pytest.raises(type(broken)):  # a data set's own connection, and no worker is lost
+    # a data set's own connection, and no worker is lost
+    with pytest.raises(type(broken)):
         list(loader._reporting_lost_workers(batches()))
     monkeypatch.setattr(time, "sleep", late)
     with pytest.raises(KeyboardInterrupt):

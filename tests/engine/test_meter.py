@@ -12,7 +12,8 @@ from engine.step import StepResult
 
 LABELS = torch.arange(4).repeat_interleave(4)
 MINED = {"angular": "npair", "npair": "npair", "lifted": "lifted"}
-NOT_HERE = {"pml", "packaged"}  # an adapter, which needs a class; one that takes batches of triplets alone
+# an adapter, which needs a class; one that takes batches of triplets alone
+NOT_HERE = {"pml", "packaged"}
 
 
 def result(loss, losses=None, norm=1.0, images=4):

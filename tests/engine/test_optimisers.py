@@ -147,7 +147,8 @@ class Watching:
         ("none", [0.5, 0.4, None, 0.45], [0.1] * 4),
         ("cosine", [0.5, 0.4, None, 0.45], [0.0853553, 0.05, 0.0146447, 0.0]),
         ("plateau", [0.5, 0.4, None, 0.45], [0.1, 0.05, 0.05, 0.025]),
-        ("plateau", [math.nan, 0.5, math.nan, math.nan, 0.6, 0.4], [0.1] * 5 + [0.05]),  # passes over NaN
+        # passes over NaN
+        ("plateau", [math.nan, 0.5, math.nan, math.nan, 0.6, 0.4], [0.1] * 5 + [0.05]),
     ],
 )
 def test_schedules(name, values, expected):
@@ -162,7 +163,8 @@ def test_schedules(name, values, expected):
         rates.append(optimizer.param_groups[0]["lr"])
         fresh = build_scheduler(optimizer, opt, Watching())
         optimizer.param_groups[0]["lr"] = rates[-1]
-        fresh.load_state_dict(schedule.state_dict())  # as a resume does at every epoch
+        # as a resume does at every epoch
+        fresh.load_state_dict(schedule.state_dict())
         schedule = fresh
     assert rates == pytest.approx(expected, abs=1e-6)
 

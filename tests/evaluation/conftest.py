@@ -21,7 +21,8 @@ def finished(folder_data, tmp_path_factory, drawing):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outputs, "draw_pictures", drawing[outputs, "draw_pictures"])
         patch.setattr(outputs, "draw_curves", lambda *arguments: None)
-        patch.setattr(outputs, "NEIGHBOURS", 2)  # each tile takes time
+        # each tile takes time
+        patch.setattr(outputs, "NEIGHBOURS", 2)
         return main.main(parameters.read(on_folder(folder_data, tmp_path_factory.mktemp("runs"), *words))).folder
 
 

@@ -13,7 +13,8 @@ from runs import reports
 from tests.kit.splits import Images, evaluated, measured
 from utilities.files import write_json
 
-SINGLE = np.arange(6)  # labels of classes of one image
+# labels of classes of one image
+SINGLE = np.arange(6)
 
 
 def points(size, seed=0):

@@ -24,7 +24,8 @@ def test_a_file_gives_the_numbers_of_its_evaluation(tmp_path, small_uned, datase
         words = ["--union", *flags["union"]]
     testing = datasets.select(dataset, None, small_uned.parent, 8, allow_partial_dataset=True, **flags)["testing"]
     if dataset == "uned":
-        testing.further_labels = {}  # a file's labels are one a row
+        # a file's labels are one a row
+        testing.further_labels = {}
     opt = parameters.read(["--dataset", dataset, *words, "--evaluation_metrics", *NAMES])
     embedded = embedded_of(testing)
     expected = evaluation.score({"test": embedded}, opt, Runtime(opt))["test"]

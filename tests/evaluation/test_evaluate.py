@@ -44,14 +44,16 @@ REFERENCES = {
     "compared_to_sets_combined": lambda split, measured: measured,
     "compared_to_training_set": lambda split, measured: ["train"],
 }
-KINDS = {  # of data: classes of their own or shared; roles of test or everywhere, sequences by number or name
+# of data: classes of their own or shared; roles of test or everywhere, sequences by number or name
+KINDS = {
     "apart": made_splits,
     "shared": lambda: made_splits(shared=True),
     "roles": lambda: splits_with_roles(10, sequences=False),
     "sequences": lambda: splits_with_roles(10, everywhere=True),
     "named sequences": lambda: splits_with_roles(10, named=True),
 }
-FLAGS = {  # flags of evaluation, and what they change in `expected`
+# flags of evaluation, and what they change in `expected`
+FLAGS = {
     (): {},
     ("--splits_to_eval", "val"): {"measured": ["val"]},
     ("--splits_to_eval", "val", "test"): {"measured": ["val", "test"]},
@@ -61,7 +63,8 @@ FLAGS = {  # flags of evaluation, and what they change in `expected`
     INSIDE: {"parents": ("first", "second")},
 }
 
-BESIDE = {  # cases that differ little from another
+# cases that differ little from another
+BESIDE = {
     ("shared", "compared_to_self"),
     ("named sequences", "compared_to_self"),
     ("apart", "compared_to_sets_combined"),
@@ -225,13 +228,15 @@ def test_kmeans_is_seeded_with_the_run_or_apart_from_it():
 
 def test_principal_components_of_any_number_and_shape():
     plain = evaluated(made_splits())[0]
-    rotated = evaluated(made_splits(), "--eval_pca", "3")[0]  # all components change nothing
+    # all components change nothing
+    rotated = evaluated(made_splits(), "--eval_pca", "3")[0]
     assert rotated == {split: pytest.approx(values, abs=1e-12) for split, values in plain.items()}
     network = Network()
     network.weight[0] = torch.nan
     with refused("--eval_pca 2: the reference holds NaN or infinity"):
         evaluated(made_splits(), "--eval_pca", "2", network=network)
-    features = np.random.default_rng(0).normal(size=(4, 9)).astype(np.float32)  # fewer samples than dimensions
+    # fewer samples than dimensions
+    features = np.random.default_rng(0).normal(size=(4, 9)).astype(np.float32)
     projected = from_splits._projection(features, 3)(features)
     np.testing.assert_allclose(np.abs(projected), np.abs(pca(features.astype(np.float64), 3)(features)), atol=1e-5)
 
@@ -327,7 +332,8 @@ def test_several_embeddings():
 def test_combinations_of_embeddings():
     a = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)
     b = np.array([[2.0], [-5.0]], np.float32)
-    for ending in ("", "-1.0-1.0"):  # weights are one unless told
+    # weights are one unless told
+    for ending in ("", "-1.0-1.0"):
         combined = from_splits.of_type({"a": a, "b": b}, f"Combined_a_b{ending}")
         np.testing.assert_allclose(combined, [[0.6, 0.8, 1.0], [0.0, 0.0, -1.0]], atol=1e-7)
     endings = ("1", "1-2-3", "x-1", "1--1", "nan-1", "inf-1", "0-1", "1e99-1", "-1")

@@ -60,7 +60,8 @@ def test_numbers_are_those_without_it(folder_data, tmp_path, flags, monkeypatch)
     for name, value in state(plain).items():
         torch.testing.assert_close(state(cached)[name], value, rtol=1e-5, atol=1e-7)
     assert values(cached) == pytest.approx(values(plain), rel=1e-5, abs=1e-7)
-    images = 48 + 24 * ("greedy_coreset" in flags)  # the storage of the training images is made before the features
+    # the storage of the training images is made before the features
+    images = 48 + 24 * ("greedy_coreset" in flags)
     assert sum(counts) == images + 1, "the backbone sees each image once, and the check of the evaluation one"
 
 

@@ -24,7 +24,8 @@ TEXTS = np.array([f"class {label}" for label in Y])
 LEVELS = np.stack([Y, Y // 2, Y // 4], 1)
 QUERIES = slice(15)
 GALLERY = slice(15, None)
-RAW = random_lists(1, 45, 15)  # positives and junk
+# positives and junk
+RAW = random_lists(1, 45, 15)
 LISTS = metrics.Lists.of(*RAW)
 RETRIEVAL = ["e_recall@1", "map_r", "c_map_r", "mAP"]
 CLASSWISE = ["nmi", "dists@intra", "rho_spectrum@1"]
@@ -179,7 +180,8 @@ def test_what_is_said_of_lists_and_what_queries_find_by_them(tmp_path, capsys):
     assert results["hit"][~is_lone].mean() == pytest.approx(values["e_recall@1"])
 
 
-COPIES = {  # number of queries, the first of them, its row in the reference
+# number of queries, the first of them, its row in the reference
+COPIES = {
     "gallery": ("10 of 15", "row 5 (new/10)", "row 0"),
     "maps": ("15 of 15", "row 0 (new/5)", "row 5"),
     "reference": ("10 of 15", "row 5", "row 0"),
@@ -270,7 +272,8 @@ DAMAGES = {
     "NaN": lambda array: np.full(array.shape, np.nan),
     "none": np.zeros_like,
 }
-TAKEN = {  # damage: arrays that may be like this
+# damage: arrays that may be like this
+TAKEN = {
     "missing": "exclude is_query is_gallery sequence role_draws",
     "wider": "labels reference_labels",
     "texts": "sequence",
@@ -425,7 +428,8 @@ def test_a_damaged_archive_is_one_line(tmp_path):
     path = tmp_path / "embeddings.npz"
     np.savez(path, features=np.eye(3), labels=np.arange(3))
     content = path.read_bytes()
-    place = content.index(b"PK\x01\x02") + 6  # the version needed to extract, in the directory of the archive
+    # the version needed to extract, in the directory of the archive
+    place = content.index(b"PK\x01\x02") + 6
     path.write_bytes(content[:place] + b"\x62" + content[place + 1 :])
     with refused("embeddings.npz cannot be read"):
         file_arrays.read(str(path))

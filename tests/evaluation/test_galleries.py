@@ -129,7 +129,8 @@ def test_without_roles_nothing_is_said(capsys):
 
 
 ALL = ["train", "val", "test"]
-SHOWN = {  # flags -> the splits that are searched
+# flags -> the splits that are searched
+SHOWN = {
     "": ["test"],
     "--eval_reference_set compared_to_sets_combined --tester same_parent_label": ALL,
     "--eval_reference_set compared_to_training_set": ["train"],
@@ -177,13 +178,15 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
     plotted = charted["tsne"][0]
     distances = charted["distances"]
     for rows in (charted["spectra"][0]["test"], distances[0]["test"], plotted.features):
-        np.testing.assert_allclose(abs(rows), abs(points["test"][test.pool()]), atol=1e-6)  # components have no sign
+        # components have no sign
+        np.testing.assert_allclose(abs(rows), abs(points["test"][test.pool()]), atol=1e-6)
     assert distances[1]["test"].tolist() == plotted.labels.tolist()
     assert (distances[2]["test"] is None) == ("tester" not in flags)
 
 
 def test_pictures_are_drawn(tmp_path, monkeypatch, with_pictures):
-    monkeypatch.setattr(outputs, "NEIGHBOURS", 2)  # each tile takes time
+    # each tile takes time
+    monkeypatch.setattr(outputs, "NEIGHBOURS", 2)
     opt = options(*BOTH)
     paths = outputs.draw_pictures(tmp_path, embedded_splits(splits_with_roles(9), opt), "test", opt, "Group")
     assert len(paths) == 5 and paths[2].name == "cmc.png" and all(path.stat().st_size > 1000 for path in paths)
@@ -222,7 +225,8 @@ def test_the_queries_of_one_file_in_the_gallery_of_another(tmp_path, named, caps
     test.paths = [path.replace("/images", "/others") for path in test.paths]
     if not named:
         for dataset in splits.values():
-            dataset.sequences = None  # numbers of two splits' own mean nothing to each other
+            # numbers of two splits' own mean nothing to each other
+            dataset.sequences = None
     _, paths = dumped(tmp_path, splits)
     names = ["e_recall@1", "map_r", "nmi"]
     points = points_of(splits)
@@ -241,7 +245,8 @@ def test_the_queries_of_one_file_in_the_gallery_of_another(tmp_path, named, caps
     assert in_itself == without_gallery
 
 
-ROLES = [  # classes, queries, gallery, sequences of a few images
+# classes, queries, gallery, sequences of a few images
+ROLES = [
     ("aabb", "1111", "1111", None),
     ("aabb", "1010", "0101", None),
     ("aabb", "1010", "0001", None),
@@ -309,7 +314,8 @@ def test_embeddings_of_drawn_galleries_measure_as_the_run_does(flags, tmp_path):
         for name in ("hit", "ap_at_r", "first_hit", "paths"):
             assert np.array_equal(run[name], later[name], equal_nan=name == "ap_at_r"), name
     *_, reduced = outputs.dump(tmp_path, embedded, options(*BOTH, "--eval_pca", "2"))
-    assert "role_draws" not in np.load(reduced)  # each draw has a projection of its own
+    # each draw has a projection of its own
+    assert "role_draws" not in np.load(reduced)
     draws = first["is_gallery"][None]
     for wrong in (draws[0], draws[:, :-1], draws.astype(int), draws[:0]):
         with refused(r"role_draws must be \(D, 36\)"):
@@ -335,7 +341,8 @@ def test_where_the_gallery_is_drawn_the_mean_over_the_draws_is_measured(flags):
     for split, name in itertools.product(("val", "test"), ("e_recall@1", "map_r", "mAP")):
         assert mean[split][name] == pytest.approx(np.mean([scores[split][name] for scores in single]), abs=1e-12)
     assert mean["test"]["nmi"] == single[0]["test"]["nmi"]
-    combined = "compared_to_sets_combined" in flags  # the images of val search in the drawn gallery too
+    # the images of val search in the drawn gallery too
+    combined = "compared_to_sets_combined" in flags
     assert (len({scores["val"]["map_r"] for scores in single}) > 1) == combined
     words = "the first of 3 drawn galleries, over which retrieval metrics are means"
     assert words in printed["test"] and (words in printed.get("val", "")) == combined

@@ -37,7 +37,8 @@ def relevant(folder, body):
 
 def test_a_function_of_the_users(tmp_path):
     words = relevant(tmp_path, "return (np.abs(q[:, None] - g[None]) <= 2) / 2")
-    asks = np.arange(30) % 3 == 0  # rows of the file, whatever their role
+    # rows of the file, whatever their role
+    asks = np.arange(30) % 3 == 0
     is_near = abs(np.arange(30)[:, None] - np.arange(30)) <= 2
     near = [np.flatnonzero(row) for row in is_near]
     in_itself = [rows[rows != i] for i, rows in enumerate(near)]
@@ -76,7 +77,8 @@ POSITIVES, _ = random_lists(3, len(GALLERY), len(QUERIES))
 ASKED = {"features": QUERIES, "paths": [f"/t/{i}.jpg" for i in range(12)]}
 
 
-FILES = {"a": slice(11), "b": slice(11, 30)}  # of the gallery
+# of the gallery
+FILES = {"a": slice(11), "b": slice(11, 30)}
 
 
 def gallery_files(folder, names, **columns):

@@ -9,7 +9,8 @@ from tests.kit.refusals import refused
 
 
 def test_pinned_votes_and_means():
-    classes = np.array([0, 1, 1, 0, 2])  # similarities .9 .8 .7 .6 .5 of a b b a c
+    # similarities .9 .8 .7 .6 .5 of a b b a c
+    classes = np.array([0, 1, 1, 0, 2])
     gallery = -np.array([0.9, 0.8, 0.7, 0.6, 0.5])[:, None] + 2
     space = metrics.EmbeddingSpace(np.array([[0.0]]), np.array([0]), gallery, classes)
     expected = {1: (0, 0.9), 2: (0, 0.9), 3: (1, 0.75), 4: (0, 0.75), 9: (0, 0.75)}

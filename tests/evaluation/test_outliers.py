@@ -30,7 +30,8 @@ def test_the_angles_are_those_of_pytorch_metric_learning(n_centers, threshold):
     with torch.no_grad():
         peer.W.data = peer.W.data.double()
         criterion.proxies.copy_(peer.W.T)
-    labels = torch.randint(4, (60,), generator=generator)  # the last class has no sample
+    # the last class has no sample
+    labels = torch.randint(4, (60,), generator=generator)
     batch = torch.randn(60, dimensions, dtype=torch.float64, generator=generator)
     theirs, dominant = peer.get_outliers(batch, labels, threshold)
     angles = criterion.angles_to_dominant(batch, labels)

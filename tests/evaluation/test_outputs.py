@@ -185,7 +185,8 @@ def test_a_run_is_measured_on_other_data(run, new_data, capsys):
     assert written["values"]["test"]["map_r"] == scores["test"]["map_r"]
     with np.load(file.with_suffix("") / "embeddings_test.npz") as embedded:
         assert len(embedded["features"]) == 9 and all(path.startswith(root) for path in embedded["paths"])
-    own_scores = evaluate_again(run, "--splits_to_eval", "test")  # the same flags on the run's own data
+    # the same flags on the run's own data
+    own_scores = evaluate_again(run, "--splits_to_eval", "test")
     assert own_scores["test"]["map_r"] == selected(run)["values"]["test"]["map_r"]
     assert evaluate_again(run, *argv, "--split_shuffle", "3") != scores, "how other data are split is theirs, and told"
     assert strict(file) == written and contents(run).items() >= before.items()
@@ -193,7 +194,8 @@ def test_a_run_is_measured_on_other_data(run, new_data, capsys):
 
 def test_metrics_on_other_data_are_those_of_that_data_set(run):
     words = ["--evaluate", "--resume_from", str(run), "--dataset", "roxford5k"]
-    expected = datasets.REGISTRY.module("roxford5k").EVALUATION_METRICS  # those of the run may not be defined there
+    # those of the run may not be defined there
+    expected = datasets.REGISTRY.module("roxford5k").EVALUATION_METRICS
     assert parameters.read(words).evaluation_metrics == expected
     assert parameters.read([*words, "--evaluation_metrics", "ap"]).evaluation_metrics == ["ap"]
 

@@ -103,7 +103,8 @@ def test_average_of_pinned_and_random_classes():
     generator = np.random.default_rng(1)
     for _ in range(30):
         classes = generator.integers(0, 12, 60)
-        distances = generator.integers(0, 20, 60) / 10  # ties
+        # ties
+        distances = generator.integers(0, 20, 60) / 10
         rate = float(generator.uniform(0.05, 0.9))
         assert promise.on_average(distances, classes, rate) == _average_by_loop(distances, classes, rate)
 
@@ -130,7 +131,8 @@ def test_one_image_per_class_by_the_hash_of_class_and_file():
         assert row == first
     order = np.array([3, 1, 4, 0, 2])
     shuffled = promise.one_per_unit(classes[order], classes[order], files[order])
-    assert order[shuffled].tolist() == rows.tolist()  # whatever the order of the rows
+    # whatever the order of the rows
+    assert order[shuffled].tolist() == rows.tolist()
     joined = promise.one_per_unit(np.zeros(5, int), classes, files)
     assert len(joined) == 1
     assert joined[0] in rows
@@ -140,10 +142,12 @@ def test_a_burst_is_chosen_before_its_image():
     n_long = 400
     files = np.array([str(i) for i in range(n_long + 40)])
     classes = np.repeat([f"c{i}" for i in range(40)], 11)
-    bursts = np.where(np.arange(440) % 11 < 10, "long", "")  # ten images at once, and one image of its own
+    # ten images at once, and one image of its own
+    bursts = np.where(np.arange(440) % 11 < 10, "long", "")
     rows = promise.one_per_unit(classes, classes, files, bursts)
     n_alone = int((bursts[rows] == "").sum())
-    assert 8 <= n_alone <= 32  # about half of 40, not an eleventh
+    # about half of 40, not an eleventh
+    assert 8 <= n_alone <= 32
     for row in rows:
         if bursts[row]:
             members = [i for i in range(440) if classes[i] == classes[row] and bursts[i]]
@@ -220,13 +224,16 @@ def test_the_average_rate_over_repetitions_is_below_the_promised_one():
         distances = generator.normal(centres, 0.1, (25, 8))
         threshold = promise.on_average(distances.ravel(), np.repeat(np.arange(25), 8), 0.05)
         rates.append(0.94 * ndtr((threshold - 1) / math.hypot(0.1, 0.1)) + 0.06 * ndtr((threshold - 0.2) / 0.1))
-    assert 0.02 < np.mean(rates) < 0.053  # its standard error is .001
-    assert np.mean(np.array(rates) > 0.05) > 0.15  # and no more than on average
+    # its standard error is .001
+    assert 0.02 < np.mean(rates) < 0.053
+    # and no more than on average
+    assert np.mean(np.array(rates) > 0.05) > 0.15
 
 
 def test_hubs_break_pairs_taken_as_independent_and_not_those_of_disjoint_classes():
     """A share of classes, hubs, is near to every class: a pair matches if either is a hub."""
-    share_of_hubs = 1 - math.sqrt(1 - 0.0501)  # slightly more than 5 % of pairs match
+    # slightly more than 5 % of pairs match
+    share_of_hubs = 1 - math.sqrt(1 - 0.0501)
     generator = np.random.default_rng(6)
 
     def share_of_failures(pairs, draws):
@@ -234,7 +241,8 @@ def test_hubs_break_pairs_taken_as_independent_and_not_those_of_disjoint_classes
         for _ in range(draws):
             is_hub = generator.random(120) < share_of_hubs
             distances = np.where(is_hub[pairs].any(1), 0.1, 1.0)
-            n_failures += promise.kth_smallest(distances, 0.05, 0.05) > 0.1  # hubs are accepted
+            # hubs are accepted
+            n_failures += promise.kth_smallest(distances, 0.05, 0.05) > 0.1
         return n_failures / draws
 
     assert share_of_failures(promise.disjoint_pairs(list(range(120))), 2000) < 0.065

@@ -20,7 +20,8 @@ NAMES = ("hit", "ap_at_r", "first_hit")
 
 
 def test_what_a_query_finds_by_loops():
-    features, labels = random_space(n=60, classes=25, seed=4)  # some classes of one sample
+    # some classes of one sample
+    features, labels = random_space(n=60, classes=25, seed=4)
     results = metrics.query_results(metrics.EmbeddingSpace(features, labels))
     assert [results[name].dtype for name in NAMES] == [np.uint8, np.float64, np.int32]
     for i, order in orders(features):

@@ -32,7 +32,8 @@ def stand_in(tmp_path, monkeypatch):
     (tmp_path / "search").mkdir()
     for name in ("main.py", "search/__main__.py"):
         (tmp_path / name).write_text(STAND_IN)
-    monkeypatch.chdir(tmp_path)  # where `python -m search` looks
+    # where `python -m search` looks
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(programs, "ROOT", tmp_path)
     monkeypatch.setattr(launch.runner, "POLL", 0.02)
     return tmp_path

@@ -37,7 +37,8 @@ def assert_drawn_with(probabilities, outcomes_drawn):
     expected = np.array([probabilities[outcome] for outcome in outcomes], dtype=float)
     expected *= len(outcomes_drawn) / expected.sum()
     observed = np.array([counts[outcome] for outcome in outcomes], dtype=float)
-    rare = expected < 5  # too few for the statistic: taken together
+    # too few for the statistic: taken together
+    rare = expected < 5
     if rare.any():
         expected = np.append(expected[~rare], expected[rare].sum())
         observed = np.append(observed[~rare], observed[rare].sum())

@@ -39,7 +39,8 @@ def spawned(n: int, work, *arguments, backend="gloo") -> None:
     """`work(rank, *arguments)` in n joined processes; an error in one is an AssertionError with its traceback."""
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(torch.multiprocessing.ProcessExitedException):
-            how = "spawn" if torch.cuda.is_available() else "fork"  # which has imported all; CUDA's state is in no fork
+            # which has imported all; CUDA's state is in no fork
+            how = "spawn" if torch.cuda.is_available() else "fork"
             torch.multiprocessing.start_processes(
                 _start, (n, folder, backend, work, arguments), nprocs=n, start_method=how
             )
@@ -91,7 +92,8 @@ def mining():
         miner = plain_select(*arguments, **flags)
 
         class Recording(type(miner)):
-            @functools.wraps(type(miner).__call__)  # its signature shows whether it takes a reference
+            # its signature shows whether it takes a reference
+            @functools.wraps(type(miner).__call__)
             def __call__(self, *inputs, **options):
                 mined = super().__call__(*inputs, **options)
                 tuples.append([part.clone() for part in mined if torch.is_tensor(part)])
@@ -155,7 +157,8 @@ def own_draws(rank):
             trainer, step, _, draw = test_chunks.trained(chunk_size, *flags, network=Masked)
         ranks = step.runtime.ranks
         all_masks = ranks.gather({"masks": torch.stack(masks)[None]}, ranks.size)["masks"].flatten(0, 1)
-        runs = 2 if chunk_size else 1  # a chunk draws the same in both of its runs
+        # a chunk draws the same in both of its runs
+        runs = 2 if chunk_size else 1
         assert len(all_masks.unique(dim=0)) == len(all_masks) / runs, "no two are equal"
         state = torch.cat([draw[None], *[parameter.detach().flatten() for parameter in trainer.network.parameters()]])
         assert torch.equal(ranks.share(state), state)

@@ -185,7 +185,8 @@ def score(case: dict, query: int, row: int, ways: dict) -> Fraction:
     if "scores" in case:
         return Fraction(case["scores"][query][row])
     if "NaN" in gallery(case)["features"][row]:
-        return Fraction(-(10**9))  # ranked last
+        # ranked last
+        return Fraction(-(10**9))
     a = numbers(case["queries"]["features"][query], ways)
     b = numbers(gallery(case)["features"][row], ways)
     similarity = case.get("similarity", ways["similarity"])
@@ -308,7 +309,8 @@ def average_precision(items, _, ways):
     if ways["map"] == "trapezoids":
         return trapezoids(items, None, ways)
     levels = {"11 points": [Fraction(i, 10) for i in range(11)]}.get(ways["map"])
-    if levels is None:  # at each hit
+    # at each hit
+    if levels is None:
         levels = [Fraction(i, n_relevant) for i in range(1, n_relevant + 1)]
     best = [max(precision(hits, rank) for rank in ranks_of_recall(hits, level)) for level in levels]
     return sum(best) / len(best)

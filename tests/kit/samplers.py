@@ -6,7 +6,8 @@ import torch
 
 import datasampler
 
-SIZES = [9, 4, 7, 1, 12, 5, 3, 8, 6, 10]  # of ten classes: 65 images
+# of ten classes: 65 images
+SIZES = [9, 4, 7, 1, 12, 5, 3, 8, 6, 10]
 
 
 def make_data(sizes, seed=0):

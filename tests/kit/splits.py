@@ -147,13 +147,15 @@ def splits_with_roles(seed=0, sequences=True, everywhere=False, named=False):
     for split in SPLITS.values():
         names = [letter for letter in "abcdef" for _ in range(6)]
         points = np.array([centres[name] + generator.integers(-55, 56, 3) for name in names])
-        points[7] = points[3]  # duplicates of two classes, in several roles
+        # duplicates of two classes, in several roles
+        points[7] = points[3]
         kinds = generator.integers(0, 10, len(names))
         roles = (
             {"is_query": kinds < 6, "is_gallery": (kinds > 1) & (kinds < 9)} if split == "testing" or everywhere else {}
         )
         if "is_gallery" in roles:
-            roles["is_gallery"][:6] &= split != "testing"  # no image of the class a in the gallery of test
+            # no image of the class a in the gallery of test
+            roles["is_gallery"][:6] &= split != "testing"
         numbers = (
             np.where(generator.random(len(names)) < 0.5, -1, generator.integers(0, 4, len(names)))
             if sequences

@@ -22,7 +22,8 @@ def read(folder, text, **variables):
 
 def test_reading_a_file_of_runs(tmp_path, monkeypatch):
     monkeypatch.delenv("datapath", raising=False)
-    monkeypatch.setenv("more", "as before")  # and again after the test
+    # and again after the test
+    monkeypatch.setenv("more", "as before")
     monkeypatch.setenv("other", "")
     text = """#!/bin/sh
 datapath=${datapath:-/some/data}  # where

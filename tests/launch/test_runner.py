@@ -105,7 +105,8 @@ def test_a_run_that_is_older_than_the_rules_goes_on(stand_in):
         task_of(stand_in, "A", *words)
     begun = task_of(stand_in, "A", *words[:4])
     begun.folder.mkdir(parents=True)
-    flags = {**begun.opt.saved(), "gamma": 0.5}  # accepted before there were rules
+    # accepted before there were rules
+    flags = {**begun.opt.saved(), "gamma": 0.5}
     (begun.folder / "parameters.yaml").write_text(yaml.safe_dump(flags))
     task = task_of(stand_in, "A", *words)
     assert task.folder == begun.folder and task.standing() == launcher.INTERRUPTED
@@ -121,7 +122,8 @@ def test_what_is_finished_or_worked_on_is_left_alone_and_the_interrupted_resumed
     standings = {"A_s1": launcher.FINISHED, "B_s1": launcher.INTERRUPTED, "C_s1": launcher.NEW, "D_s1": launcher.NEW}
     monkeypatch.setattr(launcher.Task, "standing", lambda task: standings[task.folder.name])
     four_tasks = tasks(stand_in, *"ABCD")
-    four_tasks[2].folder.mkdir(parents=True)  # of a run that was killed before its first file
+    # of a run that was killed before its first file
+    four_tasks[2].folder.mkdir(parents=True)
     (four_tasks[2].folder / ".lock").touch()
     with held(four_tasks[3].lock.path) as process:
         runner = ran(four_tasks)
@@ -211,7 +213,8 @@ def test_a_running_job_shows_its_epoch(stand_in):
         log.write(f"epoch 1/30  loss 0.5  1.0 s\n{'x' * 50_000}\n")
         log.write("epoch 12/30  loss 0.25  1.0 s  best so far\na line\n")
     assert job.standing() == "glyphs/A_s1 epoch 12/30"
-    later = Job(task, [], slot=0)  # a second attempt: what the first one said is no longer so
+    # a second attempt: what the first one said is no longer so
+    later = Job(task, [], slot=0)
     later.process.wait()
     assert later.standing() == "glyphs/A_s1"
 

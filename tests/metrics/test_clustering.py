@@ -30,7 +30,8 @@ def assert_as_scikit_learn(labels, clusters):
     assert measured["nmi"] == pytest.approx(normalized_mutual_info_score(labels, clusters), abs=1e-10)
     assert measured["f1"] == pytest.approx(plain_f1(labels, clusters), abs=1e-12)
     expected = adjusted_mutual_info_score(labels, clusters)
-    if abs(expected) < 1e3:  # where chance explains everything, both are a quotient of rounding errors
+    # where chance explains everything, both are a quotient of rounding errors
+    if abs(expected) < 1e3:
         assert measured["ami"] == pytest.approx(expected, abs=1e-6)
 
 

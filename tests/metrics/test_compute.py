@@ -32,7 +32,8 @@ def test_ill_formed_names_are_refused_in_one_line():
 
 def test_every_listed_name_and_variant_is_accepted_and_within_its_range():
     features, labels = random_space(n=50)
-    labels[0] = 99  # a query of an unknown class
+    # a query of an unknown class
+    labels[0] = 99
     parameters = {"k": ["1", "5"], "m": ["0", "-1", "2"], "fmr": [".01", "0.25"], "p": [".95"], "far": ["0"]}
     requested = []
     for name, caption in metrics.listing():
@@ -114,7 +115,8 @@ def test_a_missing_gpu_is_one_line_and_the_cpu(capsys):
 )
 def test_perfect_space_has_exactly_its_highest_value(sizes):
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    share = (sizes[0] - 1) / sizes[0]  # equal values have that value as their mean
+    # equal values have that value as their mean
+    share = (sizes[0] - 1) / sizes[0]
     if len(set(sizes)) > 1:
         share = np.mean([(size - 1) / size for size in np.array(sizes)[labels]])
     names = "map_r map_r_macro r_precision mrr e_recall@1 map@4 nmi ami f1".split()
@@ -179,7 +181,8 @@ def test_metrics_of_a_prefix_are_those_of_the_cut_features(at_length):
     labels = np.arange(40) % 5
     reference = np.random.default_rng(1).normal(size=(30, 6))
     reference_labels = np.arange(30) % 5
-    features[3, :2] = 0  # nothing left of it
+    # nothing left of it
+    features[3, :2] = 0
     lengthen = unit if at_length else np.asarray
     features = lengthen(features)
     space = (features, labels, lengthen(reference), reference_labels)

@@ -30,10 +30,12 @@ def plain_dists(features, labels):
 
 
 def test_dists():
-    cases = [(np.eye(3), np.arange(3))]  # without a pair
+    # without a pair
+    cases = [(np.eye(3), np.arange(3))]
     for classes in (1, 3, 40):
         features, labels = random_space(n=60, classes=classes, seed=13)
-        labels[2] = classes + 1 if classes > 1 else 0  # a singleton
+        # a singleton
+        labels[2] = classes + 1 if classes > 1 else 0
         cases.append((features, labels))
     for features, labels in cases:
         assert metrics.compute(DISTS, features, labels) == pytest.approx(

@@ -104,7 +104,8 @@ def test_means_macro_cosine_and_queries_left_out():
 def test_other_metrics_go_by_the_finest():
     features, labels = random_levels(2, 40)
     of_levels = metrics.compute(["map_r", "nmi", "ndcg", "map_r_macro"], features, labels)
-    no_levels = np.stack([labels[:, 0], np.arange(40)], 1)  # and nobody asks
+    # and nobody asks
+    no_levels = np.stack([labels[:, 0], np.arange(40)], 1)
     for finest in (labels[:, 0], labels[:, :1], no_levels):
         assert of_levels | metrics.compute(["map_r", "nmi", "map_r_macro"], features, finest) == of_levels
 

@@ -12,7 +12,8 @@ OXFORD = [4, 0, 7, 2, 1, 5, 3, 6, 8, 9]
 
 
 NEW = ["ap_trapezoid", "mp@1", "mp@5", "mp@1000", "mmp@1", "mmp@5", "oracle@1", "oracle@5"]
-NAMES = [name for name in RETRIEVAL if not name.startswith("mAP")] + NEW  # mAP… divides by the size of a class
+# mAP… divides by the size of a class
+NAMES = [name for name in RETRIEVAL if not name.startswith("mAP")] + NEW
 
 
 def ordered(order):
@@ -25,10 +26,12 @@ def ordered(order):
 @pytest.mark.parametrize(
     ("positives", "junk", "expected"),
     [
-        ([0, 1], [4, 2, 3], {"ap_trapezoid": 0.791667, "mp@1": 1, "mp@5": 2 / 3, "mp@10": 2 / 3}),  # easy
+        # easy
+        ([0, 1], [4, 2, 3], {"ap_trapezoid": 0.791667, "mp@1": 1, "mp@5": 2 / 3, "mp@10": 2 / 3}),
         # medium
         ([0, 1, 2, 3], [4], {"ap_trapezoid": 0.73125, "ap": 0.770833, "mp@1": 1, "mp@5": 0.6, "mp@10": 2 / 3}),
-        ([2, 3], [4, 0, 1], {"ap_trapezoid": 1 / 3, "mp@1": 0, "mp@5": 0.5, "mp@10": 0.5}),  # hard
+        # hard
+        ([2, 3], [4, 0, 1], {"ap_trapezoid": 1 / 3, "mp@1": 0, "mp@5": 0.5, "mp@10": 0.5}),
     ],
 )
 def test_oxford_and_paris(positives, junk, expected):
@@ -43,13 +46,16 @@ def test_oxford_and_paris(positives, junk, expected):
     [
         ("10100010", 3, "map@5", 5 / 9),
         ("1010", 2, "map@4", 5 / 6),
-        ("1011", 3, "map@2", 1 / 2),  # Google Landmarks v2 (tensorflow/models e4009b2)
+        # Google Landmarks v2 (tensorflow/models e4009b2)
+        ("1011", 3, "map@2", 1 / 2),
         ("101001", 3, "map@5", 5 / 9),
         ("101001", 3, "oracle@5", 2 / 3),
-        ("10110", 3, "map@5", 0.805556),  # ILIAS (e81029e)
+        # ILIAS (e81029e)
+        ("10110", 3, "map@5", 0.805556),
         ("10110", 3, "mmp@5", 2 / 3),
         ("10110", 7, "mmp@5", 3 / 5),
-        ("01110", 2, "mmp@5", 1 / 2),  # Universal-Image-Embeddings (3768d3e)
+        # Universal-Image-Embeddings (3768d3e)
+        ("01110", 2, "mmp@5", 1 / 2),
     ],
 )
 def test_landmarks_and_objects(relevance, count, name, expected):

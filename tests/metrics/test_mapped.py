@@ -62,11 +62,13 @@ def test_whatever_the_limits_ranks_are_exact(tmp_path, limits):
 
 
 def test_it_is_not_copied_and_read_in_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(_inputs, "BLOCK", 16)  # 1,024 rows for what is mapped
+    # 1,024 rows for what is mapped
+    monkeypatch.setattr(_inputs, "BLOCK", 16)
     monkeypatch.setattr(_space, "PAIRS", 1024)
     features, labels = random_space(n=1500, d=4, classes=15, spread=0.3, seed=4)
     features = features.astype(np.float32)
-    features[700:1050] = features[0]  # so many near ties that equal samples are looked for
+    # so many near ties that equal samples are looked for
+    features[700:1050] = features[0]
     mapped = in_file(tmp_path, features)
     assert np.shares_memory(metrics.EmbeddingSpace(mapped, labels).features, mapped)
     watched = Watched((mapped, None))
@@ -91,7 +93,8 @@ def test_kmeans_reads_blocks_and_finds_the_clusters_of_features_in_memory():
     mapped = _mapped.Converted(lambda rows: reads.append(len(features[rows])) or features[rows], features.shape, 100)
     assert (_kmeans.kmeans(mapped, 12, seed=2) == _kmeans.kmeans(features, 12, seed=2)).all()
     assert max(reads) == 100
-    collapsed = _mapped.Converted(lambda rows: np.ones((900, 2))[rows], (900, 2), 100)  # empty clusters
+    # empty clusters
+    collapsed = _mapped.Converted(lambda rows: np.ones((900, 2))[rows], (900, 2), 100)
     assert (_kmeans.kmeans(collapsed, 5) == _kmeans.kmeans(np.ones((900, 2), np.float32), 5)).all()
 
 
@@ -118,7 +121,8 @@ def test_stacked_rows_and_prefixes(tmp_path):
         assert np.array_equal(metrics.prefix(rows, 2)[:], prefix)
     assert metrics.prefix(mapped, 3) is mapped
     unit = rng.normal(size=(50, 128))
-    unit = (unit / np.linalg.norm(unit, axis=1, keepdims=True)).astype(np.float16)  # of a length that rounding moves
+    # of a length that rounding moves
+    unit = (unit / np.linalg.norm(unit, axis=1, keepdims=True)).astype(np.float16)
     np.testing.assert_allclose(np.linalg.norm(metrics.prefix(unit, 8), axis=1), 1, rtol=1e-6)
 
 

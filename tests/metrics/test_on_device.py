@@ -31,7 +31,8 @@ def spaces():
     duplicates = features.copy()
     duplicates[20:40] = features[0]
     mirrored = features.copy()
-    mirrored[0] = 0  # as far from each row as from its mirror image, but for the order of the sum
+    # as far from each row as from its mirror image, but for the order of the sum
+    mirrored[0] = 0
     mirrored[30:] = features[:30, ::-1]
     with_zeros = features.copy()
     with_zeros[::4] = 0

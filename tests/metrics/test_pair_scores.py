@@ -36,7 +36,8 @@ def space_of(x, labels, **settings):
 
 
 def by_scores(in_order, query, top):
-    first = sorted(in_order[:top], key=lambda image: -score(query, image))  # stable
+    # stable
+    first = sorted(in_order[:top], key=lambda image: -score(query, image))
     return first + in_order[top:]
 
 

@@ -100,9 +100,11 @@ def test_no_tile_no_bound_no_shift_and_no_reference_changes_a_value(monkeypatch)
         monkeypatch.setattr(_pairs, "ROWS", rows)
         monkeypatch.setattr(_pairs, "COLUMNS", columns)
         assert metrics.compute(NAMES, features, labels) == pytest.approx(expected, abs=1e-12), (rows, columns)
-    monkeypatch.setattr(_pairs, "COLLECTED", 500)  # not all pairs at once, but those of a bin
+    # not all pairs at once, but those of a bin
+    monkeypatch.setattr(_pairs, "COLLECTED", 500)
     assert metrics.compute(NAMES, features, labels) == pytest.approx(expected, abs=1e-12)
-    monkeypatch.setattr(_pairs, "BINS", 3)  # narrower and narrower bounds
+    # narrower and narrower bounds
+    monkeypatch.setattr(_pairs, "BINS", 3)
     monkeypatch.setattr(_pairs, "COLLECTED", 2)
     assert metrics.compute(NAMES, features, labels) == pytest.approx(expected, abs=1e-9)
     # exact in binary fractions too
@@ -138,7 +140,8 @@ def test_the_interval_of_a_sample_holds_the_value_of_all_pairs(monkeypatch):
     """Nominal 95 %: of 200 samples, fewer than 180 would have a chance of less than one in a thousand."""
     features, labels = random_space(n=80, classes=8, seed=13)
     exact = metrics.compute("fnmr@.1", features, labels)["fnmr@.1"]
-    for size in (300, 200):  # pairs of one class: all of them; a sample too
+    # pairs of one class: all of them; a sample too
+    for size in (300, 200):
         monkeypatch.setattr(fnmr, "SAMPLE", size)
         held = 0
         for seed in range(200):
@@ -156,7 +159,8 @@ def test_drawn_pairs_are_of_all_pairs_alike():
     """Each pair of one class, and of two, is drawn about as often: a chi-squared test at one in a thousand."""
     generator = np.random.default_rng(14)
     labels = np.array([0, 0, 0, 1, 1, 2, 3, 3])
-    features = generator.permutation(3.0 ** np.arange(8))[:, None]  # every pair has a distance of its own
+    # every pair has a distance of its own
+    features = generator.permutation(3.0 ** np.arange(8))[:, None]
     pairs = _pairs.Pairs(metrics.EmbeddingSpace(features, labels))
     for of_one_class, n_pairs in ((True, 5), (False, 23)):
         drawings = pairs.sample(of_one_class, 20_000, seed=3)

@@ -104,7 +104,8 @@ def test_a_set_in_itself(ball):
 def test_queries_and_a_gallery_apart(n, ball):
     """Nodes are both; a query finds the gallery alone."""
     x, labels = points(45, seed=2, copies=False)
-    x[n] = x[0]  # a sample of the gallery equals a query
+    # a sample of the gallery equals a query
+    x[n] = x[0]
     # ours has the gallery first: where distances tie, the order of the nodes counts
     order = np.r_[n:45, :n]
     final = dense(distances_of(x[order], ball), 8, 4, 0.3)[45 - n :, : 45 - n]
@@ -169,7 +170,8 @@ def test_degenerate_spaces(rerank):
     for ball in (None, Ball(0.1, 2.3), Ball(0, 2.3)):
         for x, labels in spaces:
             values = metrics.compute(names, x, np.array(labels), ball=ball, rerank=rerank)
-            if len(set(labels)) == len(labels):  # no query has anything to find: e_recall and mAP count misses
+            # no query has anything to find: e_recall and mAP count misses
+            if len(set(labels)) == len(labels):
                 assert np.isnan([values.pop("map_r"), values.pop("mrr")]).all()
             assert all(0 <= value <= 1 for value in values.values())
         check(all_but_itself, np.ones((9, 3)), np.arange(9), rerank, ball=ball)

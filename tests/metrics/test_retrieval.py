@@ -24,7 +24,8 @@ def spaces():
     missing = {"reference": gallery[keep], "reference_labels": of_gallery[keep] + 2}
     in_reference, of_own = random_space(n=90, seed=7)
     in_reference[10] = in_reference[70]
-    order = np.r_[40:90, :40]  # the queries 0..29 stand at 50..79
+    # the queries 0..29 stand at 50..79
+    order = np.r_[40:90, :40]
     exclude = np.where(np.arange(30) % 5, np.arange(30) + 50, -1)
     itself = {"reference": in_reference[order], "reference_labels": of_own[order], "exclude": exclude}
     return {
@@ -107,7 +108,8 @@ def test_where_no_query_counts_and_labels_of_mixed_types():
         measured = metrics.compute(names, features, labels, **reference, uncounted=None)
         # for the last two, alone counts as 0
         assert measured == {"map_r": None, "mrr_macro": None, "e_recall@1": 0.0, "mAP": 0.0}
-    large = 2**60 + np.arange(4)  # neighbours that float64 cannot tell apart
+    # neighbours that float64 cannot tell apart
+    large = 2**60 + np.arange(4)
     options = {"reference": features[4:], "reference_labels": large.astype(np.uint64)}
     measured = metrics.compute(["map_r", "e_recall@4"], features[:4], large, **options)
     assert measured == {"e_recall@4": 1.0, "map_r": plain(["map_r"], features[:4], large, **options)["map_r"]}

@@ -28,7 +28,8 @@ LIMITS = [
 SMALL = Limits(columns=16, rows=8, sample=10)
 TILES = {"columns": 64, "rows": 16}
 
-KNOWN = {}  # plain values by data: several limits search the same
+# plain values by data: several limits search the same
+KNOWN = {}
 
 
 def plain_values(names, features, labels, **reference):
@@ -90,7 +91,8 @@ def test_limits_and_sequences_change_no_value(limits, rounded):
     spread = 1.0 if rounded else 2.0
     features, labels = random_space(n=48, spread=spread, seed=8)
     features = np.round(features) if rounded else features
-    features[16:24] = features[0]  # duplicates, of several classes and sequences
+    # duplicates, of several classes and sequences
+    features[16:24] = features[0]
     searched(features, labels, ["e_recall@2"], limits)
     for names, n_sequences in (
         (RETRIEVAL, 2),
@@ -100,7 +102,8 @@ def test_limits_and_sequences_change_no_value(limits, rounded):
     ):
         searched(features, labels, names, limits, query_sequences=sequences(48, n_sequences))
     numbers = sequences(48, 8, seed=1)
-    exclude = np.where(np.arange(20) < 12, -1, np.arange(20) - 12)  # queries 12 to 19 are the reference's 0 to 7
+    # queries 12 to 19 are the reference's 0 to 7
+    exclude = np.where(np.arange(20) < 12, -1, np.arange(20) - 12)
     gallery = {"reference": features[12:], "reference_labels": labels[12:], "exclude": exclude}
     for names, hidden in (
         (["map_r", "mAP", "mrr"], {}),
@@ -180,7 +183,8 @@ def test_a_search_in_itself_computes_each_score_once_unless_too_much_would_wait(
     def work_of(**limits):
         return searched(features, labels, names, Limits(columns=32, sample=20, **limits), query_sequences=numbers)
 
-    for rows in (8, 16):  # 120 is no multiple of 16
+    # 120 is no multiple of 16
+    for rows in (8, 16):
         work = work_of(rows=rows)
         assert (work.scores, work.pruned) == (each_once(120, rows), 0)
     work = work_of(rows=8, waiting=100)
@@ -228,11 +232,13 @@ def test_near_ties_beyond_the_depth_are_left_alone():
 def test_ties_that_no_depth_bounds_do_not_pile_up(equal):
     features, labels = random_space(n=400, classes=80, spread=2.0, seed=23)
     features[:equal] = features[0]
-    limits = Limits(**TILES, sample=30, waiting=3000, candidates=2000)  # more than a block may keep
+    # more than a block may keep
+    limits = Limits(**TILES, sample=30, waiting=3000, candidates=2000)
     work = searched(features, labels, ["map_r", "e_recall@1"], limits)
     assert work.scores > each_once(400, 16)
     assert work.held <= limits.candidates + 2 * limits.rows * limits.columns
-    limits = Limits(**TILES, sample=30, waiting=500)  # more than may wait
+    # more than may wait
+    limits = Limits(**TILES, sample=30, waiting=500)
     work = searched(features, labels, ["e_recall@1"], limits)
     assert work.scores > each_once(400, 16) and work.pruned <= limits.waiting + limits.rows * 400
 
@@ -251,7 +257,8 @@ def test_an_estimate_that_was_too_high_is_corrected(in_itself):
     features, labels = random_space(n=400, classes=3, spread=5.0, seed=27)
     limits = Limits(**TILES, sample=12, pairs=1)
     sample = Search(metrics.EmbeddingSpace(features, labels), limits).sample
-    features[sample] *= 0.01  # it lies nearer than all others
+    # it lies nearer than all others
+    features[sample] *= 0.01
     reference = {} if in_itself else {"reference": features, "reference_labels": labels}
     work = searched(features, labels, ["map@50"], limits, **reference)
     n_scores = each_once(400, 16) if in_itself else 400 * 400
@@ -264,7 +271,8 @@ def test_equal_samples_that_are_found_once_change_nothing(dtype):
     rng = np.random.default_rng(24)
     features = rng.standard_normal((9, 5))[rng.integers(0, 9, 100)].astype(dtype)
     labels = rng.integers(0, 6, 100)
-    features[20:30] += 1e-9 * rng.standard_normal((10, 5)).astype(dtype)  # equal in float32, in float64 not
+    # equal in float32, in float64 not
+    features[20:30] += 1e-9 * rng.standard_normal((10, 5)).astype(dtype)
     for names in (["e_recall@3", "map_r"], ["mAP", "mrr"]):
         searched(features, labels, names, limits)
         searched(np.where(np.arange(100)[:, None] % 3, features, -0.0), labels, names, limits)
@@ -312,7 +320,8 @@ def test_between_two_blocks_the_callers_precision_and_gradients_hold(monkeypatch
     assert precisions and set(precisions) == {"highest"}, "the products themselves are true float32"
 
 
-SCORES = st.floats(width=32, allow_nan=False).map(lambda score: score + 0.0)  # -0.0 is 0.0
+# -0.0 is 0.0
+SCORES = st.floats(width=32, allow_nan=False).map(lambda score: score + 0.0)
 
 
 @given(st.lists(st.tuples(SCORES, st.integers(0, COLUMN)), min_size=1, max_size=20))

@@ -50,7 +50,8 @@ def test_components_of_a_full_table_are_those_of_its_mean_squares():
     values = np.random.default_rng(0).normal(size=(5, 4, 3))
     cells = values.mean(2)
     residuals = cells - cells.mean(1, keepdims=True) - cells.mean(0) + cells.mean()
-    square = (residuals**2).sum() / 12  # TE + r / J
+    # TE + r / J
+    square = (residuals**2).sum() / 12
     inner = values - cells[..., None] - values.mean(1, keepdims=True) + values.mean((1, 2), keepdims=True)
     r = (inner**2).sum() / (5 * 3 * 2)
     s = values.mean(1).var(1, ddof=1).mean() - r / 4

@@ -170,7 +170,8 @@ def test_distances_stand_below_the_neighbours(figures, tmp_path, is_own):
     assert [text for text, _ in boxes(figures["a"]) if text.startswith("distance")] == expected
 
 
-SHORTENED = {  # names -> what stands for them where 60 points are there
+# names -> what stands for them where 60 points are there
+SHORTENED = {
     ("People_and_Body__1f44b", "People_and_Body__1f590", "short"): ("…Body__1f44b", "…Body__1f590", "short"),
     ("Acura TL Sedan 2012", "Acura TL Type-S 2008"): ("…TL Sedan 2012", "…Type-S 2008"),
     ("001.Black_footed_Albatross", "002.Laysan_Albatross"): ("001.Black_foot…", "002.Laysan_Al…"),
@@ -260,7 +261,8 @@ def test_spectra_count_zeros_and_show_a_single_value(figures, tmp_path):
 
 def test_coloured_groups_are_large_and_spread():
     centres = np.array([[0, 0], [0.1, 0], [0, 0.1], [10, 0], [0, 10], [10, 10], [5, 5], [30, 30]], dtype=float)
-    sizes = [9, 8, 8, 8, 8, 8, 8, 2]  # the last is far away, and small
+    # the last is far away, and small
+    sizes = [9, 8, 8, 8, 8, 8, 8, 2]
     codes = np.repeat(np.arange(8), sizes)
     places = centres[codes] + 0.01 * np.random.default_rng(0).normal(size=(len(codes), 2))
     assert space.coloured(places, codes, 4).tolist() == [0, 3, 4, 5]

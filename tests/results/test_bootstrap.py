@@ -21,7 +21,8 @@ def simulated_values(seed=0, seeds=3, sizes=SIZES):
 def test_sums_of_classes_and_queries_that_do_not_count():
     values, classes = simulated_values()
     for run in values:
-        run[classes == 1] = np.nan  # the class of one query
+        # the class of one query
+        run[classes == 1] = np.nan
         run[np.flatnonzero(classes == 2)[0]] = np.nan
     outcomes = bootstrap.class_outcomes(values, classes)
     assert outcomes.sizes.tolist() == [3, 6, 2, 5]
@@ -41,7 +42,8 @@ def test_draws_are_means_over_drawn_classes_the_same_for_all(monkeypatch, block)
     generator = np.random.default_rng(5)
     chosen = np.concatenate([generator.integers(0, 5, (min(block, 40 - start), 5)) for start in range(0, 40, block)])
     for i, rows_of_draw in enumerate(chosen):
-        rows = np.concatenate([np.flatnonzero(classes == c) for c in rows_of_draw])  # a class drawn twice counts twice
+        # a class drawn twice counts twice
+        rows = np.concatenate([np.flatnonzero(classes == c) for c in rows_of_draw])
         assert means[0][i] == pytest.approx([run[rows].mean() for run in values])
         assert means[1][i] == pytest.approx([run[rows].mean() for run in other_values])
 

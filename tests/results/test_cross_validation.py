@@ -105,7 +105,8 @@ def test_of_one_cross_validation_the_interval_is_that_of_its_folds(tmp_path):
 
 def test_that_folds_were_averaged_is_said_in_every_table(tmp_path):
     make(tmp_path / "runs")
-    make(tmp_path / "runs", "Half", 5, folds=[], joined=None)  # its folder alone: no fold has begun
+    # its folder alone: no fold has begun
+    make(tmp_path / "runs", "Half", 5, folds=[], joined=None)
     make_run(tmp_path / "runs", "Plain", 0)
     out = evaluated(tmp_path, "--metrics", "map_r", "e_recall@1")
     for name in ("cub200_selected", "cub200_last", "cub200_best_on_test", "shared_selected"):

@@ -62,7 +62,8 @@ WRONG_FLAGS = {
 WRONG_ROWS = (f"{10**12},test,a,0.5", "x,test,a,0.5", "1,test", "1,,a,0.5", "1,test,a,0.5,7")
 
 
-PROBLEMS = [  # what was recorded; a file that is changed, by what (None: it is missing; a flag: its value); the reason
+# what was recorded; a file that is changed, by what (None: it is missing; a flag: its value); the reason
+PROBLEMS = [
     (curve(0.9), None, None, "short: 1 of 2 epochs"),
     ([], None, None, "failed: no epoch recorded"),
     (curve(np.nan, np.nan), None, None, "failed: no finite e_recall@1"),
@@ -184,7 +185,8 @@ def test_a_run_that_was_changed_on_resume_is_told_apart(tmp_path):
 def test_the_selected_the_last_and_the_best_epoch(tmp_path):
     records = curve(0.9, 0.1, 0.3, 0.2, split="val") + curve(0.10, 0.50, 0.20, 0.30)
     records += curve(0.6, 0.7, 0.9, 0.8, metric="nmi")
-    records += [(0, "val", "e_recall@1", 0.99), (-1, "test", "e_recall@1", 0.99)]  # untrained states are never the best
+    # untrained states are never the best
+    records += [(0, "val", "e_recall@1", 0.99), (-1, "test", "e_recall@1", 0.99)]
     make_run(tmp_path, "All", records=records, epochs=4)
     make_run(tmp_path, "Equal", records=curve(0.5, 0.7, 0.7, np.inf), epochs=4)
     records = curve(0.5, 0.2, 0.2, metric="dists@intra")
@@ -265,16 +267,19 @@ def test_what_differs_between_groups_is_marked(tmp_path):
     of_scheme = (("split_test_size", 0.5), ("split_test_start", 0.25), ("split_partitions", 4), ("split_sets", 4))
     unlike = ["split_scheme class_disjoint (others: half)"]
     unlike += [f"{flag} {value} (others: not used)" for flag, value in of_scheme]
-    cases = {  # flags, GPU, what is unlike the others
+    # flags, GPU, what is unlike the others
+    cases = {
         **dict.fromkeys(("A", "A1", "A2"), (half, "V100", [])),
-        "B": (half | {"split_sets": 2}, "V100", []),  # which half does not look at
+        # which half does not look at
+        "B": (half | {"split_sets": 2}, "V100", []),
         "C": (half | {"tv_split_perc": 0.7}, "V100", ["tv_split_perc 0.7 (others: 0.8)"]),
         "D": (unvalidated | {"tv_split_perc": 0.7}, "V100", ["use_tv_split False (others: True)"]),
         "E": (unvalidated | {"split_scheme": "class_disjoint", "split_test_start": 0.25}, "V100", unlike),
         "G": (half | {"bs": 80}, "V100", ["bs 80 (others: 112)"]),
         "H": (half | {"bs": 64}, "V100", ["bs 64 (others: 112)"]),
         "I": (half | {"bs": 80}, "P100", ["bs 80 (others: 112)", "GPU P100 (others: V100)"]),
-        "J": (half | {"loss_margin_beta": 0.6}, "V100", []),  # a method's own flags make the group
+        # a method's own flags make the group
+        "J": (half | {"loss_margin_beta": 0.6}, "V100", []),
     }
     for group, (flags, gpu, _) in cases.items():
         make_run(tmp_path, group, epochs=2, environment={"gpu": gpu}, **flags)
@@ -405,7 +410,8 @@ def test_each_data_set_shows_what_it_recorded_or_that_there_is_nothing(tmp_path,
             make_run(root, group, seed, records=records, epochs=2, dataset=dataset)
         records = curve(*[0.5] * (2 - seed), metric="map_r")
         make_run(root, "C", seed, records=records, epochs=2, dataset="inshop", storage_metrics=["map_r"])
-        make_run(root, "D", seed, records=curve(0.5), epochs=2, dataset="cars196")  # short
+        # short
+        make_run(root, "D", seed, records=curve(0.5), epochs=2, dataset="cars196")
         make_run(root, "E", seed, records=curve(0.5, split="train", metric="loss"), epochs=2, dataset="glyphs")
     out = evaluated(tmp_path, "--ddof", 0)
     output = capsys.readouterr().out
@@ -454,7 +460,8 @@ def test_where_no_run_recorded_anything_the_page_and_what_was_left_out_are_writt
 def lacking(tmp_path_factory):
     """Tables of groups whose first seed lacks a metric: never recorded, not finite, or measured at other epochs."""
     folder = tmp_path_factory.mktemp("lacking")
-    groups_of = {  # what the first seed recorded in place of a metric
+    # what the first seed recorded in place of a metric
+    groups_of = {
         "CUB_nmi": {"nmi": None},
         "CUB_f1": {"f1": np.nan},
         "CUB_rho": {"rho_spectrum@2": None},
@@ -468,7 +475,8 @@ def lacking(tmp_path_factory):
             if seed == 0:
                 records = [(*row[:3], broken.get(row[2], row[3])) for row in records]
                 records = [row for row in records if row[3] is not None]
-            if name == "CUB_all":  # of the last seed alone, and elsewhere than at its selected epoch, the first
+            # of the last seed alone, and elsewhere than at its selected epoch, the first
+            if name == "CUB_all":
                 records = [(*row[:3], 0.9) if row[:3] == (1, "test", "e_recall@1") else row for row in records]
                 records = [row for row in records if seed == 2 or (row[0], row[2]) not in ((1, "nmi"), (1, "f1"))]
             make_run(folder / "runs", name, seed, records=records, epochs=4, batch_mining=miner)
@@ -553,7 +561,8 @@ def test_groups_selected_on_validation_and_on_test_are_not_ranked_in_one_order(t
 @pytest.mark.parametrize(
     ("flags_of", "how", "parts"),
     [
-        (  # D recorded no counts
+        # D recorded no counts
+        (
             {
                 "A": {},
                 "B": {},

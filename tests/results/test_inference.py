@@ -108,7 +108,8 @@ def test_the_studentised_maximum_modulus_by_drawing_it(number, freedom):
 def sizes():
     """The tables that are simulated: those of 9 groups of 3 seeds in every run of the tests, all in the long ones."""
     for case in itertools.product(benchmark.KINDS, (2, 9, 25), (3, 4, 5)):
-        if case == ("rounded", 25, 3):  # .09: two groups without spread are frequent; docs/statistics.md says so
+        # .09: two groups without spread are frequent; docs/statistics.md says so
+        if case == ("rounded", 25, 3):
             continue
         is_long = case[1:] != (9, 3)
         yield pytest.param(*case, marks=pytest.mark.long) if is_long else case

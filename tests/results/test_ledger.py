@@ -129,7 +129,8 @@ def test_the_run_that_repeats_a_figure_has_its_conditions(configurations, flags_
     assert n_compared == 67 + 98
 
 
-NO_REPEAT = ("unicom_sop", "unicom_inshop")  # presets of another network than the figure's, as their headers say
+# presets of another network than the figure's, as their headers say
+NO_REPEAT = ("unicom_sop", "unicom_inshop")
 FEW = {"hyp_dino_inshop", "hier_dino_cub200", "fastretri_inshop", "sbs_market1501"}
 
 
@@ -163,7 +164,8 @@ def test_the_run_of_a_preset_has_the_conditions_of_its_figure(defaults, few_pres
 def test_figures_of_recipes_have_the_conditions_of_the_authors_code():
     rows = {(f.source.split(" (")[0], f.method, f.dataset): f for f in ledger.figures()}
     resize = {"cub200": "256", "cars196": "256 x 256", "online_products": "256 x 256", "inshop": "none"}
-    epochs = {"MS + Metrix (feature)": "100", "MS, baseline": "60", "contrastive + Metrix (feature)": "60"}  # of CUB
+    # of CUB
+    epochs = {"MS + Metrix (feature)": "100", "MS, baseline": "60", "contrastive + Metrix (feature)": "60"}
     for dataset, test_resize in resize.items():
         figure = rows["FastRetri", "FastRetri", dataset]
         assert (figure.condition("crop"), figure.condition("test_resize")) == ("224", test_resize)
@@ -186,7 +188,8 @@ def test_the_same_conditions_give_difference_and_t(tmp_path, flags):
         values.append(100 * run.series.get("test", "e_recall@1").max())
     mean = np.mean(values)
     deviation = np.std(values)
-    t = (mean - 62.80) / math.sqrt(deviation**2 / 4 + 0.70**2 / 4)  # both over 5 seeds
+    # both over 5 seeds
+    t = (mean - 62.80) / math.sqrt(deviation**2 / 4 + 0.70**2 / 4)
     assert (line["published"], line["value"], line["value deviation"]) == ("MS", "62.80", "0.70")
     assert (line["ours"], line["ours deviation"]) == (f"{mean:.2f}", f"{deviation:.2f}")
     assert (line["difference"], line["t"]) == (f"{mean - 62.80:+.2f}", f"{t:+.2f}")
@@ -213,7 +216,8 @@ SIZES = {"transforms": {"testing": "Resize(size=[256, 256]); CenterCrop(size=(22
 VALIDATED = {"use_tv_split": True, "splits": ("train", "val", "test")}
 
 
-DIFFERING = (  # changes of the flags, and what is reported
+# changes of the flags, and what is reported
+DIFFERING = (
     ({"cub_boxes": True}, "boxes no (ours: yes)"),
     ({"bs": 56}, "batch 112 (ours: 56)"),
     ({"samples_per_class": 4}, "sampler class_random, 2 a class (ours: class_random, 4 a class)"),

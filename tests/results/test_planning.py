@@ -51,7 +51,8 @@ def test_a_simulation_has_the_power_and_the_wrong_signs_of_the_plan(design):
     points = R1.least_shown(design)
     means = draws.mean(1) + points
     errors = draws.std(1, ddof=1) / math.sqrt(design.draws)
-    bound = {6: 2.5706, 4: 3.1824}[design.draws]  # Student's t, 97.5 %, from a table
+    # Student's t, 97.5 %, from a table
+    bound = {6: 2.5706, 4: 3.1824}[design.draws]
     assert (np.abs(means / errors) > bound).mean() == pytest.approx(0.8, abs=0.01)
     assert (draws.mean(1) + 0.5 < 0).mean() == pytest.approx(R1.wrong_sign(0.5, design), abs=0.01)
     assert R1.draws_needed(points, design) == design.draws

@@ -59,7 +59,8 @@ def test_no_label_touches_another_or_a_point_and_none_is_nearer_to_another_than_
     boxes = []
     for text in axis.texts:
         text.update_positions(renderer)
-        box = Text.get_window_extent(text, renderer)  # of the words, without the line to the point
+        # of the words, without the line to the point
+        box = Text.get_window_extent(text, renderer)
         assert room.x0 <= box.x0 and box.x1 <= room.x1 and room.y0 <= box.y0 and box.y1 <= room.y1
         assert not any(box.contains(*centre) for centre in centres)
         assert not any(box.overlaps(label_box) for label_box in boxes)
@@ -91,7 +92,8 @@ def test_of_one_group_there_is_no_relation(tmp_path, figures):
 
 @pytest.mark.parametrize(("count", "title"), [(4, "4 groups: too few for r"), (5, "r = -1.00 over 5 groups")])
 def test_figures_of_few_groups_give_no_r_and_no_line(count, title, tmp_path, figures):
-    distances = column("train", "dists@intra")  # which nobody recorded
+    # which nobody recorded
+    distances = column("train", "dists@intra")
     few_groups = groups_of(count)
     assert plots.relations(few_groups, R1, [RHO, distances], tmp_path) == "cub200_relations"
     assert plots.rho(few_groups, R1, [RHO], tmp_path) == "cub200_recall_against_rho"
@@ -162,7 +164,8 @@ def test_no_text_of_a_figure_is_a_formula_and_groups_without_a_run_are_named_bel
 
 def test_means_of_fewer_seeds_than_were_run_are_marked_in_figures(tmp_path, figures):
     all_groups = groups_of(3)
-    all_groups[0].seeds.pop(1)  # one of its two seeds failed
+    # one of its two seeds failed
+    all_groups[0].seeds.pop(1)
     plots.ranked(all_groups, R1, tmp_path)
     plots.rho(all_groups, R1, [RHO], tmp_path)
     for figure in figures:

@@ -56,7 +56,8 @@ def test_power_of_single_seeds_of_constants_and_of_far_groups():
     assert math.isnan(inference.power(1, single, five)) and math.isnan(inference.least_shown(single, five))
     assert inference.power(1, constant, constant) == 1
     assert inference.power(0, constant, constant) == inference.least_shown(constant, constant) == 0
-    for shift, count in itertools.product(np.geomspace(10, 1e6, 60), (2, 3, 5, 1000)):  # scipy gives NaN for some
+    # scipy gives NaN for some
+    for shift, count in itertools.product(np.geomspace(10, 1e6, 60), (2, 3, 5, 1000)):
         group = Estimate(0, 1.0, count)
         assert 0.5 < inference.power(shift * math.sqrt(2 / count), group, group) <= 1
 
@@ -257,7 +258,8 @@ def test_a_progression_has_a_table_an_area_and_a_figure(progressions):
 def test_areas_follow_the_order_of_a_methods_own_fids_and_methods_without_a_common_split_have_none(progressions):
     methods = {m.name: m for m in progression.find(groups.build(collected(progressions / "runs")))["cub200"]}
     margin = methods["Margin"]
-    margin.fids = {"1": 40.0, "2": 20.0, "3": 100.0}  # another backbone orders the splits otherwise
+    # another backbone orders the splits otherwise
+    margin.fids = {"1": 40.0, "2": 20.0, "3": 100.0}
     expected = [area_of([70 + seed - 10 * fid / 100 for fid in (40, 20, 100)], (20, 40, 100)) for seed in (0, 1)]
     assert progression.areas(margin, ["1", "2", "3"], R1) == pytest.approx(expected)
     margin.groups = {"4": margin.groups["4"]}

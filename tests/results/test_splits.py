@@ -134,7 +134,8 @@ def test_tau_is_that_of_scipy_with_ties_and_its_interval_holds_the_mean(samples)
 
 
 def test_reversals_are_counted_as_in_a_plain_loop(samples):
-    samples[:3, 0] += 6  # some turn
+    # some turn
+    samples[:3, 0] += 6
     result = splits.reversals(Grid([list(row) for row in samples]), COLUMN, by_classes=False)
     significant = followed = turned = against = within = 0
     pairs = list(itertools.combinations(range(6), 2))
@@ -193,7 +194,8 @@ def test_paired_intervals_and_the_draw_of_classes():
 
 
 def test_the_share_within_the_prediction_of_intervals_that_are_not_symmetric(monkeypatch):
-    intervals = iter([[(1.0, 0.5, 3.0)], [(0.4, 0.1, 0.8)]])  # difference, low, high of the pair on each split
+    # difference, low, high of the pair on each split
+    intervals = iter([[(1.0, 0.5, 3.0)], [(0.4, 0.1, 0.8)]])
     monkeypatch.setattr(splits, "_intervals_by_classes", lambda outcomes: next(intervals))
     grid = Grid([[np.zeros(1)] * 2] * 2, outcomes=[[None] * 2] * 2)
     # .4 from 1 - hypot(.5, .4) on; 1 up to .4 + hypot(.4, .5)
@@ -227,7 +229,8 @@ def test_the_tables_of_runs_over_splits(over_splits, tmp_path):
 
 
 def test_which_splits_and_methods_are_in_the_tables(over_splits, tmp_path):
-    over_splits("Split10_B", 0, 10, 0.5)  # the split has no other method yet
+    # the split has no other method yet
+    over_splits("Split10_B", 0, 10, 0.5)
     for group, quality in (("Split2_A", 0.5), ("Split2_B", 0.6)):
         over_splits(group, 0, 2, quality, ("e_recall@1",), ("val", "test"))
 
@@ -248,7 +251,8 @@ def test_which_splits_and_methods_are_in_the_tables(over_splits, tmp_path):
     assert written == {f"cub200_splits_{name}" for name in names}
     plain = Grid([[np.array([1.0])] * 3, [np.array([2.0])] * 3])
     grid.values = lambda column, how: plain.values(column, columns.SELECTED)
-    table = tables.of_splits(grid, [columns.column("test", "rho_spectrum@2")])[0]  # neither direction is better
+    # neither direction is better
+    table = tables.of_splits(grid, [columns.column("test", "rho_spectrum@2")])[0]
     assert not any(cell.mark for row in table.rows for cell in row) and "Ranks" not in table.notes[0]
     over_splits("Split0_C", 0, None, 0.5, ("e_recall@1",), ("test",))
     (grid,) = splits.find(of_datasets(), r"Split\d+", paired.of_groups)

@@ -267,7 +267,8 @@ def test_correlations_are_corrected_and_count_twins_once(tmp_path):
 
 
 def test_re_identification_has_a_table_of_its_own(tmp_path):
-    skips = {  # --eval_skip_unmatched of A and B
+    # --eval_skip_unmatched of A and B
+    skips = {
         "market1501": ((1, 1), "are left out;"),
         "veri776": ((0, 0), "count as 0 in Rank-k"),
         "msmt17": ((1, 0), "are left out of some groups"),

@@ -96,7 +96,8 @@ def test_icml_runs_are_read():
     assert [columns.epoch(run, SELECTED) for run in group.counted] == [2, 3]
     assert "older name of mAP_c" in group.counted[0].notes[0]
     run = icml(0, [0.1, 0.2])
-    rows = []  # values of one epoch in several rows are joined
+    # values of one epoch in several rows are joined
+    rows = []
     for row in run.scan_history():
         step = row.pop("_step")
         rows += [{"_step": step, key: value} for key, value in row.items()]
@@ -117,7 +118,8 @@ def test_own_runs_are_read_and_their_map_stays():
     assert names <= set(run.series.keys)
     assert columns.value(run, columns.column("test", "other/e_recall@1"), SELECTED) == 0.9
     logged = {"test/mAP": 0.3, "train/criterion/active_share": 0.5, "val/other/nmi": 0.2}
-    logged |= {"batch/loss": 1.0, "pictures/spectrum": 3}  # of no epoch
+    # of no epoch
+    logged |= {"batch/loss": 1.0, "pictures/spectrum": 3}
     rows = [{"epoch": e, "_step": e, "test/e_recall@1": 0.1 * e, **logged} for e in (1, 2)]
     run = mine(rows, environment={"git_commit": "abc"})
     names = {("test", "e_recall@1"), ("test", "mAP"), ("train", "criterion/active_share"), ("val", "other/nmi")}

@@ -126,7 +126,8 @@ def test_numbers_are_those_of_loops(file, content):
     [([3, 5, 9, 17], 0.5, 8), ([2, 2, 2, 2], 0.5, 1), ([*range(2, 14)], 0.29, 3), ([0.5], 0.99, 0.5)],
 )
 def test_no_more_than_the_rate_match_at_the_threshold(different, rate, at):
-    x = np.array([0, 1, *different], dtype=np.float64)[:, None]  # a class of two, each of the others a class of its own
+    # a class of two, each of the others a class of its own
+    x = np.array([0, 1, *different], dtype=np.float64)[:, None]
     labels = np.array([0, 0, *range(1, len(different) + 1)])
     threshold, missed = fnmr.operating_point(metrics.EmbeddingSpace(x, labels), rate)
     pairs_of_two = [(i, j) for i in range(len(x)) for j in range(i) if labels[i] != labels[j]]
@@ -209,7 +210,8 @@ def test_thumbnails_lie_where_the_page_looks_and_within_their_bytes():
     full = sum(map(len, noise.addresses()))
     small = tight.addresses(60_000)
     assert sum(map(len, small)) <= 60_000 * 4 / 3 + 100 < full and tight.side < 64
-    assert thumbnails.MOST_BYTES * 4 / 3 < 25e6  # with the rest of 5,000 images below 30 MB
+    # with the rest of 5,000 images below 30 MB
+    assert thumbnails.MOST_BYTES * 4 / 3 < 25e6
 
 
 def needs_browser():
@@ -258,7 +260,8 @@ def test_a_click_changes_the_neighbours(browser, content):
     assert tiles(browser) == neighbours[before[1]].tolist() != before
 
 
-SPOT = "(box => [box.left + x(i), box.top + y(i)])(map.getBoundingClientRect())"  # of image i on the map
+# of image i on the map
+SPOT = "(box => [box.left + x(i), box.top + y(i)])(map.getBoundingClientRect())"
 
 
 def test_lists_filter_hover_and_histogram_in_the_browser(browser, content):

@@ -262,7 +262,8 @@ def test_a_trained_network_is_loaded_by_its_card(arch, flags, folder_data, tmp_p
     assert (inside["colours"], inside["white"]) == (("BGR", 255) if "bninception" in arch else ("RGB", 1))
     if "--lora_rank" in flags:
         updates = [value for key, value in load_run(run)[0].state_dict().items() if key.endswith(".up")]
-        assert max(float(update.abs().max()) for update in updates) > 0.01  # there was something to merge
+        # there was something to merge
+        assert max(float(update.abs().max()) for update in updates) > 0.01
 
 
 @pytest.mark.long

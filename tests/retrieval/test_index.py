@@ -84,7 +84,8 @@ def images(tmp_path):
 
 
 def test_exact_search_is_that_of_loops_ties_and_duplicates_included(tmp_path):
-    vectors = np.random.default_rng(0).integers(0, 3, (60, 3)).astype(np.float32)  # many equal ones
+    # many equal ones
+    vectors = np.random.default_rng(0).integers(0, 3, (60, 3)).astype(np.float32)
     content = build(vectors, numbers(60), tmp_path / "index")
     assert (content["images"], content["index"], content["recall"], content["left_out"]) == (60, "exact", None, {})
     searched = Index(tmp_path / "index")
@@ -157,7 +158,8 @@ def test_adding_gives_the_index_of_all_and_keeps_the_code(kind, code, tmp_path):
 def test_the_same_vectors_under_other_paths_are_told(code, tmp_path):
     grown = tmp_path / "grown"
     vectors = random_vectors(3, 40, 6)
-    vectors[30:33] = vectors[3:6] * np.float32(1 + 1e-7)  # as of another batch
+    # as of another batch
+    vectors[30:33] = vectors[3:6] * np.float32(1 + 1e-7)
     vectors[39] = vectors[38]
     assert build(vectors, numbers(30), grown, coded=coded(code, vectors))["copies"] == []
     assert "copies" not in json.loads((grown / index.ABOUT).read_text())
@@ -173,7 +175,8 @@ def test_an_index_of_codes_finds_what_the_codes_find_and_keeps_nothing_else(name
     assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["index.faiss", "index.json", "paths.csv"]
     expected = coded(name, vectors)
     expected.add(vectors)
-    moved = Index(shutil.move(tmp_path / "index", tmp_path / "moved"))  # the code is in the folder
+    # the code is in the folder
+    moved = Index(shutil.move(tmp_path / "index", tmp_path / "moved"))
     assert (moved.code, moved.vectors, content["code"], content["images"]) == (name, None, name, 80)
     for results in zip(*(i.search(vectors[:9], 5, rescored=3) for i in (moved, expected)), strict=True):
         assert np.array_equal(*results)
@@ -256,7 +259,8 @@ DAMAGES = {
 @pytest.mark.parametrize("code", [None, "int8"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_index_is_one_line(damage, code, tmp_path):
-    if (code, damage) == ("int8", "emptied vectors"):  # it has none
+    # it has none
+    if (code, damage) == ("int8", "emptied vectors"):
         return
     place = tmp_path / "index"
     build(EDGE[:3], numbers(3), tmp_path / "other")

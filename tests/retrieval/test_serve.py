@@ -471,7 +471,8 @@ def test_ctrl_c_ends_the_program_with_one_line(index):
         line = process.stdout.readline()
         assert "http:" in line, line
         address = line.partition("http://")[2].partition("/")[0].split(":")
-        with socket.create_connection((address[0], int(address[1]))):  # a sender who says nothing holds up no end
+        # a sender who says nothing holds up no end
+        with socket.create_connection((address[0], int(address[1]))):
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=60)
     finally:

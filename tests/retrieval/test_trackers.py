@@ -262,7 +262,8 @@ def test_ultralytics_own_code_loads_its_file(files):
     encoder = ReID(str(folder / "ultralytics.onnx"), device="cpu")
     assert encoder.imgsz == SIZE and encoder.batch_size is None
     height, width = crop.shape[:2]
-    boxes = np.float32([[width / 2, height / 2, width, height]] * 2)  # enlarged by it, and clipped to the frame
+    # enlarged by it, and clipped to the frame
+    boxes = np.float32([[width / 2, height / 2, width, height]] * 2)
     for vector in encoder(np.ascontiguousarray(crop[:, :, ::-1]), boxes):
         assert_near(vector, expected(trackers.linear))
 
@@ -285,7 +286,8 @@ def test_opencvs_resizes_are_ours():
     cv2 = pytest.importorskip("cv2")
     image = np.random.default_rng(1).integers(0, 256, (50, 41, 3), dtype=np.uint8)
     for ours, theirs, limit in (
-        (trackers.opencv, cv2.INTER_LINEAR, 1),  # it rounds its weights to 11 bits
+        # it rounds its weights to 11 bits
+        (trackers.opencv, cv2.INTER_LINEAR, 1),
         (trackers.CUBIC, cv2.INTER_CUBIC, 1),
     ):
         resized = ours(torch.from_numpy(image).permute(2, 0, 1), SIZE)

@@ -168,7 +168,8 @@ def damaged(copied, jobs, case):
 
 @settings(SMALL, max_examples=30)
 @given(CASES)
-@example((("search", DATABASE, "search"), "foreign", b"~"))  # SQLite takes a file of one byte for an empty one
+# SQLite takes a file of one byte for an empty one
+@example((("search", DATABASE, "search"), "foreign", b"~"))
 def test_a_damaged_file_is_refused_in_one_line_that_names_it_and_the_way_out(copied, jobs, case):
     damaged(copied, jobs, case)
 
@@ -233,7 +234,8 @@ NO_CHECKPOINTS = (
     lambda path: torch.save(pytest.approx, path),
 )
 NO_STAGES = ("- {until: null, flags: 3}", "- {flags: {}}", "- {until: null, flags: {}}\n- {until: [2], flags: {}}")
-KNOWN = [  # folder, file, job, how the file is changed, what is said
+# folder, file, job, how the file is changed, what is said
+KNOWN = [
     *(("run", LAST, "resume", part(name), "") for name in PARTS),
     *(("run", LAST, "resume", part(name, {"x": 1}), "") for name in OTHER_PARTS),
     *(("run", LAST, "resume", change, "") for change in NO_CHECKPOINTS),
@@ -338,7 +340,8 @@ def test_what_only_describes_the_run_is_written_anew(copied, jobs):
         assert RunFolder(folder).selected["epoch"] is not None and (folder / "configs.damaged").read_text() == "x"
         first = folder / BEST.replace("checkpoint_", "evaluation_").replace(".pth.tar", ".json")
         second = first.with_stem(f"{first.stem}_1")
-        for content in ("", "[" * 10**5):  # a damaged evaluation is left alone
+        # a damaged evaluation is left alone
+        for content in ("", "[" * 10**5):
             first.write_text(content)
             jobs["evaluate"](folder)
             assert first.read_text() == content and json.loads(second.read_text())["values"]

@@ -69,7 +69,8 @@ def test_a_run_with_all_its_records_damaged_is_resumed_and_finished(
 ):
     # pictures of neighbours take longer than the run
     monkeypatch.setattr(main.outputs, "of_best_epoch", lambda run, embedded: None)
-    for name in sorted(RECORDS, reverse=True):  # what lies in a folder before the folder
+    # what lies in a folder before the folder
+    for name in sorted(RECORDS, reverse=True):
         damage(trained_run / name)
     capsys.readouterr()
     assert resumed(trained_run, 3).epoch == 3

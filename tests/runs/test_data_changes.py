@@ -25,7 +25,8 @@ def test_changed_data_are_named_refused_and_marked(folder_data, tmp_path):
     resume_words = ["--resume_from", folder]
 
     shutil.rmtree(data)
-    shutil.copytree(folder_data, data, copy_function=shutil.copyfile)  # other times of change, the same data
+    # other times of change, the same data
+    shutil.copytree(folder_data, data, copy_function=shutil.copyfile)
     run_main("--evaluate", *resume_words)
     write_image(data / "class_2" / "000.jpg", 99)
     with refused(REFUSED, "; files: of class class_2. Restore"):
@@ -38,7 +39,8 @@ def test_changed_data_are_named_refused_and_marked(folder_data, tmp_path):
     shutil.rmtree(data / "class_00")
     run_main(*resume_words, "--n_epochs 2 --resume_allow_changes")
     assert read_folder(folder, flag_roles()).notes == ["its data changed after epoch 1 (files: of class class_2)"]
-    run_main(*resume_words, "--n_epochs 3")  # allowed once: now these are its data
+    # allowed once: now these are its data
+    run_main(*resume_words, "--n_epochs 3")
 
 
 @pytest.mark.parametrize("by_content", [True, False])

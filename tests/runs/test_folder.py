@@ -14,7 +14,8 @@ from tests.kit.data_sets import make_folder
 from tests.kit.runs import recorded_values, run_main, run_words
 from utilities.errors import UserError
 
-OLD = Path(__file__).parent / "made_by_0.2.1" / "Old_s1"  # 2 epochs by version 0.2.1: no --trainer, no --loss_weights
+# 2 epochs by version 0.2.1: no --trainer, no --loss_weights
+OLD = Path(__file__).parent / "made_by_0.2.1" / "Old_s1"
 
 
 @pytest.fixture

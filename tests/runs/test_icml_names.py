@@ -168,7 +168,8 @@ def test_the_norm_of_a_step_serves_the_size_of_its_entries(monkeypatch):
     optimizer = torch.optim.SGD([*criterion.parameters(), *network.parameters()], lr=0.0)
     runtime.step(criterion(network(torch.randn(6, 4))).pow(2).sum(), optimizer)
     assert sum(tensor.numel() for tensors in sizes for tensor in tensors if tensor.ndim) == 15 + 4
-    gradient = torch.cat([p.grad.flatten() for p in network.parameters()])  # limited since
+    # limited since
+    gradient = torch.cat([p.grad.flatten() for p in network.parameters()])
     ratio = gradient.double().square().mean().sqrt() / gradient.abs().max()
     recorded_ratio = entries.values["gradient_rms"] / entries.values["gradient_max"]
     assert recorded_ratio.item() == pytest.approx(ratio.item(), rel=1e-5)

@@ -35,7 +35,8 @@ def program(words, output_file):
         os.dup2(file.fileno(), 2)
         sys.stdout = sys.stderr = file
         sys.argv = ["main.py", *words]
-        torch.set_num_threads(1)  # those of the tests' process did not come along
+        # those of the tests' process did not come along
+        torch.set_num_threads(1)
         runpy.run_path(str(ROOT / "main.py"), run_name="__main__")
 
 
@@ -125,7 +126,8 @@ def test_a_worker_that_is_being_forked_ends_without_a_word(capfd):
             try:
                 signal.raise_signal(signal.SIGTERM)
             finally:
-                os._exit(3)  # nothing of pytest's goes on here
+                # nothing of pytest's goes on here
+                os._exit(3)
         status = os.waitpid(child, 0)[1]
     assert os.WTERMSIG(status) == signal.SIGTERM and capfd.readouterr() == ("", "")
 
@@ -162,7 +164,8 @@ def test_interrupts_that_python_drops_or_a_worker_tells():
 
     with pytest.raises(KeyboardInterrupt), terminable():
         freed = Freed()
-        del freed  # the interrupt is lost here
+        # the interrupt is lost here
+        del freed
         time.sleep(30)
     killed = "DataLoader worker (pid 17) is killed by signal:"
     errors = {f"{killed} Terminated. ": KeyboardInterrupt, f"{killed} Killed. ": UserError, "another": RuntimeError}
@@ -223,7 +226,8 @@ def test_a_difference_over_few_queries_is_called_too_small_to_tell():
     for metric in ("nmi", "map_r_macro", "e_recall@1_worst10", "dists@intra"):
         (line,) = reports.below_untrained(untrained_run(metric, 0.5, before, 40))
         assert "40 queries, and no interval" in line
-    (line,) = reports.below_untrained(untrained_run("e_recall@1", 0.5, before, 0))  # of train
+    # of train
+    (line,) = reports.below_untrained(untrained_run("e_recall@1", 0.5, before, 0))
     assert "without an interval, as the queries of this split are not counted" in line
 
 

@@ -110,7 +110,8 @@ def test_a_search_leaves_everything(folder_data, tmp_path, monkeypatch):
     results = reproductions["results"]["val"]["map_r"]
     assert results["values"] == [value_of(run) for run in runs]
     assert results["mean"] == pytest.approx(statistics.fmean(results["values"]))
-    half = 12.7062047 * statistics.stdev(results["values"]) / math.sqrt(2)  # t of 1 degree of freedom
+    # t of 1 degree of freedom
+    half = 12.7062047 * statistics.stdev(results["values"]) / math.sqrt(2)
     assert results["interval_95"] == pytest.approx([results["mean"] - half, results["mean"] + half])
     assert "map_r" in reproductions["results"]["test"], "the selected epoch of a reproduction is measured on test"
     assert {run["group"] for run in flags} == {"Tiny_best"}
@@ -177,7 +178,8 @@ def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_p
     somebody_elses = tmp_path / "runs" / "folder" / "Tiny_search" / "trial_3"
 
     def train(opt, real=main.main):
-        somebody_elses.mkdir(exist_ok=True)  # meanwhile
+        # meanwhile
+        somebody_elses.mkdir(exist_ok=True)
         if opt.savename.endswith(("trial_1", "reproduction_1")):
             raise NonFiniteLoss("the loss is nan at epoch 1, step 2: the run stops, its last checkpoint is from before")
         if opt.savename.endswith("trial_2"):
@@ -351,7 +353,8 @@ def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch
         return (trial.suggest_categorical("optim", ["adam", "sgd"]) == "sgd") - margin - bins
 
     study.optimize(value, n_trials=4)
-    first = study.trials[0]  # was killed and continued: an attempt more than there are trials
+    # was killed and continued: an attempt more than there are trials
+    first = study.trials[0]
     attempt = {"params": first.params, "distributions": first.distributions, "value": 1.5}
     study.add_trial(optuna.trial.create_trial(**attempt, user_attrs={"continues": 0, "folder": "trial_0"}))
     labels = {}

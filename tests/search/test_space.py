@@ -126,7 +126,8 @@ def test_ranges_in_files(tmp_path):
     first.write_text("mine_pairs: true\nloss: supcon\n")
     second.write_text("mine_pairs~CHOICE~: [true, false]\n")
     flags = flags_of(parse("--config", first, second))
-    for value in (True, False):  # a later range replaces an earlier value
+    # a later range replaces an earlier value
+    for value in (True, False):
         assert flags.read({"mine_pairs": value}).mine_pairs is value
 
 
@@ -226,7 +227,8 @@ def test_every_published_search_has_its_bounds():
         opt, _ = flags.check()
         searcher.check(opt)
         ranges[argv[argv.index("--group") + 1]] = command.ranges
-        for end in (0, 1):  # the criterion itself takes both ends
+        # the criterion itself takes both ends
+        for end in (0, 1):
             opt = flags.read({flag: a_range.values[end] for flag, a_range in command.ranges.items()})
             opt.n_classes = 5
             if not criteria.takes_miner(opt.loss, opt):
@@ -241,7 +243,8 @@ def test_every_published_search_has_its_bounds():
     scale = arcface["loss_arcface_feature_scale"].values
     assert scale == published["ArcFace", "online_products", "scale"] == (0.01, 300)
     assert ms["loss_multisimilarity_margin"].values == published["Multi Similarity + Miner", "cars196", "epsilon"]
-    bins = {"CUB256": (2, 250), "CUB": (2, 32), "CARS": (2, 32), "SOP": (3, 32)}  # with batches of 32 swept
+    # with batches of 32 swept
+    bins = {"CUB256": (2, 250), "CUB": (2, 32), "CARS": (2, 32), "SOP": (3, 32)}
     for setting, bounds in bins.items():
         expected = {"loss_fastap_num_bins": space.Range("loss_fastap_num_bins", "INT_BAYESIAN", bounds)}
         assert ranges[f"MLRC_{setting}_FastAP"] == expected

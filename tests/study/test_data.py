@@ -71,10 +71,12 @@ def test_one_variant_of_an_emoji_stays_the_neutral_one(tmp_path):
         "1F475": "",
         "1F44D": "1F44D-1F3FB",
         "1F408": "",
-        "1F408-200D-2B1B": "",  # a cat and a black cat are two
+        # a cat and a black cat are two
+        "1F408-200D-2B1B": "",
     }
     entries = [entry(code) for neutral, variants in sets.items() for code in [*variants.split(), neutral]]
-    entries += [entry("1F601", facebook=True), entry("1F3FB", category="Component")]  # not drawn by all; a swatch
+    # not drawn by all; a swatch
+    entries += [entry("1F601", facebook=True), entry("1F3FB", category="Component")]
     assert chosen_codes(make_packages(tmp_path, entries, {})) == sorted(sets)
 
 
@@ -84,11 +86,14 @@ def test_of_pictures_that_look_alike_the_first_stays(tmp_path):
     pictures = {("1F1E7", "google"): picture((0, emoji_data.VENDORS.index("google")))}
     for v, vendor in enumerate(emoji_data.VENDORS):
         pictures["1F1E8", vendor] = picture((2, v))
-        near = shifted(picture((2, v)), 10)  # a difference of 10 / 255 = .039
+        # a difference of 10 / 255 = .039
+        near = shifted(picture((2, v)), 10)
         far = shifted(picture((2, v)), 40)
         is_apple = vendor == "apple"
-        pictures["1F1E9", vendor] = far if is_apple else near  # three of four: gone
-        pictures["1F1EA", vendor] = near if is_apple else far  # one of four: stays
+        # three of four: gone
+        pictures["1F1E9", vendor] = far if is_apple else near
+        # one of four: stays
+        pictures["1F1EA", vendor] = near if is_apple else far
     assert chosen_codes(make_packages(tmp_path, entries, pictures)) == ["1F1E6", "1F1E8", "1F1EA", "1F1EB"]
 
 
@@ -155,7 +160,8 @@ def foreign_keys(backbone):
         for place in range(len(blocks)):
             theirs = f"_blocks.{number}"
             ours = f"blocks.{stage}.{place}"
-            first = number == 0  # no expansion
+            # no expansion
+            first = number == 0
             names = {"_depthwise_conv": "conv_dw", "_expand_conv": "conv_pw", "_project_conv": "conv_pwl"}
             if first:
                 names = {"_depthwise_conv": "conv_dw", "_project_conv": "conv_pw"}

@@ -83,7 +83,8 @@ def test_a_comparison_is_shown_whole_or_not(comparison, tmp_path):
         for method in comparison.methods:
             name = f"{comparison.name}_{method.name}"
             assert f"{means[name + suffix] - means[name]:+.2f}" in text
-    if len(comparison.variants) == 1:  # the gain of an epoch chosen on test
+    # the gain of an epoch chosen on test
+    if len(comparison.variants) == 1:
         assert "+1.00" in text
     (rising,) = [line for line in text.splitlines() if line.startswith("- **Not converged**")]
     assert f"1 of {len(names)} methods" in rising and rising.endswith(f"They are {names[0].partition('_')[2]}.")
@@ -126,7 +127,8 @@ def test_one_embedding_for_many_domains(tmp_path):
         assert f"| {mean:+.2f} [{low:+.2f}, {high:+.2f}]" in text
         assert f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]" in text.partition("answer:")[2]
         above_features = 100 * (joint[:, number] - level["Features", 0][number])
-        half = 4.302653 * above_features.std(ddof=1) / np.sqrt(3)  # Student's t quantile of two degrees of freedom
+        # Student's t quantile of two degrees of freedom
+        half = 4.302653 * above_features.std(ddof=1) / np.sqrt(3)
         assert f"{above_features.mean():+.2f} [{above_features.mean() - half:+.2f}, " in text
         assert f"| {100 * joint[:, number].mean():.2f} [" in text
         assert f"| {100 * level['Features', 0][number]:.2f} |" in text

@@ -39,7 +39,8 @@ def test_bootstrap_draws_losses_with_their_twins_and_seeds_within():
     level = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
     x = [value + 0.3 * rng.standard_normal(5) for value in level]
     y = [value + 1.5 * rng.standard_normal(5) for value in level]
-    units = [0, 0, 1, 1, 2, 3]  # groups 0 and 1, and 2 and 3, are twins
+    # groups 0 and 1, and 2 and 3, are twins
+    units = [0, 0, 1, 1, 2, 3]
     low, high = bootstrap(x, y, units, 4000, np.random.default_rng(0))
     slow = []
     slow_rng = np.random.default_rng(5)
@@ -109,11 +110,13 @@ def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_pat
     start = "Analysis of variance of the 9 losses, 400 shuffles."
     (answer,) = [line for line in text.splitlines() if line.startswith(start)]
     assert f"R@1: from {' to '.join(ends)}, deviation of the means 5.4" in answer
-    assert answer.count("p 0.0025") == 4  # 1 / 401
+    # 1 / 401
+    assert answer.count("p 0.0025") == 4
     assert "changes the mean over the groups by R@1 +3.00 points (from +3.00 to +3.00), MAP@R +1.50" in text
     lines = text.split("rho_distance, all losses together")[1].splitlines()
     row = next(line for line in lines if line.startswith("| R@1 [%] "))
-    assert all(value in row for value in ("-2.0", "0, 5", "0.0625"))  # five falls of five: 2 / 2^5
+    # five falls of five: 2 / 2^5
+    assert all(value in row for value in ("-2.0", "0, 5", "0.0625"))
     below = [line for line in text.splitlines() if "14, all, with twins" in line or "9, without twins" in line]
     assert len(below) == 8
     for line in below:

@@ -186,8 +186,10 @@ def test_one_individual_under_two_names_is_one_unit(tmp_path, capsys):
     arrays = _roles(arrays_of())
     group = np.full(len(arrays["labels"]), "", dtype="U9")
     group[np.isin(arrays["labels"], [100, 101])] = "same day"
-    group[arrays["labels"] > 125] = "nan"  # as a table writes a missing one
-    group[np.isin(arrays["labels"], [3, 120])] = "copy"  # known under another name: not new
+    # as a table writes a missing one
+    group[arrays["labels"] > 125] = "nan"
+    # known under another name: not new
+    group[np.isin(arrays["labels"], [3, 120])] = "copy"
     content = decided(tmp_path, {**arrays, "group": group}, "--rate", 0.1)
     assert content["n"] == 68
     output = capsys.readouterr().out
@@ -388,8 +390,10 @@ def test_several_processes_are_refused(program, monkeypatch):
 
 def test_open_set_divides_classes_and_keeps_sequences_whole(tmp_path, capsys):
     arrays = arrays_of()
-    arrays["sequence"] = arrays["labels"] * 10 + np.arange(len(arrays["labels"])) % EACH // 2  # three of two images
+    # three of two images
+    arrays["sequence"] = arrays["labels"] * 10 + np.arange(len(arrays["labels"])) % EACH // 2
     content = decided(tmp_path, arrays, "--open_set", 1)
-    assert content["gallery"] == {"classes": 65, "images": 65 * 4}  # two of three sequences
+    # two of three sequences
+    assert content["gallery"] == {"classes": 65, "images": 65 * 4}
     output = capsys.readouterr().out
     assert f"{65 * 2} queries of 65 known classes, {65 * EACH} of 65 new classes" in output

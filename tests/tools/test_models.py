@@ -105,7 +105,8 @@ def test_votes_are_those_of_dino_and_of_loops():
         centres[classes] + 1.5 * rng.standard_normal((len(classes), 6)) for classes in (reference_labels, labels)
     )
     queries[3] = reference[5]
-    counts = (1, 3, 10, 39, 500)  # 500: fewer references than k
+    # 500: fewer references than k
+    counts = (1, 3, 10, 39, 500)
     accuracies = knn.accuracies(metrics.EmbeddingSpace(queries, labels, reference, reference_labels), counts)
     assert accuracies == {k: knn_by_loops(queries, labels, reference, reference_labels, k) for k in counts}
     assert len({*accuracies.values()}) > 1
@@ -297,7 +298,8 @@ def test_a_part_that_another_process_writes_meanwhile_is_passed_over(shared, tmp
 
     def beside_another(network, batches, *settings):
         embedded = embed(network, batches, *settings)
-        if batches.dataset.start == 0:  # the other one is a part ahead
+        # the other one is a part ahead
+        if batches.dataset.start == 0:
             for file, rows in before.items():
                 if file.name.startswith("000000005"):
                     np.savez(file, features=rows, seconds=1.0, device="cpu")
@@ -323,7 +325,8 @@ def test_keys_change_with_what_decides_features_and_a_second_table_needs_no_netw
     assert count_new_folders() == 2 and count_new_folders("--eval_bs", "3") == 0
     for words in ("--seed 5", "--resize_size 20", "--crop_size 17", "--precision bfloat16", "--feature_type float16"):
         assert count_new_folders(*words.split()) == 2, words
-    for _ in range(2):  # another file under the same name
+    # another file under the same name
+    for _ in range(2):
         with torch.no_grad():
             next(network.backbone.parameters()).mul_(2)
         torch.save(network.backbone.state_dict(), weights)

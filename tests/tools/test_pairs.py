@@ -118,7 +118,8 @@ FORMS = ["{}\t{}\t{}", "{} {} {}", "{},{},{}", '"{}","{}",{}', "{2} {0} {1}", "{
 def test_lists_of_paths(form, heading, tmp_path):
     listed = ["x/1.jpg", "x/2.jpg", "y/1.jpg", "/root/data/y/2.jpg", "z/1.jpg"]
     paths = np.array(["/data/x/1.jpg", "/data/x/2.jpg", "y/1.jpg", "data/y/2.jpg", "/data/z/1.jpg"])
-    if " " not in form:  # tabs and commas leave spaces to the paths
+    # tabs and commas leave spaces to the paths
+    if " " not in form:
         listed = [name.replace("x/", "x x/") for name in listed]
         paths = np.char.replace(paths, "x/", "x x/")
     pairs = [(0, 1, 1), (1, 2, 0), (2, 3, "True"), (3, 4, "-1" if " " in form else "false")]

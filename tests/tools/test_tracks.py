@@ -40,7 +40,8 @@ def test_random_films_by_loops(tmp_path):
     for film in range(3):
         for frame in range(1, 41):
             rows += [(film, track, frame) for track in range(5) if draw.random() < 0.5]
-    features = draw.normal(size=(20, 3))[draw.integers(20, size=len(rows))]  # some are equal
+    # some are equal
+    features = draw.normal(size=(20, 3))[draw.integers(20, size=len(rows))]
     order = draw.permutation(len(rows))
     rows = [rows[i] for i in order]
     films, numbers, frames = (np.array(column) for column in zip(*rows, strict=True))

@@ -52,7 +52,8 @@ def test_the_loss_is_that_of_the_loops(loss):
         expected = np.mean(pushes) + np.mean(pulls) if loss.pull else np.mean(pushes)
         assert values[s].item() == pytest.approx(expected, abs=1e-9)
     equal = torch.ones(1, 4, 2, requires_grad=True)
-    for labels in ([[0, 0, 0, 0]], [[0, 0, 1, 1]]):  # one class; equal points
+    # one class; equal points
+    for labels in ([[0, 0, 0, 0]], [[0, 0, 1, 1]]):
         value = toy.contrastive(equal, torch.tensor(labels), loss, torch.ones(1, 4, 4, 4))
         assert value.isfinite() and torch.autograd.grad(value.sum(), equal)[0].isfinite().all()
 

@@ -222,7 +222,8 @@ def test_regularisers_are_losses_of_a_step():
     theirs = regularizers.SparseCentersRegularizer(num_classes=4, centers_per_class=2)
     # other epsilons
     assert_close(losses["weight_regularizer"], theirs(trainer.criterion.proxies), rtol=1e-3, atol=0)
-    with refused("there is one class alone"):  # of several centres
+    # of several centres
+    with refused("there is one class alone"):
         tiny.trainer("metric_only", "--loss subcenter_arcface --weight_regularizer regular_face", n_classes=1)
     for flags, message in (
         ("contrastive --weight_regularizer regular_face", "--loss contrastive trains no class vectors"),
@@ -241,7 +242,8 @@ def test_a_smaller_memory_keeps_the_newest():
         _memory.Memory(Namespace(**{**vars(opt), "memory_size": size}), trainer.network, trainer.criterion)
         for size in (10, 4)
     )
-    for start in (0, 3, 6, 9):  # the last overwrites the two oldest
+    # the last overwrites the two oldest
+    for start in (0, 3, 6, 9):
         large.queue.put(torch.arange(start, start + 3.0)[:, None], torch.arange(start, start + 3))
     small.set_extra_state(large.get_extra_state())
     assert small.queue.labels.tolist() == [8, 9, 10, 11] and small.queue.rows.squeeze(1).tolist() == [8, 9, 10, 11]

@@ -63,7 +63,8 @@ def test_the_pins():
 def test_losses_and_gradients_are_those_of_loops(labels):
     generator = torch.Generator().manual_seed(1)
     x, old = torch.randn(2, 5, 3, generator=generator, dtype=torch.float64)
-    x[1] = x[0]  # a duplicate
+    # a duplicate
+    x[1] = x[0]
     old[3] = 0
     vectors = torch.randn(5, 3, generator=generator, dtype=torch.float64)
     x.requires_grad_()

@@ -240,7 +240,8 @@ def test_steps_in_chunks_are_plain_steps_and_the_teacher_runs_once_a_chunk(name)
             "--distill rkd_distance rkd_angle regression", name=name, teacher=Teacher("run", "hash", 5, 4, teacher)
         )
         optimizer = build_optimizer(trainer.network, trainer.criterion, opt, trainers.groups_of(trainer, opt))
-        trainer.network.backbone[1] = torch.nn.Identity()  # BatchNorm sees chunks
+        # BatchNorm sees chunks
+        trainer.network.backbone[1] = torch.nn.Identity()
         step = Step(trainer, optimizer, Runtime(opt), tiny.Sampler(), StepSettings(chunk_size=chunk_size))
         step.start_epoch(1)
         loss_name = {"s2sd": "teacher_loss"}.get(name, "distill_loss")

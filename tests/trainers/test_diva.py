@@ -136,7 +136,8 @@ def test_decorrelation_loss_and_whom_it_trains_which_way():
     assert "evaluated_heads.layers.shared.weight" in reached
     size = 1e-4 / max(p.grad.abs().max() for p in trainer.parameters() if p.grad is not None)
     changes = {}
-    for kind in ("predictors", "network"):  # each by a step against its own gradient
+    # each by a step against its own gradient
+    for kind in ("predictors", "network"):
         before = copy.deepcopy(getattr(trainer, kind).state_dict())
         with torch.no_grad():
             for p in getattr(trainer, kind).parameters():

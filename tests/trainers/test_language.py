@@ -84,7 +84,8 @@ def test_the_loss_is_that_of_loops(flags, how, k, tmp_path):
     # the file is in reverse order
     by_label = {label: torch.tensor(vectors[3 - label], dtype=torch.float64).reshape(-1, 5) for label in NAMES}
     expected = slow(outputs["embeddings"], batch.labels, by_label, **how)
-    assert_close(losses["language_loss"], expected, rtol=1e-6, atol=1e-7)  # the vectors are float32
+    # the vectors are float32
+    assert_close(losses["language_loss"], expected, rtol=1e-6, atol=1e-7)
     assert_close(total, losses["metric_loss"] + 2 * losses["language_loss"])
     weight = trainer.network.last_linear.weight
     values = losses["language_loss"], expected

@@ -103,7 +103,8 @@ def assert_same(ours, expected, inputs):
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_loss_of_mixed_points_is_that_of_loops(name, labels, monkeypatch):
     monkeypatch.setattr(_metrix, "ENTRIES", 1)
-    monkeypatch.setattr(_pairs, "ANCHORS", 3)  # anchors at once
+    # anchors at once
+    monkeypatch.setattr(_pairs, "ANCHORS", 3)
     value, all_flags = LOSSES[name]
     for flags in all_flags:
         x, y = batch_of(labels, 6, 0, torch.float64)
@@ -130,7 +131,8 @@ class Maps(torch.nn.Module):
 @pytest.mark.parametrize("y", [[0, 0, 1, 2, 2], *LABELS[2:]], ids=str)
 @pytest.mark.parametrize("name", LOSSES)
 def test_mixed_maps_are_pooled_and_embedded_one_by_one(name, y, monkeypatch):
-    monkeypatch.setattr(_metrix, "ENTRIES", 1)  # one image's maps at once
+    # one image's maps at once
+    monkeypatch.setattr(_metrix, "ENTRIES", 1)
     labels = torch.tensor(y)
     torch.manual_seed(1)
     maps = torch.randn(len(labels), 4, 2, 3, dtype=torch.float64, requires_grad=True)

@@ -61,7 +61,8 @@ def test_probabilities_by_centres_of_the_memory():
     rows = normal(20, 4, seed=0)
     row_labels = torch.arange(20) % 3
     embeddings = normal(9, 4, seed=1)
-    labels = torch.tensor([0, 0, 1, 2, 3, 4, 2, 1, 0])  # 3 and 4 are not in the memory
+    # 3 and 4 are not in the memory
+    labels = torch.tensor([0, 0, 1, 2, 3, 4, 2, 1, 0])
     values = probabilities(embeddings, labels, rows, row_labels, 6)
     assert values.tolist() == pytest.approx(slow_probabilities(embeddings, labels, rows, row_labels), abs=1e-12)
     assert values[4] == values[5] == 1
@@ -73,7 +74,8 @@ def test_the_filter_is_that_of_lists(rate):
     slow = SlowFilter(rate, 4)
     generator = torch.Generator().manual_seed(5)
     for step in range(30):
-        rows = normal(15, 3, seed=step) * (1 if step % 7 else 0.01)  # now and then no image is above the mean
+        # now and then no image is above the mean
+        rows = normal(15, 3, seed=step) * (1 if step % 7 else 0.01)
         row_labels = torch.randint(0, 5, (15,), generator=generator)
         embeddings = normal(10, 3, seed=100 + step)
         labels = torch.randint(0, 7, (10,), generator=generator)

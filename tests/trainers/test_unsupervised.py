@@ -85,7 +85,8 @@ def test_losses_that_learn_something_of_a_class_are_refused():
     for name in ("ArcFaceLoss", "SoftTripleLoss", "ProxyAnchorLoss"):
         with refused("--loss pml learns something of each class"):
             tiny.trainer("unsupervised", "--loss pml --loss_pml_class", name)
-    with refused("--loss hier learns something of each class"):  # the loss that it stands beside does
+    # the loss that it stands beside does
+    with refused("--loss hier learns something of each class"):
         tiny.trainer("unsupervised", "--loss hier")
 
 
@@ -105,7 +106,8 @@ def test_losses_that_learn_nothing_of_a_class_take_numbers_of_images(loss):
     values = []
     assert batch.indices.max() >= opt.n_classes
     for labels in (batch.labels, torch.zeros_like(batch.labels)):
-        torch.manual_seed(1)  # of the draws of hier
+        # of the draws of hier
+        torch.manual_seed(1)
         values.append(tiny.losses(trainer, batch._replace(labels=labels))[1]["metric_loss"])
     assert torch.equal(*values) and values[0].isfinite()
     assert "last_linear.weight" in tiny.gradients(values[0], trainer.network)

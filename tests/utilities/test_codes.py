@@ -116,7 +116,8 @@ def test_codes_are_those_of_loops_and_are_read_again(name, learned, tmp_path):
     assert (empty.decoded(all_rows) == index.decoded(all_rows)).all(), "it keeps what it has learned"
 
 
-@pytest.mark.parametrize("count", [3, 40])  # faiss's own search, and blocks that are decoded
+# faiss's own search, and blocks that are decoded
+@pytest.mark.parametrize("count", [3, 40])
 @pytest.mark.parametrize("name", ALL)
 def test_search_is_brute_force_over_decoded_vectors(name, count, learned, monkeypatch):
     monkeypatch.setattr(codes, "BLOCK", 64)
@@ -124,7 +125,8 @@ def test_search_is_brute_force_over_decoded_vectors(name, count, learned, monkey
     index = learned(name)
     rows = vectors(150, 1)
     queries = vectors(count, 2)
-    rows[100:110] = rows[50:60]  # equal ones: the earlier first
+    # equal ones: the earlier first
+    rows[100:110] = rows[50:60]
     index.reserve(150)
     index.add(rows)
     decoded = index.decoded(np.arange(150)).astype(np.float64)

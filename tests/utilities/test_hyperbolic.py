@@ -85,14 +85,16 @@ def test_beyond_the_border_all_is_finite_but_nan():
 
 
 def test_gradients_are_the_numeric_ones_and_right_at_the_origin():
-    ball = Ball(0.4, 1.2)  # some are clipped, some not
+    # some are clipped, some not
+    ball = Ball(0.4, 1.2)
     x = vectors(4).requires_grad_()
     y = vectors(3, 1).requires_grad_()
     assert torch.autograd.gradcheck(ball.distances, (x, y)) and torch.autograd.gradcheck(ball.in_ball, (x,))
     zero = torch.zeros(1, 5, dtype=torch.float64, requires_grad=True)
     point = 0.3 * normalize(vectors(1, 2))
     (gradient,) = torch.autograd.grad(ball.distances(zero, point).sum(), zero)
-    assert_close(gradient, -2 * normalize(point))  # lengths at the origin count twice
+    # lengths at the origin count twice
+    assert_close(gradient, -2 * normalize(point))
     points = vectors(2).requires_grad_()
     (gradient,) = torch.autograd.grad(ball.distances(points, points.detach().clone()).diagonal().sum(), points)
     assert (gradient == 0).all()

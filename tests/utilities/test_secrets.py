@@ -15,7 +15,8 @@ from tests.kit.refusals import refused
 from utilities import secrets
 from utilities.errors import UserError, one_line_errors
 
-LOGINS = {  # the value of a flag -> how it is shown
+# the value of a flag -> how it is shown
+LOGINS = {
     "0123456789abcdef": "***",
     "postgresql://me:PASSWORD@host:5432/db": "postgresql://***@host:5432/db",
     "sqlite:////tmp/study.db": "sqlite:////tmp/study.db",

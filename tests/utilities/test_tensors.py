@@ -43,7 +43,8 @@ def test_the_root_has_no_infinite_gradient():
     assert root.tolist() == [2, 0, 0] and x.grad.tolist() == [0.25, 0, 0]
 
 
-@pytest.mark.parametrize("repeats", [1, 20])  # few pairs by their differences, many from the matrix
+# few pairs by their differences, many from the matrix
+@pytest.mark.parametrize("repeats", [1, 20])
 @pytest.mark.parametrize("squared", [False, True])
 def test_distances_of_pairs(repeats, squared):
     x = points().requires_grad_()

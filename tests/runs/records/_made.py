@@ -21,7 +21,8 @@ def batch_rows(epoch, steps):
     ]
 
 
-BATCHES = {1: (1, 2, 3), 2: (4, 5, 6), 3: (7, 8, 9)}  # epoch -> steps
+# epoch -> steps
+BATCHES = {1: (1, 2, 3), 2: (4, 5, 6), 3: (7, 8, 9)}
 
 
 def read(path):

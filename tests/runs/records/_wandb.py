@@ -12,13 +12,15 @@ def _messages(data):
     parts = []
     while position + 7 <= len(data):
         if 32768 - position % 32768 < 7:
-            position += 32768 - position % 32768  # the rest of a block is padding
+            # the rest of a block is padding
+            position += 32768 - position % 32768
             continue
         length = int.from_bytes(data[position + 4 : position + 6], "little")
         kind = data[position + 6]
         parts.append(data[position + 7 : position + 7 + length])
         position += 7 + length
-        if kind in (1, 4):  # whole, or last part
+        # whole, or last part
+        if kind in (1, 4):
             yield b"".join(parts)
             parts = []
 

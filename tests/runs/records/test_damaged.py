@@ -82,7 +82,8 @@ def noise(path):
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
-@example("CSV_Logs/Train_loss.csv", "cut", 0.6)  # in its first row
+# in its first row
+@example("CSV_Logs/Train_loss.csv", "cut", 0.6)
 @given(st.sampled_from(sorted(FILES)), st.sampled_from(["cut", "flipped"]), st.floats(0, 0.99))
 def test_a_run_goes_on_after_a_file_that_was_cut_or_has_flipped_bits(name, kind, at):
     def change(path):
@@ -109,7 +110,8 @@ def test_what_is_no_file_is_set_aside(tmp_path, name):
 
 def overwritten(path):
     content = bytearray(path.read_bytes())
-    content[4096:8192] = b"\x17" * 4096  # the second page
+    # the second page
+    content[4096:8192] = b"\x17" * 4096
     path.write_bytes(bytes(content))
 
 
@@ -127,7 +129,8 @@ WRONG_METRICS = {
     METRICS + b'2,"' + b"a" * 200_000 + b'",nmi,0.5\n': "no CSV",
 }
 WRONG_LOSSES = (b"1,0.5\n", b"epoch,loss\n1,0.5,0.6\n", b"epoch,loss\n1,\xff\n", b"epoch,loss,loss\n1,2,3\n")
-KNOWN = [  # what a check of its own finds
+# what a check of its own finds
+KNOWN = [
     *(("CSV_Logs/metrics.csv", content, reason) for content, reason in WRONG_METRICS.items()),
     *(("CSV_Logs/Train_loss.csv", content, "") for content in WRONG_LOSSES),
     ("metrics.db", overwritten, ""),
@@ -179,7 +182,8 @@ def test_names_are_numbered_and_what_is_right_stays(tmp_path, capsys):
         assert set_aside(path, "why it is") == tmp_path / name and not path.exists()
     assert [(tmp_path / name).read_text() for name in expected] == ["0", "1", "2"]
     assert capsys.readouterr().out.count("(why it is)") == 3
-    for make in (as_file, as_folder):  # a link to nothing counts as there
+    # a link to nothing counts as there
+    for make in (as_file, as_folder):
         link = tmp_path / make.__name__
         link.symlink_to(tmp_path / "nowhere")
         assert make(link) == link and link.is_dir() == (make is as_folder)

@@ -37,7 +37,8 @@ def recorded(request, folder_data, tmp_path_factory):
     words = on_folder(folder_data, place / "runs", flags, *RECORDS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_MODE", "offline")
-        patch.setenv("WANDB_DATA_DIR", str(place / "data"))  # where W&B keeps artifacts until they are sent
+        # where W&B keeps artifacts until they are sent
+        patch.setenv("WANDB_DATA_DIR", str(place / "data"))
         patch.delenv("WANDB_API_KEY", raising=False)
         patch.setattr("evaluation.outputs.draw_pictures", pictures)
         # a busy machine starts W&B's process slowly
@@ -46,8 +47,10 @@ def recorded(request, folder_data, tmp_path_factory):
 
         names = "--online_names plain" if request.param == "plain" else ""
         run_main(*words, names, "--n_epochs 1")
-        wandb.teardown()  # waits for W&B's own process
-        time.sleep(1.1)  # the names of offline files are seconds
+        # waits for W&B's own process
+        wandb.teardown()
+        # the names of offline files are seconds
+        time.sleep(1.1)
         folder = run_main(*words, names, "--n_epochs 2 --resume --log_artifacts").folder
         wandb.teardown()
     return folder, offline_runs(folder), request.param
@@ -96,7 +99,8 @@ def test_panels_are_of_a_split_and_counters_and_doubled_names_have_none(recorded
         recorded_here = {f"{row['split']}/{row['metric']}" for row in csv.DictReader(file)}
     drawn_names = {key for key, panel in defined.items() if not panel.options.hidden}
     sections = {}
-    for key in drawn_names:  # W&B's sections: what stands before the first slash
+    # W&B's sections: what stands before the first slash
+    for key in drawn_names:
         sections.setdefault(key.partition("/")[0], set()).add(key)
     assert set(sections) == {"train", "test", "batch", "pictures"} and "batch/loss" in drawn_names
     assert recorded_here <= sections["train"] | sections["test"]
@@ -105,7 +109,8 @@ def test_panels_are_of_a_split_and_counters_and_doubled_names_have_none(recorded
     if names == "plain":
         assert not hidden
     if names == "both":
-        for row in first.history.values():  # each value under both names
+        # each value under both names
+        for row in first.history.values():
             plain_values = sorted(value for key, value in row.items() if key in recorded_here)
             assert plain_values == sorted(value for key, value in row.items() if key in hidden)
 
@@ -133,7 +138,8 @@ def test_the_selected_checkpoint_is_an_artifact_from_which_load_run_reads(record
     metadata = json.loads(model.metadata)
     assert metadata["selected/rule"] == model.description == selected["rule"]
     assert metadata["selected/epoch"] == selected["epoch"]
-    for entry in model.manifest.contents:  # as `artifact.download()` lays them
+    # as `artifact.download()` lays them
+    for entry in model.manifest.contents:
         shutil.copy(entry.local_path, tmp_path / entry.path)
     network, flags = load_run(tmp_path)
     expected, _ = load_run(folder)

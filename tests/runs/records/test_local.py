@@ -28,7 +28,8 @@ def test_cut_drops_later_rows_and_broken_lines(tmp_path, capsys, sink_class):
     assert files
     for path in files:
         with open(path, "a") as file:
-            file.write("4,te")  # a crash in the middle of a line
+            # a crash in the middle of a line
+            file.write("4,te")
     sink.cut(2)
     for path in files:
         assert {int(r["epoch"]) for r in read(path)} == {1, 2} and path.read_text().endswith("\n")

@@ -125,7 +125,8 @@ def test_a_service_that_hangs_keeps_nobody_waiting(capsys, stuck_in):
         sink.write(rows(epoch))
     sink.close()
     assert time.monotonic() - began < 5 and "given up" in capsys.readouterr().out
-    released.set()  # the service comes back: what waited is taken, in order
+    # the service comes back: what waited is taken, in order
+    released.set()
     sink._thread.join(10)
     (service,) = services
     assert service.taken == list(range(1, 51)) and not sink._thread.is_alive()
@@ -221,7 +222,8 @@ def test_wandb_holds_rows_batches_spectra_and_what_is_selected_under_the_names_a
         plain = set()
     assert summary["selected/rule"] == "epoch with the highest e_recall@1 on test" and summary["selected/epoch"] == 1
     for name in icml | plain:
-        if "spectrum" in name:  # nested or not, as versions of W&B write it
+        # nested or not, as versions of W&B write it
+        if "spectrum" in name:
             kind = history[5].get(f"{name}/_type") or history[5][name]["_type"]
             assert kind == "histogram"
         else:

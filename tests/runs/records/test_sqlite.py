@@ -25,8 +25,10 @@ def test_database_holds_the_rows_of_metrics_csv(tmp_path):
 
 def test_groups_that_differ_in_case_alone_have_a_table_each(tmp_path):
     """SQLite's names ignore case."""
-    groups = {"discriminative_mAP": 0.1, "discriminative_map": 0.2, "discriminative_MAP": 0.3}  # group -> its value
-    for epoch in (1, 2):  # a new sink finds the tables again
+    # group -> its value
+    groups = {"discriminative_mAP": 0.1, "discriminative_map": 0.2, "discriminative_MAP": 0.3}
+    # a new sink finds the tables again
+    for epoch in (1, 2):
         Database(tmp_path).write([Row(epoch, "test", group, group, value) for group, value in groups.items()])
     Database(tmp_path).write([Row(2, "test", "discriminative_map", "again", 0.4)])
     Database(tmp_path).cut(1)
