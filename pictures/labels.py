@@ -65,17 +65,7 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
         if with_line[spot]:
             _draw_line(axis, points[i], (x, y), colours[i])
             occupied = np.vstack([occupied, np.tile(_along(centres[i], middles[spot : spot + 1])[0], 2)])
-        axis.annotate(
-            texts[i],
-            xy=points[i],
-            xytext=(x, y),
-            ha="center",
-            va="center",
-            fontsize=SIZE,
-            color=colours[i],
-            zorder=4,
-            bbox={"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
-        )
+        _write(axis, texts[i], (x, y), colours[i])
     return complete
 
 
@@ -85,6 +75,14 @@ def _half_size(axis, text: str, renderer) -> np.ndarray:
     box = probe.get_window_extent(renderer)
     probe.remove()
     return np.array([box.width, box.height]) / 2
+
+
+def _write(axis, text: str, middle: tuple[float, float], colour: str) -> None:
+    """A label on a light ground, around `middle`."""
+    ground = {"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
+    axis.annotate(
+        text, xy=middle, xytext=middle, ha="center", va="center", fontsize=SIZE, color=colour, zorder=4, bbox=ground
+    )
 
 
 def _draw_line(axis, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:

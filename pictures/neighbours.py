@@ -78,9 +78,7 @@ def recoveries(
     """
     from matplotlib.figure import Figure
 
-    features = task.queries.features
     labels = task.queries.labels
-    reference = task.searched.features
     reference_labels = task.searched.labels
     keys = KEYS
     name_of_none = "distractor"
@@ -100,20 +98,27 @@ def recoveries(
     _draw_keys(axis, keys, heading[1:], size[0] - 0.15)
     drawn_labels = {*labels[rankings.queries].tolist(), *reference_labels[np.concatenate(rankings.neighbours)].tolist()}
     names = _names(drawn_labels, class_names, name_of_none)
-    for row, (query, neighbours, kinds) in enumerate(zip(*rankings[:3], strict=True)):
+    for row, query in enumerate(rankings.queries):
         top = 0.5 + row * HEIGHT
         if rankings.notes:
             note = rankings.notes[row]
             axis.text(margin - 0.08, top + 0.5, note, fontsize=NOTE, ha="right", va="center", linespacing=1.5)
         _tile(axis, margin, top, whole_image(images[0], int(query)), names[int(labels[query])], "query", QUERY)
-        for position, (index, kind) in enumerate(zip(neighbours, kinds, strict=True), start=1):
-            pair = (features[[query]].astype(np.float64), reference[[index]].astype(np.float64))
-            note = f"distance {distances_of(*pair, ball)[0]:#.3g}"
-            start = margin + position * WIDTH + 0.2
-            name = names[int(reference_labels[index])]
-            _tile(axis, start, top, whole_image(images[1], int(index)), name, note, COLOURS[kind])
+        neighbours = rankings.neighbours[row]
+        distances = _distances(task, int(query), neighbours, ball)
+        for position, (index, kind) in enumerate(zip(neighbours, rankings.judged[row], strict=True)):
+            start = margin + (position + 1) * WIDTH + 0.2
+            image = whole_image(images[1], int(index))
+            note = f"distance {distances[position]:#.3g}"
+            _tile(axis, start, top, image, names[int(reference_labels[index])], note, COLOURS[kind])
     axis.set(xlim=(0, size[0]), ylim=(size[1], 0))
     save_figure(figure, path, dpi=100, pil_kwargs={"compress_level": 3})
+
+
+def _distances(task, query: int, neighbours: np.ndarray, ball) -> np.ndarray:
+    """Distances `(K,)` of a query to its neighbours, in float64; see `recoveries`."""
+    query_rows = np.repeat(task.queries.features[[query]].astype(np.float64), len(neighbours), axis=0)
+    return distances_of(query_rows, task.searched.features[neighbours].astype(np.float64), ball)
 
 
 def _draw_keys(axis, keys: tuple[str, ...], widths: list[float], end: float) -> None:

@@ -234,33 +234,18 @@ def _fill(
     if old and old.code != codes.FLOAT32:
         coded = old.faiss
     held = 0 if coded is None else len(coded)
-    written = list(old.paths) if old else []
-    indexed_paths = set(written)
-    paths = [path for path in paths if path not in indexed_paths]
+    indexed_paths = list(old.paths) if old else []
+    paths = _unindexed(paths, indexed_paths)
     vectors = VectorsWriter(folder / VECTORS, embedder.dimensions)
-    left_out = {}
     try:
-        with open(folder / PATHS, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["path"])
-            writer.writerows([path] for path in written)
-            if old and coded is None:
-                for block in blocks(old.folder / VECTORS):
-                    vectors.append(block)
-            for batch in embedder.stream(paths, total=len(paths)):
-                vectors.append(batch.vectors)
-                for place in batch.places:
-                    writer.writerow([paths[place]])
-                    written.append(paths[place])
-                for place, reason in batch.refused:
-                    left_out[paths[place]] = reason
+        if old and coded is None:
+            for block in blocks(old.folder / VECTORS):
+                vectors.append(block)
+        written, left_out = _embed(folder, embedder, paths, indexed_paths, vectors)
     finally:
         vectors.close()
     if not (vectors.rows or held):
         raise UserError(f"none of the {len(paths):,} images can be decoded, the first: {next(iter(left_out.values()))}")
-    if left_out:
-        with open(folder / LEFT_OUT, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-            csv.writer(file, lineterminator="\n").writerows([["path", "reason"], *left_out.items()])
     images = held + vectors.rows
     if coded is None:
         recall = _write_faiss(folder, kind, images, embedder.dimensions)
@@ -285,6 +270,38 @@ def _fill(
     }
     (folder / ABOUT).write_text(json.dumps(content, indent=1), encoding="utf-8")
     return {**content, "added": images - len(indexed_paths), "left_out": left_out, "copies": copies}
+
+
+def _unindexed(paths: list[str], indexed_paths: list[str]) -> list[str]:
+    """The paths that an index does not hold."""
+    known_paths = set(indexed_paths)
+    return [path for path in paths if path not in known_paths]
+
+
+def _embed(
+    folder: Path, embedder: Embedder, paths: list[str], indexed_paths: list[str], vectors: VectorsWriter
+) -> tuple[list[str], dict[str, str]]:
+    """Append the vectors of the images at `paths`, and list them behind the indexed ones in a file of the folder.
+
+    Returns all paths of the index, and path -> reason of the images that cannot be decoded, which are listed as well.
+    """
+    written = list(indexed_paths)
+    left_out = {}
+    with open(folder / PATHS, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["path"])
+        writer.writerows([path] for path in indexed_paths)
+        for batch in embedder.stream(paths, total=len(paths)):
+            vectors.append(batch.vectors)
+            for place in batch.places:
+                writer.writerow([paths[place]])
+                written.append(paths[place])
+            for place, reason in batch.refused:
+                left_out[paths[place]] = reason
+    if left_out:
+        with open(folder / LEFT_OUT, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            csv.writer(file, lineterminator="\n").writerows([["path", "reason"], *left_out.items()])
+    return written, left_out
 
 
 def _write_codes(folder: Path, index: Codes, rows: int, old: Index | None) -> dict | None:
