@@ -304,13 +304,14 @@ def describe(splits: dict) -> str:
 def _counts(images) -> str:
     """The counts of a split as text."""
     counts = images.counts
-    text = f"{counts['images']:,} images "
+    item = "image" if images.width is None else "row"
+    text = f"{counts['images']:,} {item}s "
     if counts["classes"]:
         text += f"of {counts['classes']:,} classes"
     else:
         text += "without classes"
     if counts["single_image_classes"]:
-        text += f", {counts['single_image_classes']:,} of them with a single image, which has no positive"
+        text += f", {counts['single_image_classes']:,} of them with a single {item}, which has no positive"
     text += _roles(images)
     if "distractors" in counts:
         text += f"; {counts['distractors']:,} distractors, without a class"

@@ -351,11 +351,12 @@ def copies_found(
             between.append(paths)
         if len({is_test for _, is_test in places}) > 1:
             across.append(paths)
+    items = "images" if noun == "files" else noun
     parts = []
     if between:
-        parts.append(f"{_size(between)} in more than one class")
+        parts.append(f"{_size(between, items)} in more than one class")
     if across:
-        parts.append(f"{_size(across)} both in test and in training or validation")
+        parts.append(f"{_size(across, items)} both in test and in training or validation")
     if not_compared:
         parts.append(f"{not_compared:,} files of equal size were not compared")
     if not parts:
@@ -372,5 +373,5 @@ def _example(groups: list[list[str]], place: dict[str, tuple]) -> str:
     return ""
 
 
-def _size(groups: list[list[str]]) -> str:
-    return f"{count_of(len(groups), 'group')} ({sum(map(len, groups)):,} images)"
+def _size(groups: list[list[str]], items: str) -> str:
+    return f"{count_of(len(groups), 'group')} ({sum(map(len, groups)):,} {items})"

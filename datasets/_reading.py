@@ -101,9 +101,9 @@ def check(name: str, module, opt, root: Path, reading: _layout.Reading) -> Conte
                 f"--dataset {name}: the name of class {ascii(class_name)} is no text (UTF-8): rename its folder"
             )
     if len(classes) < 2 and reading.lists is None:
-        raise UserError(
-            f"--dataset {name}: {len(classes)} classes with images in {root}; training and test need one each at least"
-        )
+        number = "1 class" if classes else "no class"
+        items = "images" if reading.rows is None else "rows"
+        raise UserError(f"--dataset {name}: {number} with {items} in {root}; training and test need one each at least")
     parts = parts_of(classes, reading, opt, keeps_test=has_split(module))
     classless = [image for image in reading.images if image.class_name is None]
     partial = _layout.difference(

@@ -65,7 +65,7 @@ def test_rows_come_in_the_order_of_their_classes_as_they_are(tmp_path):
     assert torch.equal(row, torch.from_numpy(features[labels == 3][1]))
     assert read["training"].paths[0] == "a.npz:42" and read["training"].width == WIDTH
     text = datasets.describe(read)
-    assert "training: 24 images of 4 classes" in text and "rows: 5 features, as they are" in text
+    assert "training: 24 rows of 4 classes" in text and "rows: 5 features, as they are" in text
 
 
 def test_roles_sequences_supers_splits_and_distractors(tmp_path):
@@ -108,7 +108,7 @@ def test_equal_rows_of_training_and_test_are_noted(tmp_path):
     features[-1] = features[0]
     path = written(tmp_path / "a.npz", features=features)
     expected = (
-        "duplicate rows: 1 group (2 images) in more than one class, 1 group (2 images) both in test and in training"
+        "duplicate rows: 1 group (2 rows) in more than one class, 1 group (2 rows) both in test and in training"
     )
     assert any(note.startswith(expected) for note in splits(path)["training"].notes)
     assert datasets.problems(resolve("--dataset arrays --dataset_arrays", path))[0].startswith("duplicate rows")

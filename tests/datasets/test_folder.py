@@ -39,7 +39,7 @@ def test_every_subfolder_is_a_class_whatever_its_name(tmp_path):
     with refused("1b holds no image"):
         read(root)
     assert len(read(root, allow_partial_dataset=True)["training"].class_names) == 3
-    with refused("1 classes"):
+    with refused("1 class with images"):
         read(images(tmp_path / "one", "adapter"))
 
 
