@@ -26,6 +26,7 @@ from results import bootstrap
 from results.bootstrap import Outcomes
 from results.formats import file_name
 from tools import models
+from tools._frozen_model import Model
 from utilities.errors import UserError
 from utilities.intervals import t_quantile, t_shift
 
@@ -59,24 +60,22 @@ class Bench:
         for label, opt in options.items():
             training = models.training_options(self.commands.rest, opt)
             store = appraisal.folder / "features"
-            self.models[label] = models.Model(
-                label, opt, store, self.commands.feature_type, Runtime(opt), training=training
-            )
+            self.models[label] = Model(label, opt, store, self.commands.feature_type, Runtime(opt), training=training)
 
-    def photographs(self, model: models.Model, table: str) -> ImageSet:
+    def photographs(self, model: Model, table: str) -> ImageSet:
         """All images of a table."""
         flags = {"dataset_csv": str(self.folder / table), "evaluate_all": True}
         shape = datasets.shape_for(model.facts)
         return self.appraisal.splits(model.opt, shape, **flags)["testing"]
 
-    def features(self, model: models.Model, table: str) -> tuple[np.ndarray, float, set[str]]:
+    def features(self, model: Model, table: str) -> tuple[np.ndarray, float, set[str]]:
         """The backbone's features `(N, F)` of all images of a table, the seconds that they took, on which devices."""
         dataset = self.photographs(model, table)
         if model.shards(dataset).read() is None:
             model.embedded({"photographs": dataset})
         return model.shards(dataset).read()
 
-    def parts(self, model: models.Model) -> dict[str, evaluation.Embedded]:
+    def parts(self, model: Model) -> dict[str, evaluation.Embedded]:
         """Part -> its images, with the features at unit length: train, select, set_aside, test."""
         shape = datasets.shape_for(model.facts)
         chosen = {}
@@ -271,7 +270,7 @@ def _projected(part: evaluation.Embedded, project) -> evaluation.Embedded:
 
 
 def row_of(
-    appraisal: Appraisal, name: str, kind: str, model: models.Model, embedded: dict, opt: Namespace | None = None
+    appraisal: Appraisal, name: str, kind: str, model: Model, embedded: dict, opt: Namespace | None = None
 ) -> dict:
     """A row of the table; the embeddings of all parts are written to a folder of its name."""
     folder = appraisal.folder / "rows" / file_name(name)

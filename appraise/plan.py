@@ -15,7 +15,7 @@ from appraise.steps import Appraisal, short
 from datasets._image_set import ImageSet
 from engine.loading import evaluation_loader
 from evaluation import scales
-from tools import models
+from tools._frozen_model import Model, Part, Unavailable
 from utilities.console import say
 from utilities.counts import count_of
 from utilities.errors import NotFinite, UserError
@@ -55,7 +55,7 @@ def embed(appraisal: Appraisal) -> dict:
     for label, model in bench.models.items():
         try:
             rates[label] = _rate(model, bench.photographs(model, photographs.IMAGES))
-        except (models.Unavailable, NotFinite) as error:
+        except (Unavailable, NotFinite) as error:
             missing.append(f"{label}: {error}")
             say(f"      left out  {missing[-1]}")
         finally:
@@ -88,7 +88,7 @@ def embed(appraisal: Appraisal) -> dict:
     }
 
 
-def _rate(model: models.Model, dataset: ImageSet) -> float:
+def _rate(model: Model, dataset: ImageSet) -> float:
     """Images per second of a network, by the first images; before them a few start the workers."""
     start = min(WARM_UP, len(dataset) // 2)
     parts = [slice(0, start), slice(start, min(start + FIRST_IMAGES, len(dataset)))]
@@ -96,7 +96,7 @@ def _rate(model: models.Model, dataset: ImageSet) -> float:
     power = scales.power_of(model.network, model.opt, bare=True)
     settings = evaluation.EmbedSettings(True, False, model.opt.eval_scales, power)
     for part in parts:
-        embedded = evaluation.embed(model.network, models.Part(batches, part), model.runtime, settings=settings)
+        embedded = evaluation.embed(model.network, Part(batches, part), model.runtime, settings=settings)
     return len(embedded.labels) / embedded.seconds
 
 
@@ -140,7 +140,7 @@ def plan_of(sizes: dict[str, int], rates: dict[str, float], input_side: int, fla
     return Plan(archs, words, images_of_class, seeds, seconds, notes)
 
 
-def _first_number(bench: Bench, model: models.Model, table: str) -> dict:
+def _first_number(bench: Bench, model: Model, table: str) -> dict:
     """R@1 among all photographs, before near-duplicates are known; printed, as it is the first that is useful."""
     rows, _, _ = bench.features(model, table)
     labels = np.array([label for _, label in bench.photographs(model, table).image_list])

@@ -20,6 +20,7 @@ from benchmarks.input import make_files
 from engine.loading import evaluation_loader
 from engine.runtime import Runtime
 from tools import models
+from tools._frozen_model import Model
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 
@@ -58,7 +59,7 @@ def main():
         runtime = Runtime(opt).begin()
         rounds = []
         for number in range(options.repeats + 1):
-            model = models.Model(options.arch, opt, Path(folder) / f"features_{number}", "float32", runtime)
+            model = Model(options.arch, opt, Path(folder) / f"features_{number}", "float32", runtime)
             ((split, dataset),) = models.splits_for(opt, model.facts, False).items()
             loaded = Loaded(evaluation_loader(dataset, opt))
             loaded.dataset = dataset

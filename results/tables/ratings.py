@@ -7,7 +7,7 @@ sets side by side. Means of groups that may be ranked together are marked and ha
 import math
 from pathlib import Path
 
-from results import columns, groups, inference, settings
+from results import columns, groups, inference, settings, untrained
 from results.columns import SELECTED, SELECTIONS, Column
 from results.formats import Cell, Table
 from results.groups import Group, counted_runs
@@ -58,7 +58,7 @@ def single(dataset_groups: list[Group], table_columns: list[Column], how: str, d
             cells.append(Cell(epochs.mean, epochs.deviation, digits=EPOCH_DIGITS))
             remarks = group.undefined(table_columns) + group.fewer([*estimates, ("epoch", epochs)])
             table.add(cells, group.remarks + remarks, part)
-    for state in groups.untrained(dataset_groups):
+    for state in untrained.of_groups(dataset_groups):
         estimates = [state.estimate(c, ddof) for c in table_columns]
         count = max((e.count for e in estimates), default=0)
         if count:

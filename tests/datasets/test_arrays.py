@@ -107,9 +107,7 @@ def test_equal_rows_of_training_and_test_are_noted(tmp_path):
     features = arrays()["features"]
     features[-1] = features[0]
     path = written(tmp_path / "a.npz", features=features)
-    expected = (
-        "duplicate rows: 1 group (2 rows) in more than one class, 1 group (2 rows) both in test and in training"
-    )
+    expected = "duplicate rows: 1 group (2 rows) in more than one class, 1 group (2 rows) both in test and in training"
     assert any(note.startswith(expected) for note in splits(path)["training"].notes)
     assert datasets.problems(resolve("--dataset arrays --dataset_arrays", path))[0].startswith("duplicate rows")
 

@@ -15,6 +15,7 @@ from options import derived
 from results import collect, columns, folders, groups, inference, settings, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from results.recorded import dataset_of
+from results.untrained import of_groups
 from tests.kit.refusals import refused
 from tests.kit.run_folders import (
     built,
@@ -610,7 +611,7 @@ def test_untrained_networks_of_other_weights_or_data_are_not_averaged(tmp_path):
     flags_of = {"A": {"weights": "x.pth"}, "B": {"not_pretrained": True}, "C": {"weights": "x.pth"}}
     for value, (name, flags) in enumerate(flags_of.items()):
         make_run(tmp_path, name, 0, records=curve(0.1 * value, 0.4, 0.5, first=0), epochs=2, **plain | flags)
-    states = groups.untrained(list(built(tmp_path).values()))
+    states = of_groups(list(built(tmp_path).values()))
     assert [(state.title.partition("dimensions")[2], len(state.runs)) for state in states] == [
         (", not_pretrained False, weights x.pth", 2),
         (", not_pretrained True, weights None", 1),

@@ -26,7 +26,7 @@ from tests.kit.images import write_image
 from tests.kit.plain_metrics import plain, unit
 from tests.kit.refusals import refused
 from tests.kit.runs import equal_states
-from tools import models
+from tools import _frozen_model, models
 from utilities.errors import UserError
 from utilities.shapes import side_or_pair
 
@@ -330,7 +330,7 @@ def test_keys_change_with_what_decides_features_and_a_second_table_needs_no_netw
         with torch.no_grad():
             next(network.backbone.parameters()).mul_(2)
         torch.save(network.backbone.state_dict(), weights)
-        assert count_new_folders(arch=of_file) == 2 and tables[-1].remarks[-1] == [models.WEB]
+        assert count_new_folders(arch=of_file) == 2 and tables[-1].remarks[-1] == [_frozen_model.WEB]
     with monkeypatch.context() as patch:
         patch.setattr(architectures, "select", None)
         assert count_new_folders("--evaluation_metrics", "nmi", "e_recall@1", arch=of_file) == 0
@@ -372,7 +372,7 @@ def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
 
     def key():
         (opt,) = models.read(["--archs", f"conv4 --weights {weights}", *flags(data, tmp_path)])[1].values()
-        model = models.Model("", opt, tmp_path / "features", "float32", runtime)
+        model = _frozen_model.Model("", opt, tmp_path / "features", "float32", runtime)
         return model._remembered, model.shards(models.splits_for(opt, model.facts, False)["test"]).folder
 
     def replaced(path, content):
@@ -437,7 +437,7 @@ def test_a_licence_is_that_of_published_weights_alone(tmp_path):
         ([], "a", "mit"),
     ):
         network = types.SimpleNamespace(weights_name=weights_name, **facts)
-        assert models.facts_of(network, parameters.read(["--arch", "conv4", *words])).licence == licence
+        assert _frozen_model.facts_of(network, parameters.read(["--arch", "conv4", *words])).licence == licence
 
 
 def test_features_of_other_shapes_have_other_keys(shared, tmp_path):
@@ -446,7 +446,7 @@ def test_features_of_other_shapes_have_other_keys(shared, tmp_path):
     for words in ("--crop_size 32", "--crop_size 64 32", "--crop_size 32 --eval_long_side 32"):
         shape = ["--arch", "timm:vit_small_patch16_rope_224", "--not_pretrained", *words.split()]
         opt = parameters.read(["--dataset", "folder", "--dataset_folder_path", str(shared), *shape])
-        model = models.Model("rope", opt, tmp_path, "float32", None)
+        model = _frozen_model.Model("rope", opt, tmp_path, "float32", None)
         network = types.SimpleNamespace(
             **{"mean": (0,), "std": (1,), "input_space": "RGB", "input_range": 1, "feature_dim": 2, "patch": (16, 16)},
             **{"interpolation": "bicubic", "weights_name": "random", "backbone": torch.nn.Linear(2, 2)},
@@ -455,7 +455,7 @@ def test_features_of_other_shapes_have_other_keys(shared, tmp_path):
         )
         torch.nn.init.zeros_(network.backbone.weight)
         torch.nn.init.zeros_(network.backbone.bias)
-        model.facts = models.facts_of(network, opt)
+        model.facts = _frozen_model.facts_of(network, opt)
         dataset = datasets.select("folder", opt, **datasets.shape_for(model.facts))["testing"]
         keys.append(model.shards(dataset).about)
     assert [(key["input"], key["native"]) for key in keys] == [(32, False), ((64, 32), False), (32, True)]
@@ -526,10 +526,10 @@ def test_which_pretraining_may_have_seen_the_data(tmp_path):
         "vit_huge_patch14.something_new tf_efficientnet_b0.ns_jft_in1k"
     )
     opt = parameters.read(["--arch", "conv4", "--dataset", "cub200"])
-    for names, remark in ((closed, models.IMAGENET_HOLDS["cub200"]), (opened, models.WEB)):
+    for names, remark in ((closed, _frozen_model.IMAGENET_HOLDS["cub200"]), (opened, _frozen_model.WEB)):
         for name in names.split():
-            model = models.Model(name, opt.but(arch=f"timm:{name}"), tmp_path, "float32", None)
-            model.facts = models.Facts("", name, 224, "bicubic", [], 1, 1, "", "")
+            model = _frozen_model.Model(name, opt.but(arch=f"timm:{name}"), tmp_path, "float32", None)
+            model.facts = _frozen_model.Facts("", name, 224, "bicubic", [], 1, 1, "", "")
             assert model.remarks() == [remark], name
 
 
