@@ -1,10 +1,13 @@
 """From runs to tables, figures and a page: the modules behind Result_Evaluations.py.
 
+flags.py          the command line
+
 Read the runs
   collect.py      run folders (folders.py) and W&B projects (online.py) -> `RecordedRun` (recorded.py)
   roles.py        which flags count for which purpose: compared, setting, method, published, printed
   settings.py     the settings that runs and groups share, apart from their method
   groups.py       runs -> groups of seeds: what counts, what is left out and why, which groups may be ranked together
+  untrained.py    networks before training, over the seeds
   columns.py      metric names -> columns: split, title, unit, direction; the value of a run by a selection rule
 
 How good is it?

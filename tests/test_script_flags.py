@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import math
+import re
 import runpy
 import signal
 import sys
@@ -17,11 +18,13 @@ from utilities.numbers import LARGEST, MOST_64, Range
 ROOT = Path(__file__).resolve().parent.parent
 BAD = ["nan", "inf", "-inf", "-1", "0", "1e308", str(10**30), "x", ""]
 FOLDERS = ("", "benchmarks", "docs", "experiments/objects", "experiments/study", "toy_experiments", "launch", "search")
+# a script's own parser, or that of its room
+PARSES = re.compile(r"Parser\(|from results\.flags import")
 SCRIPTS = [
     path.relative_to(ROOT).as_posix()
     for folder in FOLDERS
     for path in sorted((ROOT / folder).glob("*.py"))
-    if "__main__" in (text := path.read_text(encoding="utf-8")) and "Parser(" in text
+    if "__main__" in (text := path.read_text(encoding="utf-8")) and PARSES.search(text)
 ]
 TOOLS = [
     path.stem for path in sorted((ROOT / "tools").glob("*.py")) if "def parser(" in path.read_text(encoding="utf-8")
