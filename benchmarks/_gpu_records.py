@@ -1,6 +1,8 @@
-"""Tables of benchmarks/gpu.py, and what benchmarks/gpu_minutes.sh writes beside them: versions, what its runs came to.
+"""Tables of benchmarks/gpu.py, and what benchmarks/gpu_minutes.sh writes beside them: versions, photographs to train
+on, what its runs came to.
 
-python benchmarks/_gpu_records.py versions | runs FOLDER
+    python benchmarks/_gpu_records.py versions|runs FOLDER
+    python benchmarks/_gpu_records.py photographs FOLDER NUMBER
 """
 
 import csv
@@ -8,6 +10,7 @@ import importlib.metadata
 import json
 import platform
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -76,6 +79,17 @@ def versions(folder: Path) -> None:
     write(folder / "versions.csv", ("what", "version"), rows)
 
 
+def photographs(folder: Path, number: int) -> None:
+    """Write that many JPEG files below photographs/, in at most 100 classes."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    from benchmarks.input import make_files
+
+    place = folder / "photographs"
+    # of a part that was stopped
+    shutil.rmtree(place, ignore_errors=True)
+    make_files(place, number, n_classes=min(number // 10, 100))
+
+
 def runs(folder: Path) -> None:
     """Write whole_runs.csv: seconds, images, memory and last values of the whole runs that ended."""
     rows = []
@@ -113,4 +127,6 @@ def logged(path: Path, column: str, name: str) -> list[float]:
 
 
 if __name__ == "__main__":
-    {"versions": versions, "runs": runs}[sys.argv[1]](Path(sys.argv[2]))
+    command, folder_name, *numbers = sys.argv[1:]
+    commands = {"versions": versions, "photographs": photographs, "runs": runs}
+    commands[command](Path(folder_name), *map(int, numbers))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What must be seen on a GPU that is rented by the minute, in order of value, each part under a time limit of its own:
-# tests marked gpu, the parts of benchmarks/gpu.py, two whole runs.
+# tests marked gpu, the parts of benchmarks/gpu.py, two whole runs: a ResNet-50 from JPEG files, and from --decode_once.
 #
 #     benchmarks/gpu_minutes.sh FOLDER                          # at most 9 minutes
 #     benchmarks/gpu_minutes.sh FOLDER --minutes 5              # the parts that are left, when called again
@@ -8,9 +8,9 @@
 #     benchmarks/gpu_minutes.sh FOLDER --small --device cpu     # a trial of the script itself
 #     python benchmarks/gpu.py --tables FOLDER                  # the figures as the tables of docs/scale.md
 #
-# FOLDER: parts.csv (what each part came to), versions.csv, figures as CSV, logs/, runs/. It needs torch, torchvision,
-# timm, numpy, scipy, pandas, pillow, tqdm and pyyaml; a part that needs another package, or a newer one, is skipped and
-# names it.
+# FOLDER: parts.csv (what each part came to), versions.csv, figures as CSV, logs/, runs/, photographs/. It needs torch,
+# torchvision, timm, numpy, scipy, pandas, pillow, tqdm and pyyaml; a part that needs another package, or a newer one,
+# is skipped and names it.
 set -uo pipefail
 
 usage() { sed -n '5,9s/^# *//p' "$0" >&2; exit 2; }
@@ -47,8 +47,8 @@ left_over=()
 
 # What is missing on this machine, by the last line of a log that says so.
 missing() {
-  grep -E "ModuleNotFoundError|ImportError|has no attribute|unexpected keyword argument|is not installed" "$1" \
-    | tail -1 | tr -d '",' | cut -c1-200
+  local words="No module named|ImportError|has no attribute|unexpected keyword argument|is not installed"
+  grep -E "$words|is missing: pip" "$1" | tail -1 | tr -d '",' | cut -c1-200
 }
 
 # part NAME LIMIT COMMAND…: runs a part that has no result yet; LIMIT in seconds.
@@ -84,7 +84,7 @@ run() {
   shift 2
   grep -q "^$name,\(done\|skipped\|failed\)," "$folder/parts.csv" && return
   local words=(--loss multisimilarity --embed_dim 128 --bs 112 --data_sampler class_balanced --samples_per_class 4
-    --not_pretrained --no_train_metrics --save_path "$folder/runs" --savename "$name" "$@")
+    --not_pretrained --no_train_metrics --plot_every 0 --save_path "$folder/runs" --savename "$name" "$@")
   if [ ${#small[@]} -gt 0 ]; then
     words+=(--arch conv4_normalize --crop_size 32 --n_epochs 1 --save_interval 1 --iterations_per_epoch 3 --kernels 0)
   else
@@ -94,7 +94,10 @@ run() {
   part "$name" "$limit" "${launcher[@]}" main.py "${words[@]}"
 }
 
-of_glyphs=(--dataset glyphs --crop_size 224 --n_epochs 2 --iterations_per_epoch 100 --kernels 8)
+n_photographs=4000
+[ ${#small[@]} -gt 0 ] && n_photographs=600
+of_photographs=(--dataset folder --dataset_folder_path "$folder/photographs" --crop_size 224 --n_epochs 2
+  --iterations_per_epoch 100)
 of_objects=(--dataset csv --dataset_csv "$objects/objects.csv" --dataset_name objects --arch resnet50_normalize
   --augmentation base --crop_size 128 --crop_scale 0.4 1 --kernels 8
   --decode_once --image_cache "$folder/cache"
@@ -110,16 +113,18 @@ part tests_of_the_rest 90 "$python" -m pytest "${tests[@]}" tests/metrics/test_s
   tests/test_default_dtype.py tests/test_gpu_benchmark.py
 gpu steps 120 steps --repeats 10 --warm_up 3
 gpu metrics 60 metrics
-run run_resnet50 90 "${of_glyphs[@]}" --arch resnet50_normalize
+part photographs 90 "$python" benchmarks/_gpu_records.py photographs "$folder" "$n_photographs"
+run run_resnet50 90 "${of_photographs[@]}" --arch resnet50_normalize --kernels 8
 [ -n "$objects" ] && run run_objects 300 "${of_objects[@]}"
 gpu flags 120 flags
 gpu loader 90 loader
-run run_vit_small 90 "${of_glyphs[@]}" --arch timm:vit_small_patch16_224_normalize
+run run_decode_once 90 "${of_photographs[@]}" --arch resnet50_normalize --kernels 0 --decode_once \
+  --image_cache "$folder/decoded"
 gpu determinism 60 determinism
 gpu chunks 60 chunks
 gpu faiss 60 faiss
 launcher=("$python" -m torch.distributed.run --standalone --nproc_per_node 1)
-of_nccl=(--dataset glyphs --arch conv4_normalize --n_epochs 1 --iterations_per_epoch 10)
+of_nccl=("${of_photographs[@]}" --arch conv4_normalize --n_epochs 1 --iterations_per_epoch 10)
 [ "$device" = cuda ] && of_nccl+=(--sync_bn)
 run run_nccl 60 "${of_nccl[@]}"
 gpu compile 150 compile

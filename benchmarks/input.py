@@ -44,18 +44,49 @@ MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
 
-def make_files(folder: Path, n_images: int) -> None:
-    """A folder data set of two classes: crops of the sample photographs, all different."""
+def photographs() -> list:
+    """Two pictures: scikit-learn's sample photographs; where it is missing, noise with the spectrum of photographs, of
+    which JPEG files are as large.
+    """
     import numpy as np
     from PIL import Image
-    from sklearn.datasets import load_sample_images
+
+    try:
+        from sklearn.datasets import load_sample_images
+    except ModuleNotFoundError:
+        rng = np.random.default_rng(0)
+        return [Image.fromarray(_noise(rng, height=427, width=640)) for _ in range(2)]
+    return list(map(Image.fromarray, load_sample_images().images))
+
+
+def _noise(rng, height: int, width: int):
+    """A picture `(height, width, 3)`, uint8, whose amplitudes fall with the frequency."""
+    import numpy as np
+
+    frequencies = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
+    frequencies[0, 0] = 1
+    layers = []
+    for _ in range(4):
+        spectrum = rng.standard_normal(frequencies.shape) + 1j * rng.standard_normal(frequencies.shape)
+        layers.append(np.fft.irfft2(spectrum / frequencies**1.5, s=(height, width)))
+    # what the colours share, and a part of each one's own
+    colours = np.stack([layers[0] + 0.3 * own_part for own_part in layers[1:]], -1)
+    colours = (colours - colours.mean((0, 1))) / colours.std((0, 1))
+    return np.clip(128 + 50 * colours, 0, 255).astype(np.uint8)
+
+
+def make_files(folder: Path, n_images: int, n_classes: int = 2) -> None:
+    """A folder data set: crops of two photographs, all different, in classes of equal size."""
+    import numpy as np
+    from PIL import Image
 
     rng = np.random.default_rng(0)
+    sources = photographs()
     files = []
-    for c, photograph in enumerate(load_sample_images().images):
-        source = Image.fromarray(photograph)
+    for c in range(n_classes):
+        source = sources[c % len(sources)]
         (folder / f"class_{c}").mkdir(parents=True)
-        for i in range(n_images // 2):
+        for i in range(n_images // n_classes):
             x = rng.integers(0, 60)
             y = rng.integers(0, 40)
             box = (x, y, x + source.width - 60, y + source.height - 40)

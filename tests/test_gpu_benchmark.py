@@ -87,7 +87,14 @@ def test_the_script_for_minutes_on_a_gpu_goes_on_with_what_is_left(tmp_path):
     assert done.returncode == 0, done.stderr
     results = statuses(tmp_path)
     assert set(results.values()) <= {"done", "skipped"}, (tmp_path / "parts.csv").read_text()
-    assert results["steps"] == results["run_resnet50"] == results["chunks"] == results["run_nccl"] == "done"
+    assert (
+        results["steps"]
+        == results["run_resnet50"]
+        == results["run_decode_once"]
+        == results["chunks"]
+        == results["run_nccl"]
+        == "done"
+    )
     assert "faiss for GPUs is not installed" in (tmp_path / "parts.csv").read_text()
     assert not (tmp_path / "logs" / "determinism.log").exists(), "it was done before"
     assert "torch," in (tmp_path / "versions.csv").read_text()
