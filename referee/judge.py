@@ -19,8 +19,7 @@ The function gets a case, a dict:
 - `query_features` (Q, D), `gallery_features` (M, D), the nearest by Euclidean distance, or by `similarity`;
 - `scores` (Q, M): the same order, higher is nearer; rows that are ignored, as the query itself is, have -inf;
 - `relevant`, `ignored` (Q, M): true or false; `own_row` (Q,): the row that shows the query itself, or -1;
-- `name`, `kind`, `text`, `axis`: which question the case asks; `measures` that have an answer; `given`: what the case
-  has, `scores` or `features`.
+- `name`, `kind`, `text`, `axis`: the question; `measures`: those with an answer; `given`: `scores` or `features`.
 
 It returns measure -> value. A measure may carry the definition that is claimed, `"map@3: of R"`; else the report says
 which definitions the value agrees with. It may raise: some cases have `error` among their definitions.

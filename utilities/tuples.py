@@ -159,12 +159,14 @@ def as_triplets(tuples: "Triplets | Pairs") -> Triplets:
         return tuples
     by_anchor = torch.argsort(tuples.anchors_n, stable=True)
     sorted_anchors = tuples.anchors_n[by_anchor]
-    first = torch.searchsorted(sorted_anchors, tuples.anchors_p)
+    # columns of a matrix, of which torch warns
+    anchors = tuples.anchors_p.contiguous()
+    first = torch.searchsorted(sorted_anchors, anchors)
     # negatives that each pair meets
-    counts = torch.searchsorted(sorted_anchors, tuples.anchors_p, right=True) - first
+    counts = torch.searchsorted(sorted_anchors, anchors, right=True) - first
     pair, offset = spread(counts)
     negatives = tuples.negatives[by_anchor[first[pair] + offset]]
-    return Triplets(tuples.anchors_p[pair], tuples.positives[pair], negatives)
+    return Triplets(anchors[pair], tuples.positives[pair], negatives)
 
 
 def pair_masks(
