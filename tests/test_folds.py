@@ -204,7 +204,7 @@ def test_evaluations_and_ensembles_after_a_run_are_kept_beside_its_own_results(s
         "evaluation_concatenated_1": None,
     }
     for wrong in ("--splits_to_eval val", "--folds 0"):
-        with refused(""):
+        with refused(wrong.split()[0]):
             resolve("--resume_from", short, "--evaluate_ensemble", wrong)
     assert resumed(f"{short}/fold_1", "--evaluate").results["evaluation_separated"]["folds"] == [1]
 
@@ -232,7 +232,7 @@ def test_what_the_folds_cannot_be(short, data, tmp_path):
         with refused(change.split()[0]):
             resolve("--resume_from", short, "--resume_allow_changes", change)
     for wrong in ("--folds 2", "--folds -1", "--folds 0 0"):
-        with refused(""):
+        with refused(wrong.split()[0]):
             flags(data, tmp_path, wrong)
     for wrong in ("--folds 0", "--aggregate_only", "--evaluate_ensemble", "--savename=", "--savename ../elsewhere"):
         with refused(wrong.split()[0].rstrip("=")):
