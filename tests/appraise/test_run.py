@@ -183,10 +183,14 @@ def test_a_second_process_is_refused(photographs, tmp_path):
     words = words_of(photographs, "--out", tmp_path / "out", SMALL)
     command = [sys.executable, "-m", "appraise", *words]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as first:
-        while not (tmp_path / "out" / ".lock").exists():
+        lock = tmp_path / "out" / ".lock"
+        # it names its holder once it is locked
+        while not lock.exists() or not lock.read_text():
             time.sleep(0.01)
+        # it could end before the second one has started
+        first.send_signal(signal.SIGSTOP)
         second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        first.terminate()
+        first.kill()
     assert second.returncode == 2
     assert re.fullmatch(r"python -m appraise: error: --out .* works on it\n", second.stderr), second.stderr
 
