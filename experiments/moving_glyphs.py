@@ -19,7 +19,7 @@ from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.files import expanded, write_file
 from utilities.numbers import whole
 
-# pixels of a frame
+# width and height of a frame in pixels
 WIDTH = 320
 HEIGHT = 240
 RATE = 30  # frames per second
@@ -43,7 +43,7 @@ class Track:
         self.last = length - int(draw.integers(0, length // 4))
         self.faces = faces[draw.integers(len(faces), size=length // POSE + 1)]
         self.start = draw.uniform((0, 0), (WIDTH - self.side, HEIGHT - self.side))
-        # pixels per frame
+        # velocity in x and y, in pixels per frame
         self.speed = draw.uniform(-1, 1, 2)
 
     def corner(self, frame: int) -> np.ndarray:

@@ -52,7 +52,7 @@ def how_far(folder: Path, opt) -> tuple[bool, str]:
             return True, count_of(done, "fold")
         return False, f"after {done} of {len(cross.requested)} folds"
     if opt.evaluate_only:
-        # of a line whose first process was killed
+        # a line whose first process was killed has its result in a numbered folder
         numbered = folder.parent.glob(f"{glob.escape(folder.name)}_[0-9]*")
         return any((path / "evaluation.json").exists() for path in (folder, *numbered)), "measured"
     run = RunFolder(folder, opt)

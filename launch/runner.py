@@ -225,7 +225,7 @@ class Runner:
                 while any(job.process.poll() is None for job in self.active) and time.monotonic() < end:
                     time.sleep(POLL / 2)
             except KeyboardInterrupt:
-                # again: no more patience
+                # interrupted again: no more patience, the next signal follows at once
                 pass
             self.end_finished()
 

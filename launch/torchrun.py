@@ -44,7 +44,7 @@ def environment(nproc: int, gpus: list[int], at_once: int) -> dict[str, str]:
         cpus = len(os.sched_getaffinity(0))
     variables = {"OMP_NUM_THREADS": str(max(cpus // (nproc * at_once), 1)), **os.environ}
     if IS_PACKAGE:
-        # as -P, for torchrun's processes
+        # has the effect of Python's flag -P in the processes that torchrun starts
         variables["PYTHONSAFEPATH"] = "1"
     if gpus:
         visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]

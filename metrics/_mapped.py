@@ -83,6 +83,6 @@ def prefix(features, dimensions: int) -> np.ndarray:
         unit = unit and bool((np.abs(np.linalg.norm(rows.astype(np.float64), axis=1) - 1) < UNIT).all())
     if unit:
         lengths = np.linalg.norm(cut, axis=1, keepdims=True)
-        # zero stays zero
+        # a row of zeros stays one
         cut /= np.where(lengths > 0, lengths, 1)
     return cut

@@ -79,7 +79,7 @@ class Metric:
     # of "cosine" (c_: the same on normalised features), "macro" (mean of class means) and "level" (_level1: by another
     # column of the labels)
     VARIANTS = ()
-    # of labels `(N, L)`; None: all of them, as levels
+    # the column of labels `(N, L)` that it reads; None: all of them, as levels
     column = 0
 
     def __init__(self, name: str, parameter: int | float | None = None):

@@ -87,11 +87,11 @@ class Pairs:
                 end = min(column + COLUMNS, self.size)
                 partners = self._features(column, end)
                 sums = squares[:, None] + partners.square().sum(1)
-                # as the rounding bound assumes
+                # the rounding bound assumes products in full float32 precision
                 with Products("highest"):
                     tile = torch.addmm(sums, features, partners.T, alpha=-2).clamp_min_(0)
                 pairs = None
-                # on the diagonal: each pair once
+                # a tile on the diagonal has each pair twice: only one of them counts
                 if column < stop:
                     pairs = torch.ones(tile.shape, dtype=torch.bool, device=self.device).triu_(row - column + 1)
                 if of_one_class is not None and column < band:
@@ -183,7 +183,7 @@ class Pairs:
         starts = np.searchsorted(self.labels, self.labels)  # (N,) where each query's class begins
         sizes = self.ends - starts
         partners_of_query = sizes - 1 if of_one_class else self.size - sizes
-        # pairs of the queries up to each
+        # number of pairs of all queries up to each one
         partners = np.cumsum(partners_of_query)
         parts = []
         for start in range(0, count, COLLECTED // 20):

@@ -81,7 +81,7 @@ class EmbeddingSpace:
         self.seeds = _inputs.as_seeds(settings.seed)
         self.device = settings.device
         self.progress = settings.progress
-        # of arrays on the device, which views of the space share
+        # copies of arrays on the device, which views of the space share
         self._copies = {}
         self.norms = None
         self.reference_norms = None
@@ -141,7 +141,7 @@ class EmbeddingSpace:
         tolerance = 8 * np.finfo(np.float32).eps
         if max(np.abs(norms - 1).max(), np.abs(reference_norms - 1).max()) <= tolerance:
             return self
-        # zero stays zero
+        # a row of zeros stays one
         norms = np.where(norms > 0, norms, 1.0)[:, None]
         reference_norms = np.where(reference_norms > 0, reference_norms, 1.0)[:, None]
         return self.view(EmbeddingSpace, norms=norms, reference_norms=reference_norms)

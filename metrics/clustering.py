@@ -39,7 +39,7 @@ def mutual_information(table: Contingency) -> float:
     if len(table.classes) == 1 or len(table.clusters) == 1:
         return 0.0
     n = table.classes.sum()
-    # expected counts
+    # the counts that independent partitions would have
     independent = table.classes[table.class_of_cell] / n * table.clusters[table.cluster_of_cell]
     return max(0.0, float((table.counts / n * np.log(table.counts / independent)).sum()))
 
@@ -54,7 +54,7 @@ def expected_mutual_information(table: Contingency) -> float:
     n = int(table.classes.sum())
     total = 0.0
     b, b_times = np.unique(table.clusters, return_counts=True)
-    # distinct sizes, a few dozen
+    # classes have only a few dozen distinct sizes, so the loop is over these
     for a, a_times in zip(*np.unique(table.classes, return_counts=True), strict=True):
         first = np.maximum(1, a + b - n)
         lengths = np.minimum(a, b) - first + 1
@@ -103,7 +103,7 @@ def ami(table: Contingency) -> float:
     possible = 0.5 * (entropy(table.classes) + entropy(table.clusters)) - chance
     tiny = np.finfo(np.float64).eps
     quotient = (np.sign(above) or 1.0) * max(abs(above), tiny) / ((np.sign(possible) or 1.0) * max(abs(possible), tiny))
-    # where chance explains everything, both are rounding errors
+    # where chance explains everything, `above` and `possible` are rounding errors, and their quotient may be any number
     return float(np.clip(quotient, -1.0, 1.0))
 
 

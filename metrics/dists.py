@@ -21,7 +21,7 @@ def mean_distance(lengths: np.ndarray, squares: np.ndarray, counts: np.ndarray) 
         counts: `(G,)`.
     """
     distances = 1.0 - (lengths - squares) / (counts * (counts - 1.0))
-    # of a sum of so many vectors
+    # bound of the rounding error of a sum of `counts` vectors
     rounding = 4.0 * np.finfo(np.float64).eps * counts
     return np.where(distances <= rounding, 0.0, np.minimum(distances, 2.0))
 

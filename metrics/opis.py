@@ -38,7 +38,7 @@ class Metric(Base):
         pairs = _pairs.of_units(space)
         if not pairs.same or not pairs.other:
             return float("nan")
-        # similarities
+        # thresholds of the squared distance, as cosine similarities
         low, high = (1 - square / 2 for square in fnmr.thresholds(pairs, RATES))
         thresholds = torch.linspace(low, high, THRESHOLDS, dtype=pairs.dtype, device=pairs.device) + pairs.tolerance
         sizes = np.bincount(pairs.labels)

@@ -8,7 +8,7 @@ import numpy as np
 
 from metrics._metric import Metric as Base
 
-# of the largest singular value: below it lies rounding
+# share of the largest singular value; what lies below it is rounding
 FLOOR = 1e-8
 
 

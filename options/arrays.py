@@ -11,7 +11,7 @@ OF_IMAGES = (
     *("pad_crop", "color_jitter", "auto_augment", "randaugment", "random_erasing", "download", "decode_once"),
     *("image_cache", "image_cache_side", "max_image_pixels", "augmentation", "eval_scales", "views"),
 )
-# the values of those that are not off
+# flag -> its value without effect, where this is not None, False or 0
 UNCHANGED = {"augmentation": "none", "eval_scales": [1], "views": 1}
 
 
@@ -25,7 +25,7 @@ def wrong(opt):
     of_backbone = [*OF_BACKBONE, *sorted(architectures.REGISTRY.flags() - OF_HEAD)]
     reasons = dict.fromkeys(of_backbone, "features, and there is no backbone")
     reasons |= dict.fromkeys(OF_IMAGES, "features, not images")
-    # the others are of the run
+    # flags that were not typed are those of the run that is evaluated
     if opt.job == "evaluate":
         reasons = {flag: reason for flag, reason in reasons.items() if flag in opt.typed}
     for flag, reason in reasons.items():

@@ -73,7 +73,7 @@ class Parser(OneLineParser):
         if is_switch and word.lower() == "false":
             negation = f"{NEGATION}{before.removeprefix('--')}"
             return f"{before} {word}: {before} is a switch: leave it out, or switch it off by {negation}"
-        # the value may be a key or a password
+        # the flag's name alone is printed: its value may be a key or a password
         option = word.partition("=")[0]
         hint = f"--find {option.strip('-')} searches."
         if option.startswith("-"):

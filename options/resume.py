@@ -163,12 +163,12 @@ def _fit_for_other_data(opt: Options, explicit: dict, defaults: dict) -> dict:
     flags = {}
     places = {"dataset", *datasets.REGISTRY.flags(opt.dataset)}
     if "dataset_fixes" not in explicit and not places.isdisjoint(opt.other_data):
-        # its rows name the run's images
+        # the rows of --dataset_fixes name the run's images
         flags["dataset_fixes"] = defaults["dataset_fixes"]
     if "dataset" in opt.other_data and "evaluation_metrics" not in explicit:
         published = datasets.evaluation_metrics(opt)
         if published:
-            # those of the run may not be defined there
+            # the run's metrics may not be defined on the other data
             flags["evaluation_metrics"] = list(published)
     # The run's flags for cropping and caching do not apply to images that are shown whole.
     for flag in set(datasets.unfit(opt)) - set(explicit):

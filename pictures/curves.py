@@ -103,7 +103,7 @@ def _explain(figure) -> None:
         for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
     for name, _ in UNTRAINED.values():
-        # of every split, so without a split's colour
+        # an untrained network is drawn for every split, so its entry has no split's colour
         if name in handles:
             handles[name] = copy.copy(handles[name])
             handles[name].set_color(INK)

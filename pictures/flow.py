@@ -7,14 +7,14 @@ from typing import NamedTuple
 from pictures.fonts import save_figure
 from pictures.groups import BASE, DPI, new_figure
 
-# inches: legible where a phone shrinks it to 360 pixels
+# inches: the text is legible where a phone shrinks the picture to 360 pixels
 WIDTH = 6.2
 STEP_HEIGHT = 0.82
 BOX_HEIGHT = 0.6
 MARGIN = 0.08
 TITLE_WIDTH = 1.3
 FONT_SIZE = 13
-# characters
+# characters of a line of text
 LINE_LENGTH = 42
 
 

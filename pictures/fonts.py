@@ -112,7 +112,7 @@ def save_figure(figure, path, **how) -> None:
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             labels = [label.get_text() for label in axis.get_ticklabels()]
-            # they are written anew when the figure is drawn
+            # matplotlib writes tick labels anew when it draws the figure, unless they are fixed
             if not all(map(_is_in_first_font, labels)):
                 axis.set_ticks(axis.get_majorticklocs(), labels=list(map(drawable, labels)))
     for text in figure.findobj(Text):

@@ -18,11 +18,11 @@ from pictures.text import printable, shortened, text_width
 
 QUERY = "#333333"
 QUIET = "#666666"
-# of what is right, wrong and junk, in the order of `evaluation.queries`
+# colours of what is right, wrong and junk, in the order of `evaluation.queries`
 COLOURS = ("#2a9d3a", "#d03030", "#9a9a9a")
 KEYS = ("same class", "other class")
 LISTED_KEYS = ("right", "wrong", "junk")
-# points: the side of an image
+# side of an image in points
 TILE = 1.2 * 72
 # in tiles: the space of a tile with its two lines of text
 WIDTH = 1.1
@@ -91,8 +91,8 @@ def recoveries(
     content = margin + 1.35 + max(map(len, rankings.neighbours)) * WIDTH
     size = (max(content, (sum(heading) + (1 + len(keys)) * LEGEND) / TILE + 0.3), len(rankings.queries) * HEIGHT + 0.45)
     figure = Figure(figsize=(TILE / 72 * size[0], TILE / 72 * size[1]))
+    # one axis for all images: sixty axes would take seconds
     axis = figure.add_axes((0, 0, 1, 1), xlim=(0, size[0]), ylim=(size[1], 0), aspect="equal")
-    # one axis for all: sixty of them take seconds
     axis.axis("off")
     axis.text(0.15, 0.22, title, fontsize=HEADING, va="center", parse_math=False)
     _draw_keys(axis, keys, heading[1:], size[0] - 0.15)

@@ -30,7 +30,7 @@ def draw_search(trials: list, direction, folder: Path, metric: str) -> list[Path
 
     matplotlib.use("Agg")
 
-    # its trials are numbered as ours, which count no attempts
+    # a new study, whose trials are numbered as this program numbers them: further attempts do not count
     study = optuna.create_study(direction=direction)
     study.add_trials(trials)
     done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
@@ -100,7 +100,7 @@ def _make_readable(figure, whole_names: set[str]) -> None:
     """Few ticks, whole numbers on the axes in `whole_names`, and labels of long flags in several lines."""
     from matplotlib import ticker
 
-    # far above many axes, and the file's name says it
+    # the title would stand far above many axes, and the file's name says the same
     figure.suptitle("")
     grid = [axes for axes in figure.axes if axes.get_subplotspec() is not None and axes.get_xlabel()]
     for axes in figure.axes:

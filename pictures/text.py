@@ -7,7 +7,7 @@ import numpy as np
 
 from pictures.fonts import drawable
 
-# in every picture, of a run and of tables
+# the same colours in every picture, of a run and of tables
 SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}
 # points
 TITLE_SIZE = 11

@@ -10,7 +10,7 @@ import torch
 SHEET = 16  # thumbnails a side of a sheet: browsers show any number of pictures of 16 x 64 pixels a side
 SIDES = ((8_000, 64), (16_000, 48), (40_000, 32), (math.inf, 24))  # up to how many images, pixels a side
 QUALITIES = (80, 65, 50, 35, 20)
-# of all sheets; a third more in base64
+# of all sheets together; base64 makes them a third larger
 MOST_BYTES = 15_000_000
 
 

@@ -35,7 +35,7 @@ from pathlib import Path
 import numpy as np
 
 FILE = Path(__file__).with_name("cases.json")
-# values of float32 programs; two definitions of a case differ by more
+# covers rounding in float32; the values of two definitions of a case differ by more
 TOLERANCE = 1e-5
 ERROR = "error"
 NAN = "nan"

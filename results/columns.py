@@ -113,7 +113,7 @@ class Column:
         """Printed decimals."""
         if not self.percent:
             return 3
-        # some hundredths of a percent
+        # the variances of `opis` are some hundredths of a percent, and need more decimals
         is_variance = plain(self.metric).removeprefix("c_").startswith("opis")
         return 4 if is_variance else 2
 
@@ -123,7 +123,7 @@ def title(metric: str) -> str:
     above, name = split_name(metric)
     if above in ("criterion", "miner", "rate"):
         return metric
-    # e_recall@1@d64
+    # a name such as `e_recall@1@d64` ends in its prefix
     name, at, prefix = name.partition("@d")
     head, _, number = name.partition("@")
     short = name
@@ -151,7 +151,7 @@ def is_structure(metric: str) -> bool:
 
 def is_clustered(metric: str) -> bool:
     """Whether a metric measures a k-means clustering, and so depends on its random start."""
-    # also of a prefix, nmi@d32
+    # a metric of a prefix is one, too: `nmi@d32`
     return plain(metric).removeprefix("c_").partition("@")[0] in ("nmi", "ami", "f1")
 
 

@@ -298,7 +298,7 @@ def to_csv(table: Table) -> str:
     import pandas
 
     heads = []
-    # texts of each row
+    # for each head, the texts of all rows
     columns = []
     # columns that .md and .tex also have come first
     for i in sorted(range(len(table.head)), key=lambda i: table.head[i] in table.page_only):

@@ -301,7 +301,7 @@ def _without_duplicates(group: Group, runs: list[RecordedRun]) -> list[RecordedR
     seeds = {seed for (seed, _), count in times.items() if count > 1}
     duplicated = [run for run in runs if run.seed in seeds]
     for run in duplicated:
-        # of the other runs with this seed
+        # names of the other runs with this seed, each once
         names = {}
         for candidate in duplicated:
             if candidate.seed == run.seed and candidate.cross_validation != run.cross_validation:

@@ -109,7 +109,7 @@ def seeds_needed(true: float, deviation: float) -> int | None:
 
     if math.isnan(deviation) or not is_enough(MOST_SEEDS):
         return None
-    # power rises with the number of seeds
+    # power rises with the number of seeds, so the least that suffices is found by bisection
     return bisect.bisect_left(range(MOST_SEEDS + 1), True, lo=2, key=is_enough)
 
 

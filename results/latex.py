@@ -29,7 +29,7 @@ SIZES = (
     (8.0, GAP, COMPACT),
 )
 SMALLEST = 8.0
-# points of \scriptsize: intervals
+# points of \scriptsize, in which intervals are set
 SCRIPT = 7.0
 # points: wider names of rows, and wider texts, are wrapped
 MOST_NAME = 130.0
@@ -241,7 +241,7 @@ class Layout:
                 n_lines = max(n_lines, self._lines_of(row, column))
             lines = [_line(_joined(cells))]
             height = self.baseline * n_lines
-            # on a separate line: beside the numbers they would not fit the page
+            # intervals are on a separate line: beside the numbers they would not fit the page
             if any(intervals) and not self.plain:
                 lines.append(_joined(intervals))
                 height += self.baseline
@@ -368,7 +368,7 @@ def _cut(remark: str) -> str:
 
 def _floats(table, layout: Layout, tabulars: list[Block], notes: list[Block]) -> list[str]:
     """The lines of all floats: tabulars below each other, then notes, as many as fit a page each."""
-    # tabulars and notes of each
+    # tabulars and notes of each page
     pages = [([], [])]
     height = 0.0
     for kind, blocks in enumerate((tabulars, notes)):

@@ -196,7 +196,7 @@ def _evaluation(flags: dict, defaults: dict, flag_roles: FlagRoles) -> str:
 def _split(flags: dict, defaults: dict, flag_roles: FlagRoles) -> str:
     """The scheme (`half`: the field's own split) and every flag of the data that is not at its default, boxes aside."""
     unread = roles.without_effect(flags) | {"dataset", "dataset_name", "split_scheme", "use_tv_split"}
-    # unset, all parts validate
+    # where --split_sets is unset, all --split_partitions serve as validation
     usual = {**defaults, "split_sets": flags.get("split_partitions")}
     parts = [str(flags.get("split_scheme") or "half")]
     for name in sorted(flag_roles.of_data(flags)):

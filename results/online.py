@@ -32,7 +32,7 @@ from utilities.errors import UserError
 from utilities.evaltypes import MAIN
 from utilities.extras import way_out
 
-# `test/e_recall@1`, unless --online_names icml
+# a key such as `test/e_recall@1`, as runs have them without --online_names icml
 PLAIN_KEY = re.compile(r"(train|val|test)/(.+)$")
 
 

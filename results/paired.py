@@ -236,7 +236,7 @@ def of_run(run: RecordedRun) -> Queries | None:
         elif "labels" in names:
             classes = file["labels"]
         else:
-            # without classes, each query is its own
+            # without classes, each query is a class of its own
             classes = np.arange(len(values["hit"]))
         return Queries(classes, files, values, flags)
 

@@ -25,7 +25,7 @@ from utilities.numbers import Range, number, whole
 from utilities.reading import read_records
 
 COMPONENTS = ("T", "E", "TE", "S", "r")
-# those that fall with the number of test classes
+# components that fall with the number of test classes
 OVER_CLASSES = ("E", "TE", "r")
 OVER_SEEDS = ("S", "r")
 HEAD = ("metric", "component", "variance", "classes", "source")

@@ -57,7 +57,7 @@ def find(all_groups: list[Group]) -> dict[str, list[Method]]:
 
 def _fid(group: Group) -> float | None:
     """The mean over the runs that recorded it: it depends on split and backbone alone, which these runs share."""
-    # NaN without one
+    # NaN where a run recorded none
     fids = np.array([run.fid for run in group.counted], dtype=np.float64)
     fids = fids[np.isfinite(fids)]
     if not len(fids):
@@ -69,7 +69,7 @@ def _common_name(names: list[str]) -> str:
     """The common beginning of the names of a method's groups: `Margin_ood_1`, `Margin_ood_2` give `Margin_ood`."""
     if len(set(names)) == 1:
         return names[0]
-    # of splits 10 and 11 not the 1
+    # the common beginning of splits 10 and 11 ends in a 1, which is no part of the name
     return re.sub(r"\d+$", "", os.path.commonprefix(names)).rstrip("_-. ") or names[0]
 
 

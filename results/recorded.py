@@ -22,7 +22,7 @@ FOLD = re.compile(r"fold_(\d+)$")
 # flags
 WHOLE_NUMBERS = ("seed", "n_epochs", "patience", "split_sets", "embed_dim")
 LISTS_OF_NAMES = ("evaltypes", "storage_metrics")
-# packages, named among the settings
+# packages whose versions are named among the settings
 VERSIONS = ("torch", "torchvision", "faiss-gpu", "faiss-cpu", "scikit-learn")
 
 
@@ -91,7 +91,7 @@ class RecordedRun:
     # versions, hardware, images: title -> text
     environment: dict[str, str] = field(default_factory=dict)
     series: Series = field(default_factory=lambda: EMPTY)
-    # failed or short
+    # why the run does not count, such as that it failed or is short
     problem: str | None = None
     notes: list[str] = field(default_factory=list)
     selected_epoch: int | None = None  # as summary.json names it

@@ -193,7 +193,7 @@ def _by_mixed_model(values: list[list[np.ndarray]]) -> dict[str, float] | None:
         warnings.simplefilter("ignore")
         model = formula.mixedlm("value ~ 1", frame, groups=np.ones(len(frame)), re_formula="0", vc_formula=parts)
         try:
-            # the second where the first does not converge
+            # the second method is tried where the first does not converge
             fitted = model.fit(reml=True, method=["bfgs", "powell"])
         except np.linalg.LinAlgError:
             return None

@@ -17,7 +17,7 @@ FEWEST_GROUPS = 3  # with a variance above 0
 MOST_CONSTANT = 1  # groups with a variance of 0
 STEPS = 50  # of Newton's method, which needs about 6
 PRECISION = 1e-8
-# tables
+# tables that `simulated_pairs` draws
 SIMULATED = 2000
 
 
@@ -73,7 +73,7 @@ def squeezed(variances, freedom) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return variances, freedom, is_squeezed
     usable = np.where(is_squeezed[..., None], variances, 1.0)
     scale, prior_freedom = (part[..., None] for part in prior(usable, freedom))
-    # of the scale
+    # weight of `scale` in a squeezed variance
     weight = 1 / (1 + freedom / prior_freedom)
     pooled_freedom = (freedom * (usable > 0)).sum(-1, keepdims=True)
     gain = np.minimum(freedom + prior_freedom, pooled_freedom) - freedom

@@ -5,7 +5,7 @@ Widths are those of Computer Modern, the widest of the usual fonts.
 
 import re
 
-# of estimated widths
+# factor on estimated widths, so that what seems to fit does fit
 SAFETY = 1.04
 
 # Widths in thousandths of the font size: Knuth's Computer Modern at 10 pt.

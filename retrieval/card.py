@@ -321,7 +321,7 @@ def _licence(environment: dict, opt) -> str:
     start = environment.get("weights")
     if start == "random":
         return "Training began from random weights: no other licence than that of the training images applies."
-    # the data_config is that of the architecture's own weights
+    # The data_config has the licence of the architecture's own weights, not that of a file.
     if opt.weights:
         sha256 = environment.get("weights_sha256") or "not recorded"
         return (

@@ -9,7 +9,7 @@ from utilities import codes
 from utilities.codes import Codes
 from utilities.errors import UserError
 
-# of an export: the index without vectors, which holds what was learned
+# a file of an export: the index without vectors, which holds what was learned
 FILE = "code.faiss"
 
 

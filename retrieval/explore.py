@@ -24,7 +24,7 @@ from utilities.console import propose_view
 from utilities.errors import UserError
 from utilities.files import write_file
 
-# of the histogram of distances
+# bins of the histogram of distances
 BINS = 100
 # flags of an evaluation that the page ignores; of a run also those of its embeddings
 UNHEEDED = from_splits.OF_SEARCH | from_splits.OF_DISTANCES
@@ -288,7 +288,7 @@ def content(images: PageImages, flags) -> dict:
         "supers": supers,
         "superOf": super_of,
         "paths": paths,
-        # -1 comes first
+        # the place of -1, of images without a class, among the ascending classes: the first
         "classless": 0 if of_none.any() else None,
         "marks": marks.content(
             images.marking, paths, [images.class_names.get(label) for label in images.labels.tolist()]

@@ -21,7 +21,7 @@ from runs import Embedder
 from utilities.console import propose, say
 from utilities.errors import UserError
 
-# on which an export is compared with the run
+# number of images on which an export is compared with the run
 IMAGES = 8
 
 

@@ -101,7 +101,7 @@ def least_cosine(flag: str, embed, inputs: np.ndarray, expected: np.ndarray, way
         try:
             embeddings = np.asarray(embed(inputs[batch]), dtype=np.float64)
         except Exception as error:
-            # each runtime raises its own
+            # each runtime raises errors of its own kinds
             raise UserError(f"{flag}: what was written cannot be run ({line(error)}): {way_out}") from error
         if embeddings.shape != expected[batch].shape or not np.isfinite(embeddings).all():
             raise UserError(

@@ -42,7 +42,7 @@ def replacing_folder(out):
 
 
 def _take_place(hidden: Path, out: Path) -> None:
-    # it can only be read by setting it
+    # the process's mask can only be read by setting it
     mask = os.umask(0)
     os.umask(mask)
     # mkdtemp gives access to the owner alone

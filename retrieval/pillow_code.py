@@ -13,7 +13,7 @@ PHOTO = '"photo.jpg"'
 OPEN = f'image = ImageOps.exif_transpose(Image.open({PHOTO})).convert("RGBA")'
 ON_WHITE = 'image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")'
 GREY = '.convert("L").convert("RGB")'
-# of the distance x >= 0, in pixels of the coarser grid
+# interpolation -> its weight at the distance x >= 0, in pixels of the coarser grid
 KERNELS = {
     "bilinear": "np.maximum(1 - x, 0)",
     "bicubic": "np.where(x < 1, (1.5 * x - 2.5) * x * x + 1, np.where(x < 2, ((2.5 - x / 2) * x - 4) * x + 2, 0))",

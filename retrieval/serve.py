@@ -36,7 +36,7 @@ ROW = re.compile(r"/image/([0-9]{1,12})")
 LOOPBACK_NAMES = {"localhost", "127.0.0.1", "[::1]"}
 PAGE = "/"
 QUERY = "/query"
-# of a path; pictures: GET and HEAD
+# path -> methods that it takes; all other paths are of pictures, and take GET and HEAD
 METHODS = {PAGE: ("GET", "HEAD", "POST"), QUERY: ("POST",)}
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -215,7 +215,7 @@ class Handler(BaseHTTPRequestHandler):
     def _throw_away(self) -> None:
         """Receive what is still sent, into nothing: closed at once, the connection would lose the reply."""
         end = time.monotonic() + LINGERING
-        # gone, or too slow
+        # the other side has gone, or is too slow
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
             while (remaining := end - time.monotonic()) > 0:
@@ -335,7 +335,7 @@ def serve(flags) -> None:
     if limit is not None:
         for note in limit.check(index, embedder):
             warn(note)
-    # reads all that is read once
+    # a first search now, so that what is read only once is in memory before the first request
     index.search(embedder(np.zeros((1, 32, 32, 3), np.uint8)), 1)
     classes = {}
     try:

@@ -68,7 +68,7 @@ class Worker:
             try:
                 future.set_result(job())
             except Exception as error:
-                # the one who waits gets it
+                # the error is raised in the thread that waits for the result
                 future.set_exception(error)
             except BaseException:
                 # an interrupt ends the server
@@ -127,7 +127,7 @@ class Service:
             neighbours = answers.below(neighbours, [QUERY], self.threshold)
         content = answers.as_answer(neighbours, self.classes)
         for record in content["neighbours"]:
-            # not that of an unknown query
+            # The record that says that a query is unknown has rank 0, and no image.
             if record["rank"]:
                 record["image"] = f"/image/{self._row_of[record['path']]}"
         return content

@@ -17,7 +17,7 @@ from utilities.errors import UserError
 from utilities.reading import parsing, read_json
 
 PROGRAM = "python -m evaluation decide"
-# of a vector's length: another precision moves it less, another network far more
+# share of a vector's length: another precision moves the vector by less, another network by far more
 SAME = 0.05
 
 

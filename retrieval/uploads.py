@@ -84,7 +84,7 @@ def _of_parts(parts: list[bytes]) -> Upload:
             counts.append(content[:20].decode("latin-1"))
         else:
             raise Refusal(400, f"a form with a field {printable(name)[:40]!r}: expected one file, and perhaps {COUNT}")
-    # a browser sends an empty one where none was chosen
+    # a browser sends an empty image where none was chosen
     images = [image for image in images if image]
     if len(images) != 1 or len(counts) > 1:
         raise Refusal(400, f"a form with {len(images)} images: expected one, and perhaps {COUNT}")

@@ -72,7 +72,7 @@ def changes_of_data(folder: Path, record: dict, opt) -> list[str]:
     try:
         before = read_yaml(folder / ENVIRONMENT, {"data": {}})["data"]
     except (FileNotFoundError, UserError):
-        # a damaged one is written anew
+        # a damaged environment.yaml is written anew
         return []
     if "fingerprint" not in before or "fingerprint" not in record:
         return []
@@ -99,7 +99,7 @@ def refuse_changed_code(folder: Path, environment: dict, opt) -> None:
     try:
         before = read_yaml(folder / ENVIRONMENT).get("code_files") or {}
     except (FileNotFoundError, UserError):
-        # a damaged one is written anew
+        # a damaged environment.yaml is written anew
         return
     for flag, sha256 in environment.get("code_files", {}).items():
         if before.get(flag, sha256) != sha256 and not opt.resume_allow_changes:
@@ -125,7 +125,7 @@ def record_changes_of_environment(folder: Path, environment: dict, epoch: int) -
     try:
         content = read_yaml(folder / ENVIRONMENT)
     except UserError:
-        # damaged
+        # nothing can be added to a damaged file
         return
     recorded = content.get("environment_changes") or {}
     changes = {time: text for time, text in recorded.items() if int(time.removeprefix("after epoch ")) < epoch}

@@ -17,7 +17,7 @@ RUN = {
     "stopped": None,
 }
 CHECKPOINT = {"epoch": None, "run": RUN, "state_dict": {}}
-# in those checkpoints from which a run goes on
+# further content of those checkpoints from which a run goes on
 RESUMED = {"optimizer": {"state": {}, "param_groups": None}}
 # over the folds of a cross-validation, a file of meta/
 RESULTS = {

@@ -93,7 +93,7 @@ class Embedder:
         prefix: int | None = None,
     ):
         run = RunFolder(folder)
-        # a fold has the same flags
+        # the flags do not tell a cross-validation from its folds, but a fold has a checkpoint
         if run.is_cross_validation and not run.has_checkpoint:
             raise UserError(
                 f"{folder} is a cross-validation, a network a fold: name one of them, as {run.fold(0).path}"
@@ -139,7 +139,7 @@ class Embedder:
         """
         source = enumerate(images)
         pieces = iter(lambda: list(itertools.islice(source, self.batch_size)), [])
-        # None: unless the output is a terminal
+        # None hides the bar where there is no terminal
         is_hidden = True if total is None else None
         bar = tqdm(total=total, desc="embedding", unit="img", leave=False, disable=is_hidden)
         with ThreadPoolExecutor(max(kernels(THREADS), 1)) as pool, bar:
@@ -166,14 +166,14 @@ class Embedder:
         images = []
         refused = []
         for (place, _), image in zip(piece, prepared, strict=True):
-            # the reason why it cannot be decoded
+            # a text says why the image cannot be decoded
             if isinstance(image, str):
                 refused.append((place, image))
             else:
                 places.append(place)
                 images.append(image)
         vectors = np.empty((len(images), self.dimensions), dtype=np.float32)
-        # --eval_long_side keeps each image's shape
+        # images of one shape are embedded at once; with --eval_long_side their shapes differ
         rows_of_shape = {}
         for row, image in enumerate(images):
             rows_of_shape.setdefault(image.shape, []).append(row)
@@ -215,11 +215,11 @@ def _device(device) -> torch.device:
 def _as_list(images) -> list:
     """One image, a list of images, or a batch, as a list."""
     if isinstance(images, str | datasets.Encoded) or hasattr(images, "__fspath__") or hasattr(images, "getexif"):
-        # a path, bytes of a file, or Pillow's
+        # a path, the bytes of a file, or an image of Pillow's
         return [images]
     if torch.is_tensor(images):
         return [images] if images.ndim < 4 else list(images)
-    # else paths
+    # arrays of objects and of texts hold paths, not pixels
     if isinstance(images, np.ndarray) and images.dtype.kind not in "OUS":
         return [images] if images.ndim < 3 or (images.ndim == 3 and images.shape[2] == 3) else list(images)
     return list(images)

@@ -280,8 +280,8 @@ def measurement(path: Path, description: dict) -> Path:
     """
     for file in alternatives(path, ".json"):
         content = read_json(file) if file.exists() else description
+        # a damaged file is left alone, and the next name is tried
         if isinstance(content, dict) and {key: content.get(key) for key in description} == description:
-            # a damaged one is left alone
             return file
 
 

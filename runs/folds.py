@@ -47,7 +47,7 @@ class CrossValidation:
         in which no fold begins is removed.
         """
         is_new = self.opt.resume is None or not self.folder.is_dir()
-        # else other processes may be about to train their folds there
+        # with --folds, other processes may be about to train their folds in the same folder
         is_own = is_new and self.opt.folds is None
         if is_new:
             self.folder = new_folder(self.folder) if is_own else self._shared(self.folder)

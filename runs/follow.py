@@ -105,7 +105,7 @@ class FoldsOfSeveral(CrossValidation):
     @contextlib.contextmanager
     def started(self):
         """See `CrossValidation.started`: the first process takes the folder."""
-        # until all have read its present content
+        # the folder is taken once all processes have read its present content
         self.ranks.wait()
         with super().started() if self.ranks.writes else contextlib.nullcontext():
             self.folder, savename = self.ranks.share((self.folder, self.opt.savename))

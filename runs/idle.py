@@ -93,7 +93,7 @@ def of_class_vectors(opt, flags: Collection[str]) -> list[str]:
     losses = [name for package, name in plug_ins if package == "criteria"]
     if opt.loss_vectors_start == "icml" or any(criteria.has_class_vectors(loss) for loss in losses):
         return []
-    # a user's file
+    # a user's file may read the flag without class vectors that the program knows of
     if any(_reads("loss_vectors_start", _own_text(*plug_in)) for plug_in in plug_ins):
         return []
     return [
@@ -120,7 +120,7 @@ def of_plug_ins(opt, requested: set[str]) -> list[str]:
     # plug-in -> its flags
     unused = {}
     for flag in sorted(requested & owners().keys()):
-        # of an older version: it becomes a word of --loss_weights
+        # such a flag of an older version becomes a word of --loss_weights
         is_weight = opt.roles[flag].weighs is not None
         if owners()[flag] not in plug_ins and not is_weight and not _is_read(flag, texts):
             unused.setdefault(owners()[flag], []).append(f"--{flag}")

@@ -18,7 +18,7 @@ from utilities.intervals import t_interval
 SEPARATED = "separated"
 CONCATENATED = "concatenated"
 INTERVAL = ["mean", "standard_error", "interval_95_low", "interval_95_high"]
-# of results.csv
+# columns of results.csv
 COLUMNS = ["embeddings", "split", "metric", *INTERVAL, "folds"]
 
 
@@ -31,7 +31,7 @@ def over_folds(scores: list[dict]) -> dict:
     for split, metrics in scores[0].items():
         for name in metrics:
             row = [fold.get(split, {}).get(name, []) for fold in scores]
-            # or a fold lacks the metric
+            # [], for a fold that lacks the metric, counts as an array
             has_array = any(np.ndim(value) > 0 for value in row)
             if has_array:
                 continue

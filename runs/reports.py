@@ -24,7 +24,7 @@ from utilities.programs import as_typed
 from utilities.secrets import mask_words
 from utilities.spans import moment, seconds_between
 
-# of a printed table
+# lines of a printed table
 MOST_LINES = 32
 # Flags of the command line, no file has them, without which a command trains -> number of values.
 TRYING = {"--dry_run": 0, "--profile_steps": 1, "--evaluate_only": 0}
@@ -43,7 +43,7 @@ def interruptible(run):
             yield
     except KeyboardInterrupt:
         run.close()
-        # of the checkpoint: the run may be ahead of it
+        # the epoch of the checkpoint: the run may be ahead of it
         epoch = RunFolder(run.folder).progress.epochs
         moment_of_end = " before the end of epoch 1"
         if epoch:
@@ -76,7 +76,7 @@ def progress(loader, epoch: int, opt, meter):
     with tqdm(loader, desc=f"epoch {epoch}/{opt.n_epochs}", unit="batch", leave=False, disable=None) as bar:
         for step, batch in enumerate(bar):
             began = None
-            # the first step loads what the others use
+            # the first step is not timed: it loads what the others use
             if epoch == 1 and step:
                 began = moment(meter.latest.device)
             yield batch

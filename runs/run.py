@@ -207,7 +207,7 @@ class Run:
         content = checkpoint.with_or_without_average(checkpoint.read(path), self.parts)
         if "optimizer" in content:
             content["optimizer"] = fitting(content["optimizer"], self.parts["optimizer"])
-        # of a run without float16
+        # the scaler's state in a checkpoint of a run without float16 is empty
         if content.get("scaler") == {} and "scaler" in self.parts:
             content["scaler"] = self.parts["scaler"].state_dict()
         if "num_bad_epochs" in content.get("scheduler", {}):
@@ -221,7 +221,7 @@ class Run:
         self.state.setdefault("warnings", [])
         self.state.setdefault("collapse", {})
         self.state["stopped"] = was_stopped(content, self.opt.patience)
-        # older checkpoints have none
+        # older checkpoints do not have the number of steps
         self.batches.steps = self.state.get("steps", 0)
         if not self.finished and "test" not in self.opt.splits_to_eval:
             # That of a shorter run's `--final_test`: another epoch may be selected yet.
@@ -232,10 +232,10 @@ class Run:
     def _drop_later_checkpoints(self, path: Path) -> None:
         """Make the checkpoint `path` the last one, and delete those of later epochs."""
         if self.writes:
-            # first: a run killed during the deletion must still have it
+            # The link comes first: a run killed during the deletion must still have its last checkpoint.
             link(path, self.folder / checkpoint.LAST)
         for later in self.folder.glob("checkpoint_*.pth.tar"):
-            # a damaged one stays: nothing reads it
+            # a damaged checkpoint stays: nothing reads it
             with contextlib.suppress(UserError):
                 if checkpoint.read(later, lazily=True)["epoch"] > self.epoch:
                     later.unlink()
@@ -312,7 +312,7 @@ class Run:
                 # a picture never stops a run
                 say(f"the pictures or files of epoch {epoch} failed ({type(error).__name__}: {error}); the run goes on")
         self._summarise()
-        # last: where it has all epochs, the summary has them too
+        # The checkpoint comes last: where it has all epochs, the summary has them too.
         self._save(checkpoint.LAST)
         for callback in self.opt.callbacks:
             callback.on_epoch_end(self, epoch, scores)

@@ -146,7 +146,7 @@ def environment(runtime, data: dict, network, opt) -> dict:
     if runtime.ranks.size > 1:
         record["processes"] = runtime.ranks.size
     record["weights"] = getattr(network, "weights_name", None)
-    # --embed_dim 0
+    # with --embed_dim 0 no flag says how many dimensions embeddings have
     if isinstance(getattr(network, "last_linear", None), torch.nn.Identity):
         record["dimensions"] = network.embed_dim
     if hasattr(network, "data_config"):

@@ -13,7 +13,7 @@ from utilities.counts import count_of
 from utilities.errors import UserError
 from utilities.files import refuse_unwritable
 
-# of a batch in the picture of a dry run
+# images of a batch in the picture of a dry run
 MOST_IMAGES = 64
 
 

@@ -34,7 +34,7 @@ def how_far(folder: Path, trials: int, reproductions: int) -> tuple[bool, str]:
     n_reproduced = 0
     if best.exists() and content["runs"]:
         text = best.read_text(encoding="utf-8", errors="replace")
-        # as `write_tables` writes it
+        # the trial that the heading names, as `write_tables` writes it
         trial = text.removeprefix("# ").partition(":")[0]
         if trial == content["trial"]:
             n_reproduced = len(content["runs"])

@@ -23,7 +23,7 @@ from utilities.numbers import OneOrTwo
 SUFFIXES = ("BAYESIAN", "LOG_BAYESIAN", "INT_BAYESIAN", "CHOICE")
 # A --config file may set it: the reproductions are measured on test, trials never.
 NO_PART_OF_A_TRIAL = {"final_test"}
-# of choices that are tried on the parser before a search starts
+# combinations of choices that are tried on the parser before a search starts
 MOST_COMBINATIONS = 500
 
 
@@ -156,7 +156,7 @@ def _split(argv: list[str]) -> tuple[list[tuple[str, list[str]]], list[str]]:
     """The ranges of a command line, (flag~SUFFIX~, values), and its other words."""
     ranges = []
     words = []
-    # of values that follow
+    # the list that takes the values that follow
     receiver = words
     for word in argv:
         flag, _, value = word.partition("=")

@@ -128,7 +128,7 @@ def _database(url: str | None, file: Path, heartbeat: int):
     def connect():
         return sqlite3.connect(file, timeout=PATIENCE, check_same_thread=False)
 
-    # a path may hold what an URL gives a meaning
+    # a file is opened by `connect`: its path may hold characters that have a meaning in a URL
     engine = None if url else {"creator": connect}
     try:
         return optuna.storages.RDBStorage(
@@ -145,7 +145,7 @@ def _database(url: str | None, file: Path, heartbeat: int):
         message = str(error).splitlines()[0]
         if url is None:
             raise _damaged(file, message) from error
-        # it quotes a part of the URL, perhaps of the password
+        # the error's message quotes a part of the URL, perhaps of the password
         if isinstance(error, ValueError):
             message = "this is no URL of a database; in a password write %40 for @, %3A for : and %2F for /"
         message = secrets.mask_urls(message.replace(url, secrets.mask_value(url)))
@@ -206,7 +206,7 @@ def sampler_of(space: dict, seed: int):
     import optuna
 
     start = max(5, len(space))
-    # the range of NumPy's generators
+    # seeds of NumPy's generators are below 2**32
     seed = seed % 2**32
 
     class QuasiRandomThenGaussianProcess(optuna.samplers.GPSampler):
@@ -224,7 +224,7 @@ def sampler_of(space: dict, seed: int):
             if len(done) < start:
                 return self._quasi_random.sample_relative(study, trial, search_space)
             copy = _with_failures(study, space)
-            # in place of `trial`
+            # the last trial of the copy, which now stands in for `trial`
             copy.ask()
             return super().sample_relative(copy, copy.get_trials(deepcopy=False)[-1], search_space)
 
@@ -269,7 +269,7 @@ def lock_of(folder: Path, name: str) -> Lock:
 def _lost(study, trial, folder: Path) -> bool:
     """Whether the process of a running trial is known to be gone; on another machine only its heartbeat shows that."""
     host = trial.user_attrs.get("host")
-    # it died under the search's lock, which the caller holds now
+    # its process died under the search's lock, which the caller holds now
     if host is None:
         return True
     return host == socket.gethostname() and lock_of(folder, folder_name(study, trial)).holder() is None
@@ -341,7 +341,7 @@ def collect_lost(study, folder: Path) -> list[str]:
     """
     import optuna
 
-    # their heartbeats stopped
+    # trials whose heartbeats stopped
     optuna.storages.fail_stale_trials(study)
     elsewhere = []
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):

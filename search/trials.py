@@ -83,11 +83,11 @@ class TrialLoop:
                     write_tables(self.study, self.plan)
                     return elsewhere
                 self.study.optimize(self._objective, n_trials=1, catch=(TrialFailed,))
-                # first: who holds it may have read that the trial runs, and would take it for lost
+                # The search's lock first: who holds it may have read that the trial runs, and would take it for lost.
                 self.lock.acquire()
                 self._alive.release()
                 self._current = None
-                # the trial's memory, before the next
+                # the trial's memory is freed before the next one begins
                 gc.collect()
                 torch.cuda.empty_cache()
                 write_tables(self.study, self.plan)
@@ -134,7 +134,7 @@ class TrialLoop:
             raise TrialFailed(f"{folder} was made by somebody else, and is left alone")
         flags = [f"--group={self.plan.savename}"]
         if continues:
-            # it may have been killed before it made its folder
+            # the earlier attempt may have been killed before it made its folder
             flags.append("--resume_or_start")
         try:
             opt = self.plan.read(values, name, *flags)

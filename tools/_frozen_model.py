@@ -47,7 +47,7 @@ class Part:
         count = 0
         while count < len(self.dataset):
             batch = next(self.batches)
-            # else of a part that another process has written meanwhile
+            # an earlier batch is of a part that another process has written meanwhile
             if batch.indices[0] >= self.dataset.start:
                 count += len(batch.labels)
                 yield batch

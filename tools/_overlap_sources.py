@@ -22,7 +22,7 @@ from runs.folder import PARAMETERS, RunFolder, data_of
 from utilities.errors import UserError
 from utilities.evaltypes import BARE, MAIN
 
-# of a folder of data
+# the network for a folder of data, which names none itself
 DEFAULT_ARCH = "resnet50"
 # flags of a run's evaluation that have no effect here; what a run names as code is not executed
 UNHEEDED = from_splits.OF_SEARCH | from_splits.OF_EMBEDDINGS | {"rerank_pairs": None}

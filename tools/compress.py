@@ -40,7 +40,7 @@ AT = 10
 # queries at a time, and timed searches, of which the median counts
 BATCH = 1000
 REPEATS = 5
-# of the lists (queries, depth) that exist at once
+# entries of the lists (queries, depth) that exist at once
 ENTRIES = 1 << 22
 HEAD = {
     "code": "{}",

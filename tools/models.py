@@ -130,7 +130,7 @@ def _options(words: list[str], shared_flags: list[str]):
         prefixes = (opt.matryoshka or [])[:-1]
         opt = opt.but(evaluation_metrics=metrics.at_prefixes(names, prefixes))
     if opt.pool is None and re.match(r"timm:vit_\w+_dinov3", name):
-        # its authors' features; timm takes the mean
+        # the authors of DINOv3 take the class token as features, timm the mean of all tokens
         opt = opt.but(pool="token")
     return opt.but(evaltypes=[evaluation.MAIN_EVALTYPE])
 
@@ -151,7 +151,7 @@ def training_options(shared_flags: list[str], network_opt):
     opt = parameters.resolve([*recipe, "--dataset", network_opt.dataset, *shared_flags, *fixed])
     if opt.scheduler == "plateau":
         raise UserError("--scheduler plateau: an adapter is not measured before it is trained: choose another one")
-    # a row of features is there at once
+    # no worker processes: a row of features is in memory already
     return opt.but(kernels=0, eval_kernels=0)
 
 

@@ -16,7 +16,7 @@ from runs.folder import RunFolder
 from utilities.errors import UserError
 
 EMBEDDINGS = "embeddings_train.npz"
-# of a criterion with several centres per class
+# method of a criterion with several centres per class
 METHOD = "angles_to_dominant"
 
 

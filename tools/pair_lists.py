@@ -102,7 +102,7 @@ def _lfw_readings(line: str) -> list[tuple[str, str]]:
 
 
 def _of_paths(path: str, lines: list[str], paths: np.ndarray) -> TextPairs:
-    # below a heading
+    # the pairs begin below the heading, where the file has one
     start = 0 if _labelled(lines[0]) is not None else 1
     finder = _PathFinder(paths)
     rows = []

@@ -27,7 +27,7 @@ PROGRAM = "python -m evaluation pairs"
 # of the squared distance of unit vectors, from 0 to 3.99, as in InsightFace's verification.py
 THRESHOLDS = np.arange(400) / 100
 FOLDS = 10
-# of an .npz file of pairs
+# arrays of an .npz file of pairs
 ARRAYS = ("first", "second", "same")
 FARS = (0.001, 0.01, 0.1)
 # false accepts below which a rate says little

@@ -100,7 +100,7 @@ def _of_torchvision(constructor: str, weights: str | None) -> Classifier:
     published = _torchvision.published(constructor)
     arguments = {"weights": None if weights else published}
     if weights and constructor in ("googlenet", "inception_v3"):
-        # as with the published weights
+        # torchvision sets this by itself only with the published weights
         arguments["transform_input"] = True
     network = torchvision.models.get_model(constructor, **arguments)
     transforms = published.transforms()

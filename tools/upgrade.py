@@ -33,7 +33,7 @@ from utilities.numbers import whole
 
 PROGRAM = "python -m evaluation upgrade"
 METRICS = ("e_recall@1", "map_r")
-# of the gallery's rows that the new network has embedded
+# shares of the gallery's rows that the new network has embedded
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 DRAWS = 5
 

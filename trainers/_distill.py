@@ -18,7 +18,7 @@ from utilities.registry import Registry
 from utilities.words import parse_weights
 
 NAME = "distill_loss"
-# beside a trainer that has a distill_loss, as s2sd
+# the name in place of NAME beside a trainer that has a distill_loss of its own, as s2sd
 NAME_BESIDE = "teacher_loss"
 FLAG = "--teacher"
 # names among a trainer's outputs

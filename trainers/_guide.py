@@ -19,7 +19,7 @@ from utilities.reference import Reference
 from utilities.tensors import normalize
 
 FLAG = "--guide"
-# of a criterion's call
+# name of the guide among the arguments of a criterion's call
 ARGUMENT = "guide"
 
 FLAGS = {

@@ -9,7 +9,7 @@ from utilities.errors import UserError
 from utilities.evaltypes import MAIN as MAIN_EMBEDDING
 from utilities.tensors import normalize, raise_half
 
-# a classifier's, among outputs and `--evaltypes`
+# name of a classifier's logits among outputs and in `--evaltypes`
 LOGITS = "classifier_logits"
 
 

@@ -101,7 +101,7 @@ def pkt(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
 def _probabilities(rows: torch.Tensor) -> torch.Tensor:
     unit = normalize(rows)
     similarities = (unit @ unit.T + 1) / 2
-    # rounding of opposite rows
+    # by rounding, the similarity of opposite rows may be below 0
     similarities = similarities.clamp(min=0)
     return similarities / similarities.sum(1, keepdim=True)
 

@@ -89,7 +89,7 @@ class Metrix(AddedLoss):
         embeddings = outputs["embeddings"]
         labels = batch.labels if trainer.LABELS else batch.indices.to(batch.labels.device)
         draws = torch.rand(4, dtype=torch.float32, device=embeddings.device)
-        # the middle one of three is of Beta(2, 2)
+        # the middle one of three uniform draws has the distribution Beta(2, 2)
         share = draws[:3].sort().values[1].to(embeddings.dtype)
         mixed = None
         if self.level == "feature":
@@ -200,7 +200,7 @@ def of_proxyanchor(
     between = unit @ unit.T
     to_images = proxies @ unit.T
     classes = torch.arange(len(proxies), device=labels.device)
-    # stands for its class
+    # weight 1 for the first sample of each class, which stands for the class
     is_first = as_weights(torch.tril(same_class(labels), -1).any(1).logical_not(), unit)
 
     def terms(cosines, weights):
@@ -272,6 +272,6 @@ def mixed_cosines(
     those of u to u'.
     """
     squared_lengths = share**2 + (1 - share) ** 2 + 2 * share * (1 - share) * between
-    # 0 halfway between opposite points
+    # halfway between opposite points the length is 0
     squared_lengths = squared_lengths.clamp(min=FLOOR)
     return (share * to_first[:, :, None] + (1 - share) * to_second[:, None, :]) * squared_lengths.rsqrt()

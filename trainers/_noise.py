@@ -86,7 +86,7 @@ class NoiseFilter(torch.nn.Module):
         super().__init__()
         self.rate = rate
         self.n_classes = n_classes
-        # the newest last
+        # thresholds of the last batches, the newest last
         self.register_buffer("thresholds", torch.zeros(window))
         self.register_buffer("count", torch.zeros((), dtype=torch.long))
 

@@ -147,7 +147,7 @@ class Trainer(Base):
         self.adversary = self._criterion(ADVERSARY_LOSS, opt)
         self.takes_tuples = criteria.takes_given_triplets(losses.get(SYNTH_LOSS, opt.loss))
         if self.takes_tuples:
-            # the synthetic negatives are in one
+            # the synthetic negatives are in a reference, which the criterion has to take
             check_reference(type(self.synth_criterion or criterion))
         self.generator = _generator(network.feature_dim, opt.adversarial_hidden)
         self.classifier_loss = _classifier.loss_of(opt, opt.n_classes) if classifies(opt) else None
@@ -184,7 +184,7 @@ class Trainer(Base):
             self.network.eval()
             for part in (self.criterion, getattr(self.criterion, "batchminer", None)):
                 if hasattr(part, "stats"):
-                    # else those of the last epoch would be recorded for this one
+                    # statistics of the last epoch would otherwise be recorded for this one
                     part.stats = {}
 
     def outputs(self, images: torch.Tensor) -> dict:
@@ -206,7 +206,7 @@ class Trainer(Base):
         losses = self._generator_losses(detached, batch.labels, triplets, negatives)
         if self.rests:
             return losses
-        # those of dynamic_softmargin are of real images
+        # the buffers of a loss such as dynamic_softmargin are of real images alone
         with kept_buffers(self.synth_criterion or self.criterion):
             synthetic = self._embedded(negatives.detach())
             losses[SYNTH_LOSS] = self._synth_loss(outputs["embeddings"], batch.labels, triplets, synthetic)
@@ -233,7 +233,7 @@ class Trainer(Base):
         """The embeddings `(T, D)`, as losses see them, of pooled features `(T, F)`."""
         features = {}
         seen = [features] if self.compares_before_neck else []
-        # those of --neck bn are of real images
+        # the statistics of --neck bn are of real images alone
         with resting_statistics(self.network):
             return self.named(self.network.embed(pooled, *seen), features)["embeddings"]
 
@@ -302,7 +302,7 @@ class Trainer(Base):
         criterion = self.synth_criterion or self.criterion
         if self.takes_tuples:
             return self._of_synthetic(criterion, embeddings, labels, triplets, synthetic)
-        # class vectors: each sample of each triplet counts
+        # a loss with class vectors: each sample of each triplet counts
         rows = torch.cat([anchors, positives])
         batch = torch.cat([embeddings.index_select(0, rows), synthetic])
         return criterion(batch=batch, labels=labels[torch.cat([rows, negatives])])

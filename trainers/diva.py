@@ -23,7 +23,7 @@ from utilities.tuples import Classes, Triplets
 OTHERS = ("shared", "intra", "selfsimilarity")
 EMBEDDINGS = (MAIN_EMBEDDING, *OTHERS)
 DECORRELATION = "decorrelation_loss"
-# of two points on the unit sphere; the density of distances is 0 at 2
+# bound of the distances of two points on the unit sphere; at 2 the density of distances is 0
 FARTHEST = 2 - 1e-4
 
 FLAGS = {
@@ -226,7 +226,7 @@ class Trainer(Base):
         if self.fixed:
             near &= filled
             logs = torch.where(near, logs, -torch.inf)
-            # of a query that is too far from all keys
+            # equal weights, for a query that is too far from all keys
             equal = filled.to(logs) / filled.sum().clamp(min=1)
             return torch.where(near.any(1, keepdim=True), torch.softmax(logs, 1), equal)
         logs = torch.where(near | ~near.any(0), logs, -torch.inf)

@@ -92,7 +92,7 @@ class Graph(torch.nn.Module):
         self.layers = torch.nn.ModuleList(Layer(dimensions, n_heads) for _ in range(n_layers))
         n_joined = n_layers if joins else 1
         self.norm = WholeBatchNorm(dimensions * n_joined)
-        # stays 0
+        # the bias stays 0
         self.norm.bias.requires_grad_(False)
         self.last = torch.nn.Linear(self.norm.num_features, n_classes, bias=False)
         torch.nn.init.normal_(self.last.weight, std=LAST_START)
@@ -136,7 +136,7 @@ class Layer(torch.nn.Module):
             for layer in (self.query, self.key, self.value)
         )
         scores = query @ key.transpose(1, 2) / query.shape[2] ** 0.5  # (heads, B, B)
-        # a key of score 0
+        # a further key of score 0, which takes the attention that no sample gets
         to_nobody = torch.zeros_like(scores[..., :1])
         weights = torch.softmax(torch.cat([scores, to_nobody], 2), 2)[..., :-1]
         return self.out((self.dropout(weights) @ value).transpose(0, 1).flatten(1))

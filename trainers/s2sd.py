@@ -26,7 +26,7 @@ FEATURE_LOSS = "feature_loss"
 # followed by a number: the name of a head's output, before it is brought to unit length
 HEAD = "s2sd_head_"
 FEATURES = "s2sd_features"
-# flag
+# flag of the loss inside this trainer, see criteria/__init__.py
 INNER_LOSS = "s2sd_target"
 
 FLAGS = {

@@ -16,7 +16,7 @@ NAMES = "float32, float16, int8, binary, pq<M> or opq<M> with M bytes per vector
 FLOAT32 = "float32"
 INT8 = "int8"
 BINARY = "binary"
-# of faiss
+# code -> its name in faiss's index_factory
 FACTORY = {FLOAT32: "Flat", "float16": "SQfp16", INT8: "SQ8"}
 # vectors from which faiss learns 256 centroids without a warning, and the most that it looks at
 LEAST = 39 * 256
@@ -59,7 +59,7 @@ def ranked(queries: np.ndarray, rows: np.ndarray, vectors_of, k: int) -> tuple[n
     Args:
         queries: `(Q, D)`. rows: `(Q, W)`, -1 for none. vectors_of: rows `(P,)` -> vectors `(P, D)`.
     """
-    # equal distances in the order of rows
+    # rows ascend, so that equal distances come in the order of rows
     rows = np.sort(rows, axis=1)
     distances = np.full(rows.shape, np.inf)
     step = max(NUMBERS // max(rows.shape[1] * queries.shape[1], 1), 1)

@@ -176,7 +176,7 @@ class MetricCriterion(torch.nn.Module):
 
     def __init__(self, opt=None, batchminer=None):
         super().__init__()
-        # the miner alone
+        # the only argument is the miner
         if callable(opt):
             batchminer = opt
         elif opt is not None:

@@ -36,7 +36,7 @@ def replacing(path: Path | str, mode: str = "w"):
             yield file
             file.flush()
             os.fsync(file.fileno())
-        # it can only be read by setting it
+        # the process's mask can only be read by setting it
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)
@@ -155,7 +155,7 @@ def refuse_aliases(text: str | bytes) -> None:
     asterisk = b"*" if isinstance(text, bytes) else "*"
     if asterisk not in text:
         return
-    # of the collections that are open, None where one has none
+    # anchors of the collections that are open, None where one has none
     anchors = []
     for event in yaml.parse(text, Loader=YAML):
         if isinstance(event, yaml.CollectionStartEvent):

@@ -31,7 +31,7 @@ def in_package(source: str, filename: str) -> str:
 
     All other text stays, line by line. Raises SyntaxError, with `filename`, for what is no Python.
     """
-    # of `ast`: no other character ends a line
+    # lines as `ast` counts them: only \n, \r and \r\n end one
     lines = io.StringIO(source, newline="").readlines()
     tree = ast.parse(source, filename)
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]

@@ -12,7 +12,7 @@ LARGEST = 10**6  # default bound of a number: losses square and exponentiate, an
 MOST_64 = 2**63 - 1  # default bound of a whole number: seeds and sizes have 64 bits
 WIDEST = 2**16  # dimensions of a layer: more than any published network has; a square matrix of that side fills 17 GB
 
-# of a number in a file
+# digits of a number in a file
 MOST_DIGITS = 1000
 
 
@@ -54,7 +54,7 @@ class Range:
         self.inf = inf
         self.word = word
         self.off = off
-        # as argparse names a type
+        # argparse calls a type by its `__name__`
         self.__name__ = kind.__name__
         largest = LARGEST
         self._digits = "g"

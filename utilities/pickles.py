@@ -90,7 +90,7 @@ class _Function:
         raise pickle.UnpicklingError("it sets what stands for a name")
 
 
-# as old and new versions are called
+# the module's name in old and in new versions of NumPy
 NUMPY = ("numpy.core", "numpy._core")
 PLAIN = {
     ("numpy", "dtype"): _Function(_Kind),
@@ -175,7 +175,7 @@ def _torch_content(path: Path | str):
     import torch
 
     stand_ins = {f"{module}.{name}": value for (module, name), value in (PLAIN | ARRAYS).items()}
-    # torch has its own
+    # torch allows these names itself
     for name in ("_codecs.encode", "builtins.bytes", "__builtin__.bytes"):
         del stand_ins[name]
     # what the stand-ins make, which torch fills

@@ -20,7 +20,7 @@ PACKAGES = ("architectures", "batch_mining", "criteria", "datasampler", "dataset
 TAKEN_FROM_CURRENT_FOLDER = ("architectures", "batch_mining", "criteria", "datasampler", "trainers")
 FLAG = "--plugins"
 
-# those that `use` was given, beside those of the command line
+# folders that `use` was given, in addition to those of the command line
 _folders = []
 
 

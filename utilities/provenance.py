@@ -76,7 +76,7 @@ def packages() -> dict[str, str]:
     return versions
 
 
-# of the process, however many runs it makes
+# versions are read once in a process, however many runs it makes
 _version = functools.cache(importlib.metadata.version)
 
 

@@ -272,7 +272,7 @@ def _refuse_a_crash(read: Callable[[], object]) -> None:
     """Try `read()` in a forked process. Raises ValueError where a signal ends it: a library in C trusted the file."""
     child = os.fork()
     if child == 0:
-        # its report would be printed
+        # the report of faulthandler on a crash would be printed
         faulthandler.disable()
         with contextlib.suppress(BaseException):
             read()

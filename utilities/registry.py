@@ -133,7 +133,7 @@ class Registry:
         return modules
 
     def _leave_out(self, name: str, error: UserError) -> None:
-        # else the error itself ends the program
+        # where the command line names the plug-in, the error itself ends the program
         if not self._is_named(name):
             _say_once(f"{error}: it is left out")
 

@@ -44,7 +44,7 @@ class Shard:
         self.parts = [slice(part.start * per_class, part.stop * per_class) for part in parts]
         self.rows = self.parts[ranks.rank]
         self.drawn = []
-        # of a batch with more classes than the share
+        # whether a batch with more classes than the share was warned of
         self.has_warned = False
 
     @property

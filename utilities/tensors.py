@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-# variances and norms in denominators
+# least value of variances and norms in denominators
 FLOOR = 1e-12
 
 

@@ -123,7 +123,7 @@ class TupleMiner:
         return from_user(mined, batch.device)
 
     def __getattr__(self, name: str):
-        # while a copy is made, before it has one
+        # A copy that is being made has no miner yet: the lookup below would never end.
         if name == "miner":
             raise AttributeError(name)
         return getattr(self.miner, name)
@@ -162,7 +162,7 @@ def as_triplets(tuples: "Triplets | Pairs") -> Triplets:
     # columns of a matrix, of which torch warns
     anchors = tuples.anchors_p.contiguous()
     first = torch.searchsorted(sorted_anchors, anchors)
-    # negatives that each pair meets
+    # number of negatives that each pair meets
     counts = torch.searchsorted(sorted_anchors, anchors, right=True) - first
     pair, offset = spread(counts)
     negatives = tuples.negatives[by_anchor[first[pair] + offset]]

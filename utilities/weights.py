@@ -66,7 +66,7 @@ def _is_finite(value: torch.Tensor) -> bool:
     if value.is_meta:
         return True
     if value.element_size() == 1:
-        # of float8 torch has no isfinite
+        # torch has no isfinite for float8
         value = value.float()
     # A sum with NaN or infinity is never finite, and takes a quarter of the time; it may overflow without any.
     return bool(value.sum().isfinite()) or bool(value.isfinite().all())

@@ -18,7 +18,7 @@ from utilities.reading import read_arrays, read_records
 
 METRICS = ("e_recall@1", "map_r")
 PAIRS = tuple(itertools.combinations(range(len(LOSSES)), 2))
-# with one, seeds and sets cannot be told apart
+# with one seed, the variances of seeds and of sets cannot be told apart
 FEWEST_SEEDS = 2
 SOURCE = "adapters on objects"
 

@@ -41,7 +41,7 @@ def estimate(differences: np.ndarray) -> dict[str, float]:
     s = (square_s - freedom_s * r) / size_s
     crossed = _crossed(present.tobytes(), present.shape)
     means = differences.mean(2)[present]
-    # TE + r / J
+    # its expectation is TE + r / J, with J seeds
     residual = means @ crossed["residual"] @ means / crossed["freedom"]
     of_training = (means @ crossed["training"] @ means - crossed["n_training"] * residual) / crossed["size_training"]
     of_test = (means @ crossed["test"] @ means - crossed["n_test"] * residual) / crossed["size_test"]
@@ -58,7 +58,7 @@ def _crossed(present: bytes, shape: tuple[int, int]) -> dict:
     cells = np.argwhere(np.frombuffer(present, bool).reshape(shape))
     training = (cells[:, :1] == np.unique(cells[:, 0])).astype(np.float64)
     test = (cells[:, 1:] == np.unique(cells[:, 1])).astype(np.float64)
-    # I less the projection on the columns of each fit
+    # name of a fit -> identity matrix less the projection on the fit's columns
     without_fit = {}
     ranks = {}
     for name, columns in (("training", training), ("test", test), ("both", np.hstack([training, test]))):

@@ -38,7 +38,7 @@ LOSSES = ("contrastive", "triplet", "margin", "multisimilarity", "softmax", "arc
 RATES = (0.00003, 0.0001, 0.0003, 0.001, 0.003)
 STEPS = 240
 CHECKPOINTS = tuple(range(30, 240, 30))
-# of the features
+# length that all features are scaled to
 LENGTH = 4
 HEAD = ("loss", "train_set", "seed", "test_set", "step", "r1", "map_r", "rate")
 # images that the backbone embeds at once

@@ -16,7 +16,7 @@ from results.formats import Cell, Table
 from results.groups import Group
 from results.tables.notes import head, text
 
-# points of R@1
+# points of R@1: a method whose last value is more than this above its best before still rises
 RISING = 1.0
 # Classifiers are trained and judged by cosine similarity.
 BY_COSINE = [columns.column("test", "c_recall@1"), columns.column("test", "c_map_r")]

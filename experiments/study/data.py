@@ -75,7 +75,7 @@ Neither is part of this project."""
 # of food and stamps: the longer side in pixels, and the least number of pictures per class, for two parts of two
 LONG_SIDE = 128
 LEAST_PICTURES = 4
-# stamps that are letters, in few fonts
+# folder of stamps that are letters, in few fonts; they are left out
 LETTERS = "symbols/alphabets"
 
 

@@ -20,7 +20,7 @@ from utilities.errors import UserError
 
 VENDORS = ("apple", "facebook", "google", "twitter")
 VERSION = "16.0.0"
-# pixels
+# side of a picture in pixels
 SIDE = 64
 # classes of the study on two cores, and the seed that draws them
 SUBSET = 1008

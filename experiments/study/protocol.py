@@ -305,7 +305,7 @@ def main(argv=None) -> None:
     parser.add_argument(
         "--choose", nargs="+", default=[], metavar="FOLDER", help="folders of runs: write what the search runs chose"
     )
-    # tests write to another
+    # not in the help, as only tests write to another script
     parser.add_argument("--script", type=Path, default=SCRIPT, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     paths = [options.script, *(options.script.with_name(comparison.script) for comparison in COMPARISONS)]

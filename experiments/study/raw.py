@@ -99,7 +99,7 @@ def write(path: Path, runs: list[RecordedRun]) -> tuple[int, int]:
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
-    # of the whole process
+    # The limit is one of the whole process, so it is set back below.
     limit = csv.field_size_limit(1 << 20)
     try:
         with open(path, encoding="utf-8", newline="") as file:

@@ -87,7 +87,7 @@ class Block:
         self.device = counts.device
         self.depth = self._sent(counts.depth[queries])
         moved, noise = counts.search.moved_queries(queries)
-        # of the difference of two scores
+        # bound of the rounding error of the difference of two scores
         noise = 2 * noise
         scores = product(moved, counts.search.reference)  # (B, M)
         counts.search.hidden(scores, queries, slice(None))
@@ -151,7 +151,7 @@ class Block:
         end = torch.searchsorted(sortable(self.row, self.low), keys, right=True)
         at = torch.zeros(len(self.row) + 1, dtype=torch.int64, device=self.device)
         at.index_add_(0, begin, torch.ones_like(begin))
-        # up to each query
+        # number of candidates of all queries up to each one
         n_candidates = torch.searchsorted(rows, torch.arange(b, device=self.device), right=True)
         self.nearer = n_candidates[self.row] - at.cumsum(0)[:-1]
         near = (end > begin).nonzero().squeeze(1)
@@ -221,8 +221,8 @@ class Block:
 
 def sortable(rows: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     """int64 keys `(P,)` that ascend with the rows, in a row with the float32 scores."""
-    # -0 is 0
+    # -0 becomes 0, whose bits differ
     bits = (scores + 0.0).view(torch.int32).long()
-    # negative floats run backwards
+    # read as whole numbers, the bits of negative floats run backwards
     bits ^= (bits >> 63) & 0x7FFFFFFF
     return (rows << 32) + bits + 2**31

@@ -11,7 +11,7 @@ LOWEST = float(np.finfo(np.float32).min)
 def as_keys(scores: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """int64 keys that ascend as float32 `scores` descend, then as `columns` ascend."""
     bits = (-scores).view(np.int32).astype(np.int64)
-    # negative floats run backwards
+    # read as whole numbers, the bits of negative floats run backwards
     bits ^= (bits >> 63) & 0x7FFFFFFF
     return ((bits + (1 << 31)) << COLUMN_BITS) | columns
 

@@ -20,7 +20,7 @@ from metrics._space import EmbeddingSpace
 from metrics.neighbours.reordered import Reordered
 from utilities.errors import UserError, reason_of
 
-# pairs of one call
+# pairs of one call of the user's `score`
 PAIRS = 1024
 
 
@@ -48,7 +48,7 @@ class PairScorer:
     def scored(self, pairs: list[tuple[str, str]], progress: bool = False) -> np.ndarray:
         """`(P,)` scores of pairs of a query and a gallery image; a pair that has a score is not scored again."""
         missing = [pair for pair in dict.fromkeys(pairs) if pair[1] not in self.known_scores.get(pair[0], {})]
-        # None: if there is no terminal
+        # None hides the bar where there is no terminal
         hides = None if progress and len(missing) > PAIRS else True
         with tqdm(total=len(missing), desc="scoring", unit=" pairs", disable=hides) as bar:
             for start in range(0, len(missing), PAIRS):

@@ -116,7 +116,7 @@ def _nodes(space: EmbeddingSpace) -> tuple[EmbeddingSpace, np.ndarray]:
     of_queries = space.exclude.copy()
     of_queries[outside] = space.reference_size + np.arange(len(outside))
     if space.reference_norms is None:
-        # of a map all rows are read
+        # `[:]` reads all rows of a memory-mapped reference
         parts = [space.reference[:], space.features[outside]]
     else:
         parts = [space.references(slice(None)), space.queries(outside)]
@@ -176,7 +176,7 @@ def _farthest(nodes: EmbeddingSpace, progress: bool) -> np.ndarray:
     parts = nodes.ranks.portions(nodes.size, _step(nodes.size))
     blocks = _row_blocks(parts[nodes.ranks.rank], nodes.size)
     largest = np.empty(nodes.size)
-    # None: if there is no terminal
+    # None hides the bar where there is no terminal
     hides = None if progress and nodes.size > 30_000 else True
     for rows in tqdm(blocks, desc="farthest", leave=False, disable=hides):
         largest[rows] = _squared_distances(nodes, rows).max(1)
@@ -198,7 +198,7 @@ class Reranked:
         self.farthest = farthest
         self.unit = _step(space.reference_size)
         self.encodings = encodings[of_queries].tocsr()
-        # of each node, whose encodings it is in
+        # by columns: for each node, the reference samples whose encodings it is in
         self.by_member = encodings[: space.reference_size].tocsc()
 
     def run(self, needs: list[Need], progress: bool = False, rows: slice | None = None):
@@ -219,7 +219,7 @@ class Reranked:
                 if copies:
                     squared = squared[:, places]
                 for part in np.array_split(np.arange(len(rows)), -(-len(rows) // ROWS)):
-                    # each has its own length
+                    # the lists of different queries have different lengths
                     lists = [self._list(rows[i], squared[i], depths[rows[i]]) for i in part]
                     yield self._neighbours(rows[part], lists)
                     bar.update(len(part))
@@ -229,7 +229,7 @@ class Reranked:
         final = (1 - self.weight) * self._jaccard(query) + self.weight * squared / self.farthest[query]
         final = np.round(final, DIGITS)
         final[self.space.truth.hidden_pairs(np.array([query]))[1]] = np.inf
-        # `(N,)`, `(M,)`: a query finds nothing of its own
+        # sequences `(N,)` of the queries, `(M,)` of the reference: a query finds nothing of its own sequence
         sequences = self.space.truth.sequences
         if sequences is not None:
             final[sequences[1] == sequences[0][query]] = np.inf
@@ -250,7 +250,7 @@ class Reranked:
         places = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
         minima = np.minimum(self.by_member.data[places], np.repeat(weights, counts))
         shared = np.bincount(self.by_member.indices[places], weights=minima, minlength=self.space.reference_size)
-        # encodings sum to 1: the maxima to 2 less the minima
+        # two encodings sum to 1 each, so their maxima sum to 2 less the sum of their minima
         return 1 - shared / (2 - shared)
 
     def _neighbours(self, rows: np.ndarray, lists: list[np.ndarray]) -> Neighbours:

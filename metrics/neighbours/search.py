@@ -106,7 +106,7 @@ class Search:
         self.work = Work()
         self.ties = Ties(space, self.limits, self.work)
         self.device = torch.device(space.device)
-        # there numpy is faster than torch; the ranks are the same
+        # on a CPU numpy is faster than torch; the ranks are the same
         self.in_numpy = self.device.type == "cpu"
         # whence features come: tensors where the device keeps them, else arrays
         self.source = space.tensors or space
@@ -171,7 +171,7 @@ class Search:
                 if not done.all():
                     todo.append((block.rows[~done], 1))
         deepest = max((float(np.max(need.depth)) for need in needs if need.goal != "first"), default=0.0)
-        # candidates a query
+        # candidates that a query is likely to have
         likely = min(self.space.reference_size, 2 * deepest + 2 * limits.sample)
         step = int(min(limits.rows, max(1, limits.candidates // likely)))
         todo += [(np.arange(start, min(start + step, size)), 0) for start in range(begin, size, step)][::-1]
@@ -180,7 +180,7 @@ class Search:
             block = self.ready(rows)
             self.set_cuts(block, needs, attempt)
             candidates = self._above(block)
-            # too many: in two halves
+            # too many candidates: the block is split into two halves
             if candidates is None:
                 half = len(rows) // 2
                 todo += [(rows[half:], attempt), (rows[:half], attempt)]
@@ -286,9 +286,9 @@ class Search:
         scores = np.full(len(block.rows), LOWEST, dtype=np.float32)
         m = self.space.reference_size
         s = len(self.sample)
-        # the query itself, junk: they may be in the sample
+        # the query itself and junk are not ranked, but may be in the sample
         unranked = self.space.truth.unranked(block.rows)
-        # rank in the sample
+        # expected rank in the sample of what has the rank `depth` in the reference
         expected = (need.depth[block.rows] + unranked) * (s / m)
         if s < m:
             # + 3 sigma: few queries need another attempt
@@ -392,12 +392,12 @@ class Search:
         row = np.concatenate([rows for rows, _ in parts])
         keys = np.concatenate([keys for _, keys in parts])
         if len(parts) > 1:
-            # of 16 bits numpy sorts by radix
+            # numpy sorts numbers of 16 bits by radix, which is fast
             order = np.argsort(row, kind="stable")
             row = row[order]
             keys = keys[order]
         counts = np.bincount(row, minlength=len(block.rows))
-        # the last key of that score
+        # within a score keys ascend by column: + COLUMN makes the score's last key
         sure = as_keys(block.cuts + 2 * block.noise, 0)[row] + COLUMN
         surely = np.bincount(row[keys <= sure], minlength=len(block.rows))
         return Candidates(keys, np.cumsum(counts) - counts, counts, surely)

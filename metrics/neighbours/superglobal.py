@@ -55,7 +55,7 @@ class SuperGlobal:
             return self._of_tops(space, rows, columns, filled)
         query_tops = tops[rows]
         scores_of_tops = self._of_tops(space, rows, query_tops, query_tops >= 0)
-        # as many may lie behind the top as there is junk in it
+        # columns may lie behind the top, as many as there is junk in it: these keep -inf
         scores = np.full(columns.shape, -np.inf)
         for query in range(len(rows)):
             # without junk, the top is the beginning of the columns, in the same order

@@ -52,7 +52,7 @@ class Ties:
         begins[:, 1:] = ~close[affected]
         # number of each slot's run
         run = np.cumsum(begins).reshape(begins.shape) - 1
-        # of each run
+        # of each run, whether it holds a mixed pair
         is_mixed = np.zeros(int(run[-1, -1]) + 1, dtype=bool)
         is_mixed[run[:, 1:][mixed[affected]]] = True
         chosen = is_mixed[run]

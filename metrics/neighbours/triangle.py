@@ -22,7 +22,7 @@ class Triangle:
         self.blocks = []
         # first row of a block -> [(rows in the block (P,) uint16, keys (P,)), ...]
         self.waiting = {}
-        # keys in `waiting`
+        # number of keys in `waiting`
         self.n_waiting = 0
 
     def __iter__(self):
@@ -53,10 +53,8 @@ class Triangle:
             expected += (
                 float((self.search.sampled(block) >= block.cuts[:, None]).sum()) * self.size / len(self.search.sample)
             )
-            block.queries = block.sampled = (
-                # computed again in the block's turn: kept, they would take as much memory as the input
-                None
-            )
+            # Both are computed again in the block's turn: kept, they would take as much memory as the input.
+            block.queries = block.sampled = None
             self.blocks.append(block)
             self.waiting[start] = []
         # Half way through, half of all candidates are found, and half of these wait; pruning leaves no more than the
@@ -98,7 +96,7 @@ class Triangle:
         rows = self.limits.rows
         cuts = torch.from_numpy(self.cuts[start:stop]).to(self.search.device)[None, :]
         row, column, values = self.search.at_least(scores, cuts)
-        # of 16 bits numpy sorts by radix
+        # numpy sorts numbers of 16 bits by radix, which is fast
         order = np.argsort(column.astype(np.uint16), kind="stable")
         column = column[order] + start
         keys = as_keys(values, row + first)[order]

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "migration.md"
-# of the names of classes, which the names of plug-ins lack
+# endings of names of classes, which the names of plug-ins lack
 ENDINGS = ("loss", "miner", "sampler")
 _ROW = re.compile(r"^\| (.+?) \| (.+?) \|$", re.MULTILINE)
 _CODE = re.compile(r"`([^`]+)`")
@@ -55,7 +55,7 @@ def answers() -> dict[str, str]:
     for old, replacement in _ROW.findall(PAGE.read_text(encoding="utf-8")):
         text = _LINK.sub(r"\1", replacement).replace("`", "").replace("\\|", "|")
         codes = _CODE.findall(old)
-        # then the other names are arguments of the class
+        # If the row is of a class, the other names in it are arguments of the class.
         is_of_class = bool(codes) and codes[0][0].isupper()
         for code in codes:
             key = _KEY.match(code)

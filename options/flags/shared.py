@@ -26,7 +26,7 @@ def rescaling_layer(opt) -> str | None:
     Losses for embeddings of any length and trainers that build embeddings of their own ask for it: a further layer of
     this kind is named here.
     """
-    # of architectures/: the options of a loss alone lack it
+    # the flag is of architectures/: the options of a loss alone lack it
     neck = vars(opt).get("neck", "none")
     return None if neck == "none" else f"--neck {neck}"
 

@@ -4,7 +4,7 @@ from utilities.numbers import number, whole
 
 
 def _schedule(name: str) -> str:
-    # as older versions called it
+    # older versions called the schedule `step` so
     return {"multistep": "step"}.get(name, name)
 
 

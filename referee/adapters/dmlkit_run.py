@@ -17,7 +17,7 @@ PACKAGES = ()
 # embeddings are float32, and the images of a run are sorted by their class
 CLAIMS = {"numbers": "rounded to float32", "ties": "class order"}
 SETTINGS = {}
-# epoch of the rows of metrics.csv
+# epoch of the untrained network's rows in metrics.csv
 UNTRAINED = "0"
 PLUG_INS = Path(__file__).with_name("plug_ins")
 FLAGS = (

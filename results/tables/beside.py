@@ -92,7 +92,7 @@ def _row(
         lacks_joined |= bool(published.is_joined(figure) and group.folds and not published.joined(group, figure))
         cells += [number(ours, c), *_against(figure, against)]
     if with_rho:
-        # as in the paper
+        # the epoch is the best on test, as in the paper
         rho = group.estimate(columns.column("train", "rho_spectrum@2"), BEST_ON_TEST)
         estimates.append(("rho", rho))
         cells += [Cell(rho.mean, digits=RHO_DIGITS), Cell(match.published.rho, digits=RHO_DIGITS)]

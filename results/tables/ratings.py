@@ -18,7 +18,7 @@ from utilities.counts import count_of
 from utilities.files import write_csv
 
 METHOD_HEADS = ("loss", "miner", "unlike others")
-# mean over seeds of the epoch that the table's rule selects; LaTeX leaves it out
+# head of a column: the selected epoch, as a mean over seeds; LaTeX leaves the column out
 EPOCH = "epoch"
 EPOCH_DIGITS = 1
 REIDENTIFICATION = {"e_recall@1": "Rank-1", "e_recall@5": "Rank-5", "ap": "mAP", "inp": "mINP"}

@@ -49,7 +49,7 @@ def by_split(grid: Splits, c: Column) -> Table:
     for m, method in enumerate(grid.methods):
         cells = [_cell(seeds, c) for seeds in grid.values(c, SELECTED)[m]]
         for k, cell in enumerate(cells):
-            # never a single seed
+            # a single seed has no deviation and is never marked
             if ranks[m, k] == 1 and not math.isnan(cell.deviation):
                 cell.mark = "best"
         table.add([text(method), *cells, _cell(means[m], c)])

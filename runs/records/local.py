@@ -84,7 +84,7 @@ def _check(row: dict, number: int) -> None:
             if column in ("epoch", "step"):
                 int(value)
             elif column not in ("split", "metric", "name") and value:
-                # empty: the epoch lacks this metric of the group
+                # an empty value, which is not read, says that the epoch lacks this metric of the group
                 float(value)
         except ValueError as error:
             raise ValueError(f"line {number} has {value[:20]!r} for {column}") from error

@@ -200,7 +200,7 @@ def _configuration(opt, folder: Path) -> dict:
     try:
         environment = read_yaml(folder / "environment.yaml")
     except Exception:
-        # missing or damaged: the flags alone
+        # environment.yaml is missing or damaged: the flags alone are sent
         environment = None
     configuration = opt.saved()
     if isinstance(environment, dict):
@@ -236,7 +236,7 @@ class Wandb(_Service):
 
         mode = os.environ.get("WANDB_MODE")
         if opt.wandb_key and mode in (None, "online"):
-            # in memory only: no setting and no file of W&B's holds it
+            # The key is in memory only: no setting and no file of W&B's holds it.
             os.environ["WANDB_API_KEY"] = opt.wandb_key
         if mode is None:
             logged_in = bool(os.environ.get("WANDB_API_KEY")) or wandb.login(prompt=False)
@@ -254,7 +254,7 @@ class Wandb(_Service):
             "x_disable_meta": True,
             "silent": True,
         }
-        # not in older versions
+        # older versions of wandb do not have this setting
         if "finish_timeout" in wandb.Settings.model_fields:
             settings["finish_timeout"] = _close_within(opt)
         resume = "allow" if mode == "online" else None

@@ -23,7 +23,7 @@ _BESIDE = ("-journal", "-wal", "-shm")
 PATIENCE = 60
 SHORT_PATIENCE = 1
 LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-# None: by our own check
+# None: what the checks below raise themselves has no code of SQLite's
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, None)
 
 
@@ -70,7 +70,7 @@ class Database(Sink):
                 self._write_waiting(patience)
         except sqlite3.DatabaseError as error:
             if _code(error) not in LOCKED:
-                # the run ends: `fill` gives them to the next
+                # the run ends: `fill` gives these rows to the run that resumes it
                 self._waiting.clear()
                 raise UserError(
                     f"cannot write {self.path} ({error}): free the disk or correct the permissions, then --resume"

@@ -34,7 +34,7 @@ class EventFiles(Sink):
             yield writer
             writer.flush()
         except OSError as error:
-            # its thread has ended
+            # the writer's thread has ended: the next one to write opens a new writer
             self._writers.pop(subfolder, None)
             raise UserError(
                 f"cannot write {self.folder} ({error.strerror or error}): free the disk or correct the "
