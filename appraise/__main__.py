@@ -30,7 +30,7 @@ PROGRAM = "python -m appraise"
 RECORD = "appraisal.json"
 ARCHS = ["resnet50", "timm:vit_small_patch14_dinov2.lvd142m"]
 PARTS = [0.4, 0.1, 0.25, 0.25]
-# flags of main.py beside those of data and networks
+# flags of main.py that are allowed beside those of data and networks
 LOADING = {"kernels", "eval_kernels", "gpu", "source_path"}
 # flags of main.py that an appraisal sets itself
 DECIDED = {"dataset", "dataset_folder_path", "dataset_csv", "evaluate_all", "use_tv_split", "fold"}

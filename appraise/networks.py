@@ -36,7 +36,7 @@ MEASURED_BY = ["--evaluation_metrics", *METRICS, "--eval_skip_unmatched"]
 COMPONENTS = 128  # of the rows with principal components
 LEAST_SELECT = 8  # classes: below, no training is proposed
 POWER = 0.8
-# percent, of R@1
+# differences in R@1, in percentage points
 POINTS = (1, 2, 5)
 MOST_CLASSES = 10**6
 # kinds of rows, the cheapest first

@@ -20,7 +20,7 @@ IMAGES = "images.csv"
 PHOTOGRAPHS = "photographs.csv"
 PAIRS = "near_duplicates.csv"
 PARTS = ("train", "select", "set aside", "test")
-# classes
+# the fewest classes that each part needs
 LEAST = {"train": 2, "select": 2, "set aside": 2, "test": 2}
 LEAST_CLASSES = 8
 # Similarities from which two images are near-duplicates: a network without training finds all photographs alike, and

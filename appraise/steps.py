@@ -149,7 +149,7 @@ def run(appraisal: Appraisal, steps: list[Step]) -> None:
             step_began = time.monotonic()
             result = step.do(appraisal)
             write_json(path, {"inputs": inputs, "result": result})
-            # as a later command reads it
+            # read back, so that it is what a later command reads
             result = _done(path, inputs)
             seconds = time.monotonic() - step_began
             say(f"      {short(result['summary'])} ({seconds:.1f} s{_remaining(step, steps, began)})")

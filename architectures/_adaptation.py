@@ -16,7 +16,7 @@ from utilities.errors import UserError
 STEMS = ("patch_embed", "conv_proj")  # the patch embedding in timm and in torchvision
 ATTENTION = ("attention", "attn")  # parts of the class names of attention layers
 PROJECTIONS = ("qkv", "q", "k", "v", "kv", "q_proj", "k_proj", "v_proj", "proj", "out_proj")
-# of torch.nn.MultiheadAttention
+# names of the projections' weights in torch.nn.MultiheadAttention
 PACKED = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 MARK = ".parametrizations."
 ORIGINAL = ".original"

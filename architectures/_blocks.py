@@ -49,7 +49,7 @@ def by_depth(backbone: torch.nn.Module, blocks: list[torch.nn.Module]) -> dict[i
         block_of |= dict.fromkeys(map(id, block.parameters()), number)
     depth = len(blocks) + 1
     parameters = {}
-    # in the order of registration
+    # Parameters come in the order of registration, so one between two blocks takes the depth of the block before it.
     for parameter in backbone.parameters():
         if id(parameter) in block_of:
             depth = len(blocks) - block_of[id(parameter)]

@@ -23,7 +23,7 @@ GRID = "grid"  # the key of a checkpoint, or the entry of a safetensors file, th
 SHARE = 0.5  # of a backbone's tensors that lie below a prefix which is looked at
 # words of prefixes of copies that a project's own evaluation does not take
 SECOND = {"student", "k", "momentum", "ema", "target", "trained"}
-# groups of tensors that a line names
+# the most prefixes, or groups of tensors, that a message names
 NAMED = 6
 
 
@@ -173,7 +173,7 @@ def _innermost(fits: list[Fit]) -> list[Fit]:
     innermost = []
     for place in fits:
         below = sum(fit.prefix.startswith(place.prefix) for fit in fits)
-        # itself
+        # Only the prefix itself begins so.
         if below == 1:
             innermost.append(place)
     return innermost
@@ -199,7 +199,7 @@ def _outermost(names: list[str]) -> list[str]:
     outermost = []
     for prefix in names:
         above = sum(prefix.startswith(outer) for outer in names)
-        # itself
+        # Of all prefixes it begins only with itself.
         if above == 1:
             outermost.append(prefix)
     return outermost

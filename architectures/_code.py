@@ -22,7 +22,7 @@ PACKAGES = {
 MISSING = "missing"  # instead of a hash
 HELPERS = "utilities"  # of the whole program: they compute no features
 INSTALLED = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
-# also those of a user and of a distribution
+# names of the folders of packages, also where a user or a distribution installs them
 PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
 
 
@@ -35,7 +35,7 @@ def code_of(module: ModuleType) -> dict[str, str]:
     sources = _defining(module)
     packages = ["torch", *(PACKAGES[name] for name in sorted(sources) if name in PACKAGES)]
     if IS_PACKAGE:
-        # its own modules are installed, too
+        # The modules of an installed dmlkit are not read either: its version stands for them.
         packages.append("dmlkit")
     hashes = {name: sha256(path) or MISSING for name, path in sorted(sources.items())}
     return {**hashes, **{package: _version(package) for package in packages}}

@@ -15,7 +15,7 @@ import torch
 from utilities.errors import UserError
 from utilities.shapes import in_words, pair
 
-# of a patch each, (1, tokens, C), in timm's networks
+# names of the positions of all patches, (1, tokens, C), in timm's networks
 POSITIONS = ("pos_embed", "patch_pos")
 # … and in files of other programs; the image network's first, as a text network's may lie beside them
 FOREIGN_POSITIONS = (
@@ -46,7 +46,7 @@ def grid_of(backbone: torch.nn.Module) -> tuple[int, int] | None:
         grid = getattr(getattr(backbone, name, None), "grid_size", None)
         if grid:
             return tuple(grid)
-    # of Hiera
+    # name of the grid in Hiera
     shape = getattr(backbone, "tokens_spatial_shape", None)
     return shape and tuple(shape)
 

@@ -125,7 +125,7 @@ def keep_last_map(backbone: torch.nn.Module, name: str) -> None:
             if isinstance(layer, torch.nn.Conv2d):
                 layer.stride = (1, 1)
             elif isinstance(layer, torch.nn.MaxPool2d) and layer.kernel_size in (3, (3, 3)):
-                # windows overlap
+                # Overlapping windows still pool with a stride of 1.
                 backbone.set_submodule(path, torch.nn.MaxPool2d(3, 1, 1))
             else:
                 backbone.set_submodule(path, torch.nn.Identity())

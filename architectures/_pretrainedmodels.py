@@ -74,7 +74,7 @@ class Network(_network.Network):
         if name.constructor.startswith("resnext"):
             backbone = separate(backbone)
         head, feature_dim = cut_classifier(backbone, CLASSES)
-        # made for one image size
+        # The package's poolings are made for one image size.
         for child in _pool.POOLINGS:
             if isinstance(getattr(backbone, child, None), torch.nn.AvgPool2d):
                 setattr(backbone, child, torch.nn.AdaptiveAvgPool2d(1))

@@ -204,7 +204,7 @@ class Place(Registered):
         import huggingface_hub
 
         repository, _, revision = self.address.partition("@")
-        # of a name that is no repository's; the hub says it below
+        # ValueError: no repository can have this name, which the hub's client says when the file is fetched
         with contextlib.suppress(ValueError):
             path = huggingface_hub.try_to_load_from_cache(
                 repository, file, cache_dir=self.cache, revision=revision or None
@@ -224,7 +224,7 @@ class Place(Registered):
                 reason = _weights.first_line(error)
         path = self._cached(OPEN_CLIP)
         if path is None and self.kind == HUB and "404" in reason:
-            # then the first reason holds
+            # Where this fails as well, the first reason is reported.
             with contextlib.suppress(Exception):
                 path = self._downloaded(OPEN_CLIP)
         if path is not None:
@@ -328,6 +328,6 @@ def _files(named: str | None) -> list[str]:
 
 def _reach(host: str) -> None:
     """Raise OSError if the host does not answer: the hub's client would retry for most of a minute."""
-    # is an answer too
+    # An HTTP error is an answer, too.
     with contextlib.suppress(urllib.error.HTTPError):
         urllib.request.urlopen(urllib.request.Request(host, method="HEAD"), timeout=_weights.TIMEOUT).close()

@@ -19,7 +19,7 @@ from utilities.console import say
 from utilities.errors import UnknownName, UserError
 from utilities.shapes import flag_words, in_words, nearest_multiples, pair, side_or_pair
 
-# with what is defined here
+# calls of `_sources` that others take from this module, and its own `names`
 __all__ = ["data_config", "is_place", "names", "package", "source"]
 
 FIND = "python -c \"import timm; print(*timm.list_models('vit*', pretrained=True))\""
@@ -269,7 +269,7 @@ class Network(_network.Network):
         if convert is not None:
             with _grid.from_grid(state, self.backbone, grid):
                 state = convert(dict(state), self.backbone)
-        # to which the conversion may have given its names
+        # The conversion may have given the names of timm to the weights of a replaced pooling.
         return self._without_pooling(state)
 
     def _without_pooling(self, state: dict) -> dict:

@@ -258,11 +258,11 @@ def _fit_of(network, state: dict, grid: tuple[int, int] | None, prefix: str) -> 
     backbone = network.backbone.state_dict()
     try:
         state = _adaptation.merged(state)
-        # networks of earlier plug-ins do not take one
+        # `published_state` of networks of earlier plug-ins takes no grid
         named_grid = () if grid is None else (grid,)
         state = network.published_state(_with_keys(state, network.published_key), *named_grid)
     except UserError as error:
-        # of the grid of the positions
+        # The error speaks of the grid of the positions.
         missing = [key for key in backbone if key not in state]
         return _checkpoints.Fit(prefix, state, missing, [], [], error)
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:

@@ -90,7 +90,7 @@ class Miner:
         if len(reference):
             return self.mine(batch, labels, reference)
         mined = self.mine(batch, labels, reference.with_own_row())
-        # no row, no column
+        # An empty reference gives no tuples: every dimension is cut to length 0.
         return type(mined)(*(column[(slice(0),) * column.ndim] for column in mined))
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "zoo.json"
-# of the images on which they are compared, whose longer side has at most so many pixels
+# the most pixels of the longer side of the images on which networks are compared
 SIDE = 128
 METRICS = ("e_recall@1", "map_r")
 NO_LICENCE = "not stated"

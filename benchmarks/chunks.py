@@ -34,7 +34,7 @@ def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, fo
         torch.arange(bs) // 4 % CLASSES, torch.randint(0, 256, (bs, 3, side, side), dtype=torch.uint8), torch.arange(bs)
     )
     cuda = runtime.device.type == "cuda"
-    # optimiser states, libraries
+    # A first step makes the optimiser's state and loads libraries.
     step(Batch(*(part[:16] for part in batch)))
     if cuda:
         torch.cuda.reset_peak_memory_stats()

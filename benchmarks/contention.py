@@ -154,6 +154,6 @@ if __name__ == "__main__":
         "--seconds", type=number(above=0), default=3, help="of measuring one case with one policy, once"
     )
     parser.add_argument("--rounds", type=whole(1, 1000), default=3)
-    # what the processes are started with
+    # the flag of the processes that this program starts
     parser.add_argument("--measure", choices=list(CASES), help=argparse.SUPPRESS)
     main(parser.parse_args())

@@ -30,7 +30,7 @@ from utilities.numbers import whole
 
 DIMENSIONS = 128
 CLASSES = 256
-# what ours are compared with if there is no peer
+# the loss that a criterion is compared with if there is no peer
 OWN = "multisimilarity"
 # name of the case: loss, miner or None; the loss and miner of pytorch-metric-learning, or None
 CASES = {
@@ -108,7 +108,7 @@ SIZE = 112
 MEMORY_CLASSES = 1000
 # rows with which the peer's, which compares every positive pair with every negative pair, fits into 64 GB
 MOST_OF_NTXENT = 16384
-# of malloc.h
+# number of the option in malloc.h
 M_MMAP_THRESHOLD = -3
 
 
@@ -227,7 +227,7 @@ def main(arguments) -> None:
         case, size, side = arguments.peak
         print(peak(steps_with_a_memory(case, int(size))[side]))
         return
-    # as a run does
+    # A run keeps freed memory, too.
     keep_freed()
     print(f"{torch.get_num_threads()} threads, D = {DIMENSIONS}, {CLASSES} classes\n")
     of_batches(arguments)

@@ -136,7 +136,7 @@ def steps(options) -> None:
             rows.append(step_times(arch, bs, precision, options))
         except torch.OutOfMemoryError:
             rows.append((arch, bs, precision, "out of memory", "", "", "", ""))
-        # before the next one is built
+        # Memory must be free before the next network is built.
         torch.cuda.empty_cache()
     heads = (
         "network",
@@ -268,7 +268,7 @@ PARTS = {
 def main() -> int:
     """Print the tables of the requested parts. Returns the exit status: 2 without the requested device."""
     parser = OneLineParser(description=__doc__.partition("\n\n")[0], allow_abbrev=False)
-    # which few machines have for GPUs
+    # all but faiss, which few machines have for GPUs
     parts = [part for part in PARTS if part != "faiss"]
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=parts, help="these parts; else all but faiss")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: to test the benchmark itself")
@@ -287,7 +287,7 @@ def main() -> int:
         return 0
     options.scale = SMALL if options.small else FULL
     if options.device == "cpu":
-        # also for the processes that are started
+        # The processes that are started read the variable as well.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     elif not torch.cuda.is_available():
         print(

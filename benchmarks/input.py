@@ -276,7 +276,7 @@ def copied(images, batches):
 
 def decoded_once(root: Path, options) -> None:
     """Print images per second of --decode_once, of the loader with a worker and of a bare copy, and their ratios."""
-    # as a run does on a CPU
+    # A run on a CPU keeps freed memory, too.
     memory.keep_freed()
     opt = parameters.read(LOADER_FLAGS)
     cached = {"image_cache": str(root.parent / "cache"), "image_cache_side": options.side}

@@ -40,7 +40,7 @@ LEVEL = inference.ALPHA
 MOST_SEEDS = 100
 # the lines around the tables on their page
 MARKS = ("<!-- tables: written by benchmarks/marks.py -->", "<!-- end of the tables -->")
-# of the sums, where all values of two groups are equal
+# rounding error of the sums, where all values of two groups are equal
 ROUNDING = 1e-12
 TITLES = ("Highest error", "Lowest coverage", f"Power with {SHOWN} groups")
 

@@ -70,7 +70,7 @@ def truth(**effects) -> float:
     The sizes of classes are independent of them.
     """
     deviations = EFFECTS | {name: value for name, value in effects.items() if name in EFFECTS}
-    # 1: of the query itself
+    # The 1 is the variance of the query itself.
     deviation = np.sqrt(sum(value**2 for value in deviations.values()) + 1)
     points, weights = np.polynomial.hermite_e.hermegauss(100)
     means = []

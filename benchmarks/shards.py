@@ -68,7 +68,7 @@ def measure(loss: str, classes: int, dimensions: int, bs: int, share: float, ste
         )
         optimizer = build_optimizer(network, criterion, opt)
         for step in range(steps + 1):
-            # the first makes the optimiser's state
+            # The first step makes the optimiser's state, so the clock starts at the second.
             if step == 1:
                 release_freed()
                 # the peak counts from here
@@ -136,7 +136,7 @@ def traffic(loss: str, classes: int, dimensions: int, bs: int, share: float, *sh
     part = ranks.part(bs)
     for _ in range(2):
         images = torch.randint(256, (bs, 3, 16, 16), dtype=torch.uint8)
-        # as a loader gives it
+        # a process's part of the batch, as a loader gives it
         batch = Batch(torch.randint(classes, (bs,))[part], images[part], torch.arange(bs))
         with counted() as handed:
             before = written()

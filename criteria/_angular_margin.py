@@ -4,7 +4,7 @@ import math
 
 import torch
 
-# of cosines: at 1 the angle has an infinite gradient
+# the largest cosine: at 1 the angle has an infinite gradient
 LIMIT = 1 - 1e-7
 
 

@@ -129,7 +129,7 @@ def add_prefixes(criterion: torch.nn.Module, args: tuple, loss: torch.Tensor) ->
     Statistics are those of the whole embedding, with the loss of each prefix beside them.
     """
     losses = vars(criterion).pop("prefix_losses", None)
-    # the batch was a prefix
+    # `compute_prefixes` leaves no losses for a batch that is a prefix itself
     if losses is None:
         return None
     *prefixes, _ = criterion.nesting.prefixes

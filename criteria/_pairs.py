@@ -242,7 +242,7 @@ def log_sum_exp(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """
     # a batch against itself, where torch's own function is quick enough
     if values.shape[0] == values.shape[1]:
-        # penalties of 0 where chosen
+        # The penalty is 0 where the weight is 1, else so large that the exp is 0.
         return torch.logsumexp(values + (weights - 1) * _far(values), 1)
     return _LogSumExp.apply(values, weights)
 

@@ -55,7 +55,7 @@ class Reduction:
         if self.how == "sum":
             return terms.sum()
         if self.how == "class_weighted" and self.weights is not None:
-            # once: a copy waits for the device
+            # kept on the device, as every copy to it waits
             self.weights = self.weights.to(terms.device)
             return mean_term(terms * self.weights.to(terms.dtype).index_select(0, labels.index_select(0, anchors)))
         sums = sums_per_anchor(terms, anchors, len(labels))  # (B,)

@@ -15,7 +15,7 @@ from utilities.numbers import WIDEST, number, whole
 from utilities.processes import SingleProcess
 from utilities.shards import Shard
 
-# of a matrix (B, classes) at once: 16 MB in float32
+# entries of a matrix (B, classes) that are computed at once: 16 MB in float32
 ENTRIES = 1 << 22
 
 

@@ -12,10 +12,10 @@ from options.flags import Flag
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-# with class vectors alone
+# The loss compares samples with class vectors, not with each other.
 COMPARES_SAMPLES = False
 READS_LENGTHS = True
-# of statistics without a gradient
+# the momentum of statistics that have no gradient
 FIXED = ("momentum",)
 PER_CLASS = ("margin", "scale")
 SHORTEST = 1e-3

@@ -43,7 +43,7 @@ class Criterion(MetricCriterion):
 
     several_labels = True
 
-    # as of `PairCriterion`
+    # as `PairCriterion.entries`
     entries: int | None = None
 
     def __init__(self, opt, batchminer):

@@ -9,7 +9,7 @@ from options.flags import Flag
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-# with class vectors alone
+# The loss compares samples with class vectors, not with each other.
 COMPARES_SAMPLES = False
 # theirs is of plain SGD; an adaptive optimiser moves every entry by about its rate in each step
 SGD_RATE = 0.5

@@ -9,10 +9,10 @@ from options.flags import Flag
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-# with class vectors alone
+# The loss compares samples with class vectors, not with each other.
 COMPARES_SAMPLES = False
 PER_CLASS = ("margin", "scale")
-# of the class vectors, as FastReID's
+# deviation of the class vectors before training, as in FastReID
 START_DEVIATION = 0.01
 
 FLAGS = {

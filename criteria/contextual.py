@@ -17,7 +17,7 @@ from utilities.tuples import same_class
 REQUIRES_OPTIM = True  # the projection
 FIXED = ("eps",)  # in a comparison
 
-# of the step in the backward pass
+# slope of the step in the backward pass
 SLOPE = 10.0
 
 FLAGS = {
@@ -91,7 +91,7 @@ class Criterion(MetricCriterion):
         closeness = -(2 - 2 * cosines).clamp(min=0)
         k = min(self.k, len(closeness))
         nearest = closeness.detach().topk(k).values
-        # N
+        # N of the formula in the class's docstring
         near = _AtLeast.apply(closeness + self.eps, nearest[:, -1:])
         half = _AtLeast.apply(closeness + self.eps, nearest[:, max(k // 2, 1) - 1, None])
         overlap = _overlap(near) + _overlap(1 - near)

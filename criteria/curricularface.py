@@ -16,7 +16,7 @@ REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
 FIXED = ("momentum",)  # of statistics without a gradient
 PER_CLASS = ("scale",)
-# of the class vectors, as in the authors' code
+# deviation of the class vectors before training, as in the authors' code
 START_DEVIATION = 0.01
 
 FLAGS = {

@@ -17,7 +17,7 @@ from utilities.reference import Reference
 from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = True
-# of a running histogram
+# the momentum of a running histogram
 FIXED = ("momentum",)
 
 # difference of two distances between unit vectors

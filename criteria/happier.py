@@ -20,7 +20,7 @@ from utilities.reference import Reference
 from utilities.tensors import masked_mean
 
 REQUIRES_OPTIM = True
-# used in comparisons; of the softmax inside
+# delta is used in comparisons, cluster_temperature in the softmax inside
 FIXED = ("delta", "cluster_temperature")
 # images of other classes are graded, not negatives
 TAKES_GUIDE = False

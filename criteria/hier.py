@@ -103,7 +103,7 @@ class Criterion(MetricCriterion):
         """
         i, j, k = reciprocal_triplets(closeness, self.topk, self.n_per_anchor)
         margin = self.margin
-        # a number: it is not learned
+        # A margin that is not learned is a number.
         if not isinstance(margin, torch.Tensor):
             margin = distances.new_full((), margin)
         return _Hierarchy.apply(distances, i, j, k, margin.to(distances), self.tau)
@@ -225,7 +225,7 @@ def _chunk(to_i: torch.Tensor, to_j: torch.Tensor, to_k: torch.Tensor, margin: t
     two_slope = _through_softmax(two_logits, share_gradient)
     three_slope = -_through_softmax(three_logits, share_gradient)
     k_slope = _maximum_slope(to_k, farther_of_two) * three_slope
-    # of the maximum of two, directly and through that of three
+    # slope of the maximum of two, directly and through the maximum of three
     two_slope = two_slope + three_slope - k_slope
     i_slope = _maximum_slope(to_i, to_j) * two_slope
     slopes = (i_slope, two_slope - i_slope, k_slope)

@@ -19,7 +19,7 @@ from utilities.tuples import same_class
 
 REQUIRES_OPTIM = True
 
-# of the network's leaky ReLU
+# slope of the network's leaky ReLU
 SLOPE = 0.1
 
 FLAGS = {
@@ -43,7 +43,7 @@ class Criterion(ProxyCriterion):
 
     def __init__(self, opt):
         start = functools.partial(torch.nn.init.kaiming_normal_, mode="fan_out")
-        # the means
+        # The proxies are the means.
         super().__init__(opt, start=start, pml_start=start)
         self.log_variances = torch.nn.Parameter(start(torch.empty_like(self.proxies)))
         self.layers = torch.nn.ModuleList(
@@ -81,7 +81,7 @@ class Criterion(ProxyCriterion):
         same_classes = same_class(labels)
         # 1 at the first image of each class
         counts = torch.tril(same_classes, -1).any(1).logical_not().to(distances.dtype)
-        # H
+        # H of the formula in the class's docstring
         incidence = torch.where(same_classes, 1.0, torch.exp(-self.alpha * distances.index_select(1, labels)))
         scaled = incidence * (incidence @ counts).rsqrt()[:, None]
         return scaled @ ((counts / incidence.sum(0))[:, None] * scaled.T)

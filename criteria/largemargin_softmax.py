@@ -12,7 +12,7 @@ from utilities.numbers import number, whole
 from utilities.tensors import safe_sqrt
 
 REQUIRES_OPTIM = True
-# with class vectors alone
+# The loss compares samples with class vectors, not with each other.
 COMPARES_SAMPLES = False
 
 FLAGS = {

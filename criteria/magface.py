@@ -13,7 +13,7 @@ from utilities.errors import UserError
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-# with class vectors alone
+# The loss compares samples with class vectors, not with each other.
 COMPARES_SAMPLES = False
 READS_LENGTHS = True
 # lengths are cut to them

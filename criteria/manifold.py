@@ -15,7 +15,7 @@ from utilities.tensors import normalize
 
 REQUIRES_OPTIM = True
 
-# of the edges
+# temperature of the edges
 TEMPERATURE = 0.5
 
 FLAGS = {

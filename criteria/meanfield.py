@@ -12,7 +12,7 @@ from utilities.tensors import amax_at
 from utilities.tuples import same_class
 
 REQUIRES_OPTIM = True
-# with class vectors alone
+# The loss compares samples with class vectors, not with each other.
 COMPARES_SAMPLES = False
 
 FLAGS = {

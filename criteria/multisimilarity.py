@@ -50,7 +50,7 @@ class Criterion(PairCriterion):
         losses = positive_terms / self.per_anchor("pos_weight", labels) + negative_terms / self.per_anchor(
             "neg_weight", labels
         )
-        # learned: it only decides which pairs count, so its gradient is 0
+        # A learned margin only decides which pairs count, so its gradient is 0.
         if isinstance(margin, torch.Tensor):
             losses = losses + 0 * self.per_anchor("margin", labels)
         return {"loss": losses, "kept_positives": positives.sum(), "kept_negatives": negatives.sum()}

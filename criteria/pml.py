@@ -66,7 +66,7 @@ class Criterion(MetricCriterion):
         Raises UserError for a reference where the class takes none, or cannot leave out own images.
         """
         loss = self.plain(batch, labels) if reference.plain else self.with_reference(batch, labels, reference)
-        # they hold the graph of this step
+        # These buffers hold the graph of this step.
         for name in MOVING & dict(self.loss.named_buffers(recurse=False)).keys():
             setattr(self.loss, name, getattr(self.loss, name).detach())
         # without tuples the package returns a zero with a gradient for the embeddings only, not for the loss's

@@ -57,7 +57,7 @@ class Criterion(PairCriterion):
         means = sums_per_anchor(torch.cat([values.new_zeros(0), *costs]), anchors, len(values)) / positives.sum(
             1
         ).clamp(min=1)
-        # a graph even without pairs, and NaN reaches the loss
+        # 0 * values: the loss has a graph even without pairs, and NaN reaches it
         return means + 0 * values.sum(1)
 
     def join(self, results) -> torch.Tensor:

@@ -10,7 +10,7 @@ from utilities.numbers import number
 from utilities.tensors import amax_at
 
 REQUIRES_OPTIM = True
-# with class vectors alone
+# The loss compares samples with class vectors, not with each other.
 COMPARES_SAMPLES = False
 
 FLAGS = {

@@ -12,7 +12,7 @@ from options.flags import Flag
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-# with class vectors alone
+# The loss compares samples with class vectors, not with each other.
 COMPARES_SAMPLES = False
 
 FLAGS = {

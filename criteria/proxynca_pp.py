@@ -9,7 +9,7 @@ from options.flags import Flag
 from utilities.numbers import number
 
 REQUIRES_OPTIM = True
-# with class vectors alone
+# The loss compares samples with class vectors, not with each other.
 COMPARES_SAMPLES = False
 
 FLAGS = {
@@ -38,5 +38,5 @@ class Criterion(ProxyCriterion):
         similarities = self.cosines(batch)  # (B, C)
         self.note(similarities, labels)
         factor = self.scale**2 if self.softmax_scale is None else self.softmax_scale
-        # = -|x - p|^2 but for a constant
+        # The logits are -|x - p|^2 but for a constant.
         return torch.nn.functional.cross_entropy(2 * factor * similarities, labels)

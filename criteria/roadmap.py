@@ -14,7 +14,7 @@ from options.flags import Flag
 from utilities.numbers import number
 from utilities.tensors import masked_mean
 
-# used in comparisons
+# delta is used in comparisons
 FIXED = ("delta",)
 
 FLAGS = {
@@ -48,7 +48,7 @@ class Criterion(PairCriterion):
         missing = torch.relu(self.pos_margin - values) * positives
         excess = torch.relu(values - self.neg_margin) * negatives
         return {
-            # a graph even without pairs
+            # 0 * values: the loss has a graph even without pairs
             "loss": 1 - sums / positives.sum(1).clamp(min=1) + 0 * values.sum(1),
             "missing": missing.sum(),
             "n_missing": missing.detach().count_nonzero(),

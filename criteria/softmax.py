@@ -8,7 +8,7 @@ from utilities.numbers import number
 from utilities.tensors import normalize
 
 REQUIRES_OPTIM = True
-# with class vectors alone
+# The loss compares samples with class vectors, not with each other.
 COMPARES_SAMPLES = False
 PER_CLASS = ("temperature",)
 

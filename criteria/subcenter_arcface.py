@@ -9,7 +9,7 @@ from utilities.numbers import number, whole
 from utilities.tensors import normalize
 
 REQUIRES_OPTIM = True
-# with class vectors alone
+# The loss compares samples with class vectors, not with each other.
 COMPARES_SAMPLES = False
 
 # samples whose class centres are gathered at once

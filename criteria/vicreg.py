@@ -37,7 +37,7 @@ class Criterion(MetricCriterion):
         ordered, order = torch.sort(labels, stable=True)
         sorted_batch = batch.index_select(0, order)
         places = torch.arange(len(labels), device=labels.device)
-        # of two of its label
+        # whether a place has the first of two images of its label
         is_first = (places - torch.searchsorted(ordered, ordered)) % 2 == 0
         # (B - 1, 1), of each place with the next
         pairs = (is_first[:-1] & (ordered[1:] == ordered[:-1])).to(batch.dtype)[:, None]

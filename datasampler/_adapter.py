@@ -32,7 +32,7 @@ class AdaptedSampler(BatchSampler):
 
     def __getattr__(self, name: str):
         """What the user's sampler has beyond these calls."""
-        # not set yet, as in a copy
+        # `wrapped` is not set yet, as while the sampler is copied
         if name == "wrapped":
             raise AttributeError(name)
         return getattr(self.wrapped, name)

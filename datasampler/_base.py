@@ -18,8 +18,8 @@ CHUNK = 2**22
 
 def add_arguments(group) -> None:
     """Declare the flags of the published pipeline that have no effect."""
+    # old scripts have these flags
     group.add_argument("--data_sim_measure", default="euclidean", help=argparse.SUPPRESS)
-    # old scripts have them
     group.add_argument("--data_idx_full_prec", action="store_true", help=argparse.SUPPRESS)
 
 

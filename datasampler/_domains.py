@@ -67,7 +67,7 @@ class DomainSampler(BatchSampler):
         groups, owners = self.cut_into_groups(self.samples_per_class)
         turns = self.chosen[self.turns(len(self))]
         batches = torch.empty(len(self), self.batch_size, dtype=torch.long)
-        # a few; each one's groups are passed through by themselves
+        # There are few domains; the groups of each are passed through by themselves.
         for domain in turns.unique():
             domain_groups = groups[self.domain_of[owners] == domain]
             rows = turns == domain

@@ -317,7 +317,7 @@ class BatchMatchSampler(MemorySampler):
         starts = torch.where(begins, torch.arange(n_groups), n_groups).sort(1).values
         bounds = torch.cat([starts, ends], 1)  # (b, G + 1)
         n_classes = begins.sum(1, keepdim=True)
-        # of drawn classes
+        # numbers of the drawn classes
         numbers = random_below(n_classes.expand(-1, self.n_candidates * self.classes_per_batch))
         first = bounds.gather(1, numbers)
         end = bounds.gather(1, numbers + 1)

@@ -32,7 +32,7 @@ class Sampler(BatchSampler):
         # A loop over permutations, not batches: the start of one depends on the end of the one before.
         while n_drawn < needed:
             order = torch.randperm(n_classes)
-            # in the batch in which the last permutation ended
+            # places that are left in the batch in which the last permutation ended
             open_places = -n_drawn % per_batch
             if open_places:
                 # the classes that this batch holds already

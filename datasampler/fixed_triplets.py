@@ -18,7 +18,7 @@ class Sampler(TripletSampler):
         super().__init__(opt, image_dict, image_list)
         self.require_batch(f"--data_fixed_triplets_n {opt.data_fixed_triplets_n}")
         with torch.random.fork_rng(devices=[]):
-            # not the GPUs, whose states stay as they are
+            # the seed of the CPU alone: the states of the GPUs stay as they are
             torch.default_generator.manual_seed(opt.seed)
             self.triplets = self.draw_triplets(self.n_triplets)
 

@@ -65,7 +65,7 @@ class Sampler(BatchSampler):
             ranks = arrivals.argsort(1).argsort(1)  # (batches, S)
             # noise below 1, so that super-classes never interleave
             noise = 0.5 * torch.rand(len(batches), len(self.classes), dtype=torch.float32)
-            # those that are drawn together do, one class of each in turn
+            # Super-classes that are drawn together do interleave, one class of each in turn.
             if self.hierarchical_supers > 1:
                 # super-class after super-class
                 order = (self.super_of + noise).argsort(1)

@@ -20,7 +20,7 @@ from utilities.errors import UserError
 from utilities.files import expanded
 from utilities.numbers import whole
 
-# of the cache's files: raise it when a change alters them
+# version of the cache's files: raise it when a change alters them
 VERSION = 1
 
 FLAGS = {

@@ -47,7 +47,7 @@ class Entry(NamedTuple):
     size: int
     changed: int
     shape: list[int]
-    # resizing chooses its kernel by them; images rotated by their EXIF data have other ones
+    # Resizing chooses its kernel by the strides, which differ in images rotated by their EXIF data.
     strides: list[int]
     offset: int
 
@@ -114,11 +114,11 @@ class Cache:
         self.data = None
         # name -> Entry
         self.entries = {}
-        # of the index
+        # bytes of the index up to the end of its last valid line
         self.valid_bytes = 0
         # path -> (shape, strides, offset)
         self._places = {}
-        # all of them, as one tensor on the memory map
+        # the pixels of all images, as one tensor on the memory map
         self._pixels = None
 
     def get(self, path: str) -> torch.Tensor | None:
@@ -130,7 +130,7 @@ class Cache:
             # the cache was removed: images are read from their sources
             self._places = {}
             return None
-        # as the map is read-only
+        # a copy, as the map is read-only
         return self._pixels.as_strided(*place).clone()
 
     def holds(self, path: str) -> bool:
@@ -274,7 +274,7 @@ class Cache:
         todo = [(name, *sources[name]) for name in sources if name in lacking]
         with _opened(self.folder / self.data) as data, _opened(self.folder / INDEX) as index:
             try:
-                # a killed process may have written beyond it
+                # A killed process may have written beyond the last valid image.
                 data.seek(self._end)
                 index.seek(self.valid_bytes)
                 index.truncate()
@@ -314,7 +314,7 @@ class Cache:
         def pixels(source):
             _, path, _ = source
             try:
-                # dense
+                # A clone is dense, as the file's format requires.
                 return read(path).clone()
             except UserError:
                 # raised again if the image is ever loaded

@@ -69,7 +69,7 @@ def fetch(name: str, source: Source, into: Path) -> Path:
         # fetched by another program meanwhile
         if target.exists():
             return target
-        # of a program that was killed
+        # folders that a killed program has left
         for folder in into.glob(f".{glob.escape(source.folder)}-*"):
             if STAGING.fullmatch(folder.name.removeprefix(f".{source.folder}-")):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -167,7 +167,7 @@ def _transfer(url: str, part: Path, start: int, label: str) -> bool:
     if response is None:
         return True
     with response:
-        # else (ftp, or a host without ranges) the file starts anew
+        # With another status (ftp, or a host without ranges) the file starts anew.
         resumes = getattr(response, "status", None) == 206
         length = response.headers.get("Content-Length")
         if length is not None and not is_whole(length):
@@ -257,8 +257,8 @@ def _unpack(file: Path, folder: Path) -> None:
         else:
             shutil.copy2(file, folder / file.name)
     except Exception as error:
-        # a full disk, for example, is no fault of the archive
-        # damaged, encrypted, or of a version or compression that Python does not know
+        # An error with an errno, such as a full disk, is no fault of the archive. Without one the archive is damaged,
+        # encrypted, or of a version or compression that Python does not know.
         if getattr(error, "errno", None) is not None:
             raise
         raise UserError(f"{file} cannot be unpacked ({error}): remove it and run the same command") from error

@@ -229,7 +229,7 @@ def differences(before: dict, after: dict) -> list[str]:
 
     A line for each kind of difference: classes that are new, gone, moved, or whose images or files changed.
     """
-    # of a run of an older version
+    # the record of a run of an older version
     if "classes" not in before:
         is_same = (before.get("fingerprint") or {}).get("sha256") in (None, after["fingerprint"]["sha256"])
         return [] if is_same else ["names or sizes of files"]

@@ -21,7 +21,7 @@ class Origin(NamedTuple):
     root: str = ""
 
 
-# of images that are no split of a data set
+# the origin of images that are no split of a data set
 NOWHERE = Origin()
 
 
@@ -137,7 +137,7 @@ class ImageSet(torch.utils.data.Dataset):
         self.lineages = set()
         n_labelled = 0
         for index, image in enumerate(images):
-            # these come last
+            # Images without a class come last.
             if image.class_name is None:
                 self.image_list.append((image.path, -1))
                 continue

@@ -34,7 +34,7 @@ ALSO_JPEG = "MPO"  # several JPEG images in one file, which Pillow opens as JPEG
 FRACTIONS = ".pfm"  # an ending of PPM for pixels that are no colours
 # What Pillow must be built with to decode a format: names of `PIL.features`.
 DECODERS = {"JPEG": "jpg", "WEBP": "webp", "AVIF": "avif", "JPEG2000": "jpg_2000"}
-# of one image, 512 MB of RGB; Pillow's own limit
+# the most pixels of one image: 512 MB of RGB, Pillow's own limit
 MOST_PIXELS = 178_956_970
 JPEG_MAGIC = (0xFF, 0xD8)
 JPEG_PACKAGES = ("torchvision", "torchcodec")  # torchvision plans to drop its decoders in favour of torchcodec's
@@ -148,7 +148,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
     while at + 9 <= len(data) and data[at] == 0xFF:
         kind = data[at + 1]
         length = int.from_bytes(data[at + 2 : at + 4], "big")
-        # a frame; the others define tables
+        # the header of a frame; C4 and CC define tables, C8 is reserved
         if 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):
             return int.from_bytes(data[at + 5 : at + 7], "big"), int.from_bytes(data[at + 7 : at + 9], "big")
         is_fill_byte = kind == 0xFF
@@ -276,13 +276,13 @@ def _with_pillow(path: str, mode: str, most_pixels: int = MOST_PIXELS) -> np.nda
     import PIL.Image
 
     if most_pixels > MOST_PIXELS:
-        # it refuses twice as many; here the limit is ours
+        # Pillow refuses an image of twice as many pixels; `_fits` refuses it from the limit on.
         PIL.Image.MAX_IMAGE_PIXELS = most_pixels
     try:
         with PIL.Image.open(_content.opened(path), formats=formats()) as image:
             _fits(path, *image.size[::-1], most_pixels)
             plain = _plain(image)
-            # each copy costs a fifth of the decoding time
+            # `convert` copies even into the same mode, which costs a fifth of the decoding time
             if plain.mode != mode:
                 plain = plain.convert(mode)
             return np.array(plain)
@@ -321,7 +321,7 @@ def _plain(image):
     with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):
         # in some formats the EXIF data follow the pixels
         image.load()
-        # for 1 it would only copy
+        # `exif_transpose` would only copy an image of orientation 1
         if image.getexif().get(PIL.ExifTags.Base.Orientation, 1) != 1:
             image = PIL.ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):
@@ -374,7 +374,6 @@ def grey(path: str, most_pixels: int = MOST_PIXELS) -> torch.Tensor:
 
 def decode_grey(paths: list[str], read=grey) -> torch.Tensor:
     """All images at once, uint8 `(N, 1, H, W)`: for small grey images of one size, which are kept in memory."""
-    # one at a time
     return torch.stack([read(path) for path in paths])
 
 

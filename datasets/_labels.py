@@ -82,7 +82,7 @@ def without_nobody(reading: Reading, opt) -> Reading:
     """
     if not opt.dataset_unknown_label:
         return reading
-    # done in each domain
+    # Each domain has done it before the union.
     if reading.by_domain and any("--dataset_unknown_label" in note for note in reading.notes):
         return reading
     images = []

@@ -28,7 +28,7 @@ PARTS |= {f"dataset/{part}": part for part in ("train", "val", "test")}
 # MOT17 has each sequence three times, with one ground truth and three detectors; the first of these is read
 DETECTORS = ("FRCNN", "SDP", "DPM")
 OF_DETECTOR = re.compile(rf"(.+)-({'|'.join(DETECTORS)})")
-# class or visibility of a box without
+# class or visibility of a box that has none
 NONE = -1
 COLUMNS = ("frame", "id", "left", "top", "width", "height", "flag")
 # intersection over union of a detection and the box of ground truth that names it

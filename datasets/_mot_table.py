@@ -22,7 +22,7 @@ PROGRAM = "python -m datasets.mot"
 SPLITS = {"train": "train", "test": "validation"}
 BOX = ("x_1", "y_1", "x_2", "y_2")
 COLUMNS = ("label", "path", "split", "is_query", "is_gallery", "sequence", "camera", "frame")
-# of PNG files: the fastest
+# compression level of PNG files: the fastest
 COMPRESSION = 1
 
 

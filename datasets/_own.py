@@ -29,7 +29,7 @@ class Preparation:
         decode = _images.grey if self.grey else _images.decode
         self.read = _cache.Reader(decode, opt.image_cache_side)
         self.transform = _transforms.build(opt, shape.input_size, image_size, shape.interpolation, shape.multiple)[1]
-        # the data set's images have this size; others are resized to it
+        # The data set's own images have this size, so no step resizes them; others are resized to it.
         if self.grey and not self.transform.steps:
             mode = v2.InterpolationMode(shape.interpolation or "bilinear")
             self.transform = _transforms.Steps([v2.Resize((image_size, image_size), interpolation=mode)], image_size)

@@ -20,7 +20,7 @@ from utilities.errors import UserError
 from utilities.reading import Unreadable
 
 EVALUATION_METRICS = ["ap_trapezoid", "mp@1", "mp@5", "mp@10"]
-# of images that are listed for a query
+# kinds of images that are listed for a query
 KINDS = ("easy", "hard", "junk")
 
 

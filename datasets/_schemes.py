@@ -117,9 +117,9 @@ def closed_set(sizes: np.ndarray, opt) -> list[Fold]:
     end = np.floor(sizes * (opt.split_test_start + opt.split_test_size) + 1e-6).astype(np.int64)
     n_testing = np.minimum(end - begin, sizes - 1)
     class_of = np.repeat(np.arange(len(sizes)), sizes)
-    # of each class
+    # index of the first image of each class
     first_image = np.cumsum(sizes) - sizes
-    # of an image within its class
+    # position of each image within its class
     position = np.arange(len(class_of)) - first_image[class_of]
     is_test = (position - begin[class_of]) % sizes[class_of] < n_testing[class_of]
     may_validate = (sizes - n_testing > 1)[class_of]

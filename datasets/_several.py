@@ -32,7 +32,7 @@ def with_first_label(path: str, header: list[str], rows: list[list[str]]) -> tup
     for number, row in enumerate(rows, start=2):
         row = row + [""] * len(added)
         completed.append(row)
-        # the caller says that it is damaged
+        # Such a row is damaged, which the caller reports.
         if len(row) != len(completed_header):
             continue
         flag = f"--dataset_csv {path}, row {number}"

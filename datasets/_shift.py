@@ -11,7 +11,7 @@ import numpy as np
 ROWS = 4096
 # number of the last swapped classes that are not swapped back, as in the authors' code
 KEPT_OUT = 5
-# for easier splits
+# the same number for easier splits
 KEPT_OUT_EASIER = 30
 
 

@@ -4,7 +4,7 @@ from datasets import _groups, _oodml, _schemes, _split_file, _times
 from options.flags.shared import has_folds
 from utilities.errors import UserError
 
-# of --split_test_start
+# default of --split_test_start
 DEFAULT_START = 0.5
 
 

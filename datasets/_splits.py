@@ -293,7 +293,7 @@ def build(name: str, module, opt, source: Path, shape: _transforms.Shape, fold: 
     fingerprint = _fixes.in_fingerprint(files.fingerprint(), reading)
     class_lists = files.class_lists(images)
 
-    # of small images, which stay in memory
+    # side of small images, which stay in memory; None for others
     image_size = getattr(module, "IMAGE_SIZE", None)
     if width is None:
         transforms = _transforms.build(opt, shape.input_size, image_size, shape.interpolation, shape.multiple)
@@ -340,7 +340,7 @@ def _set_relations(splits: dict, images: dict, reading, root: Path, opt) -> None
     training = splits["training"]
     if opt.dataset_csv_pairs is not None and training is not None:
         training.graded_pairs, notes = _pairs.read(opt.dataset_csv_pairs, images["training"], reading.images, root)
-        # one list for all splits
+        # All splits share this list of notes.
         training.notes += notes
     if reading.lists is not None:
         splits["testing"].lists = _lists.rows(reading.lists, images["testing"], opt.allow_partial_dataset)

@@ -220,7 +220,7 @@ class OnPillow:
     def __call__(self, image: torch.Tensor) -> torch.Tensor:
         from torchvision.transforms.v2 import functional
 
-        # only draws: they do not depend on the image
+        # An image without data is for the draws alone, which do not depend on it.
         if image.is_meta:
             self.policy(functional.to_pil_image(torch.zeros(3, 1, 1, dtype=torch.uint8)))
             return image

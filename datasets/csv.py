@@ -274,7 +274,7 @@ def _table(path: Path, opt) -> Table:
         return _parsed(str(path), status.st_size, status.st_mtime_ns, needs_split, needs_split and not opt.evaluate_all)
 
 
-# the flags are checked before the data are loaded
+# The table is read when the flags are checked, and again when the data are loaded.
 @functools.lru_cache(maxsize=2)
 @uncollected()
 def _parsed(path: str, size: int, changed: int, needs_split: bool, needs_both: bool) -> Table:

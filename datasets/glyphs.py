@@ -31,7 +31,7 @@ IMAGE_SIZE = 48
 # letters may not be mirrored: b would be d
 DEFAULT_AUGMENTATION = "shift"
 FONT_SIZE = 36
-# of the rendering: raise it when a change below alters an image
+# version of the rendering: raise it when a change below alters an image
 VERSION = 1
 MANIFEST = "manifest.json"
 CHARACTER_FOLDER = re.compile(r"U\+[0-9A-F]{4,6}")  # see `_folder`

@@ -31,7 +31,7 @@ DOWNLOAD = _download.Source(
         ),
         _download.Archive(
             file="Inat_dataset_splits.zip",
-            # none is published
+            # No checksum is published.
             md5=None,
             urls=(f"{DRIVE}?id=1sXfkBTFDrRU3__-NUs1qBP3sf_0uMB98&export=download&confirm=t",),
         ),
@@ -40,7 +40,7 @@ DOWNLOAD = _download.Source(
     "split files Inat_dataset_splits from https://drive.google.com/uc?id=1sXfkBTFDrRU3__-NUs1qBP3sf_0uMB98",
 )
 EVALUATION_METRICS = ["e_recall@1", "e_recall@4", "e_recall@16", "e_recall@32"]
-# in names of groups
+# further names of the data set in names of groups
 ALSO_CALLED = ("inaturalist",)
 
 FLAGS = {

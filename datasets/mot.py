@@ -173,7 +173,7 @@ def _rows(sequence: Sequence, opt, counts: Counter) -> list[Row]:
         else:
             counts[reason] += 1
     fitting.sort(key=lambda row: (row.track, row.frame))
-    # of a track's next box
+    # track -> place of its next box among its boxes
     places = Counter()
     crops = []
     for row in fitting:

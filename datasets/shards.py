@@ -253,7 +253,7 @@ def _members(shard: str):
         with parsing(shard), open(shard, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
             end = 0
             while (member := archive.next()) is not None:
-                # else tarfile keeps them all in memory
+                # emptied, as tarfile would keep all members in memory
                 archive.members = []
                 end = archive.offset
                 if member.isreg():

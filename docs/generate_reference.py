@@ -30,7 +30,7 @@ CLASSES = {
     "metrics": "Metric",
 }
 KINDS = tuple(CLASSES)
-# of which docs/formulas.md has some
+# kinds for which docs/formulas.md has formulas
 WITH_FORMULAS = ("losses", "metrics")
 SPECIAL = re.compile(r"([\\*_<\[\]|#~^])")
 
@@ -111,7 +111,7 @@ def prose(text: str) -> list[str]:
 
 def plain(text: str) -> str:
     """A docstring's text escaped for Markdown except in backticks; arXiv numbers become links."""
-    # code has the odd places
+    # The parts at odd places are code.
     parts = re.split(r"(`[^`]*`)", text)
     parts[::2] = [SPECIAL.sub(r"\\\1", part).replace("\\<", "&lt;") for part in parts[::2]]
     return re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[arXiv \1](https://arxiv.org/abs/\1)", "".join(parts))
@@ -189,7 +189,7 @@ def _beside_its_base(flag: str) -> list[list[str]]:
     """The rows with a flag, each after the row of the same flags without it."""
     rows = []
     base = None
-    # of the last row that was taken
+    # the base of the last row that was taken
     last_base = None
     for row in results():
         if not row[0].startswith("the same with"):

@@ -78,7 +78,7 @@ def on_page_markdown(markdown, page, config, files):
         markdown = generate_python.for_site(markdown)
     if not uri.startswith(f"{METHODS}/"):
         markdown = relinked(markdown, source_of(uri))
-    # blocks of code have the odd places
+    # The parts at odd places are blocks of code.
     parts = FENCE.split(indented(markdown))
     parts[::2] = [lists(unreferenced(part)) for part in parts[::2]]
     parts[1::2] = [TITLED.sub(r'\1 title="\2"\n', part) for part in parts[1::2]]
@@ -149,7 +149,7 @@ def with_sections(markdown: str) -> str:
 
 def unreferenced(text: str) -> str:
     """Escape the brackets of `<name>[_frozen][_normalize]` outside code: Markdown would read a reference link."""
-    # code has the odd places
+    # The parts at odd places are code.
     parts = re.split(r"(`[^`\n]*`)", text)
     parts[::2] = [part.replace("][", "]\\[") for part in parts[::2]]
     return "".join(parts)

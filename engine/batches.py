@@ -142,7 +142,7 @@ class EpochBatches:
     @property
     def _name(self) -> str:
         """The sampler's name, the value of `--data_sampler`."""
-        # a user's, in `datasampler._adapter`
+        # A user's sampler is wrapped by `datasampler._adapter`.
         sampler = getattr(self.sampler, "wrapped", self.sampler)
         return type(sampler).__module__.rpartition(".")[2]
 

@@ -119,7 +119,7 @@ class Chunks:
                     [outputs[name] for name in gradients], [gradient[rows] for gradient in gradients.values()]
                 )
                 del outputs
-        # as the losses left it
+        # The random state is again as the losses left it.
         set_draw_state(state, device)
         self.images = None
         self.runs = []

@@ -13,7 +13,7 @@ from utilities.reference import share_label
 from utilities.tensors import normalize
 from utilities.tuples import same_class
 
-# the first embeddings of a batch, of which the statistics are
+# how many of the first embeddings of a batch the statistics are computed on
 ROWS = 1024
 SPREAD = "criterion/spread"
 SEPARATION = "criterion/separation"
@@ -26,7 +26,7 @@ NARROW = 0.02
 # Of a triplet that keeps its margin the reach is at least half.
 NEAR = 0.5
 AT_MARGIN = 0.15
-# in a row, until the loss counts as stuck
+# epochs in a row until the loss counts as stuck
 EPOCHS = 2
 # distances of these embeddings are not those of unit vectors: their separation says nothing
 OF_OTHER_SPACES = ("hyperbolic", "hier")

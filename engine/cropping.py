@@ -150,9 +150,9 @@ def _hue(images: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
         torch.where(largest == green, 2 + (blue - red) / spread, 4 + (red - green) / spread),
     )
     sixths = torch.where(spread > 0, sixths, 0) + 6 * turn
-    # 5, 3, 1
+    # 5, 3, 1 for red, green, blue
     hues_of_channels = torch.arange(5.0, 0, -2, device=images.device).view(3, 1, 1)
-    # of each channel from its hue
+    # distance of each channel from its hue, in sixths of the circle
     hue_distances = (sixths + hues_of_channels) % 6
     turned = largest - spread * torch.minimum(hue_distances, 4 - hue_distances).clamp(0, 1)
     # torchvision's rounding of floats to bytes

@@ -38,7 +38,7 @@ def same_bits(opt):
     benchmark = torch.backends.cudnn.benchmark
     try:
         _set_mode(2, opt.compile)
-        # which picks an algorithm by its time
+        # The benchmark picks an algorithm by its time, which differs from run to run.
         torch.backends.cudnn.benchmark = False
         yield
     except RuntimeError as error:
@@ -63,7 +63,7 @@ def run_job(job, opt):
 def _set_mode(mode: int, compiles: bool) -> None:
     """Set what torch does with an operation that has no deterministic form: 0 calls it, 1 warns, 2 refuses it."""
     torch.set_deterministic_debug_mode(mode)
-    # the compiler's choices as well, whose modules take seconds to import
+    # the compiler's choices as well, only where it is used, as its modules take seconds to import
     if compiles:
         torch.use_deterministic_algorithms(mode > 0, warn_only=mode == 1)
 

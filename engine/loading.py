@@ -128,7 +128,7 @@ class Loader(DataLoader):
             if lost is None:
                 raise
             self._iterator = None
-            # else torch reports the lost worker again when any process ends
+            # Without this torch reports the lost worker again when any process ends.
             if hasattr(batches, "_shutdown_workers"):
                 batches._shutdown_workers()
             raise lost from None
@@ -247,7 +247,7 @@ def evaluation_loader(dataset: Dataset, opt, ranks=None, parts: list[slice] | No
     parts: the images to load, in slices, no two of which share a batch; None: all.
     """
     size = opt.eval_bs
-    # images keep their shapes
+    # Images keep their shapes, so each is a batch of its own.
     if getattr(getattr(dataset, "transform", None), "limit", None) is not None:
         size = 1
     if parts is not None:

@@ -38,7 +38,7 @@ def peak_memory(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # in bytes
+    # macOS counts in bytes, other systems in KiB
     if sys.platform == "darwin":
         return peak / 2**20
     return peak / 2**10

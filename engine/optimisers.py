@@ -379,7 +379,7 @@ def change_of_length(opt, before: int, epoch: int) -> str | None:
     """
     if opt.scheduler not in OVER_ALL_EPOCHS or before == opt.n_epochs:
         return None
-    # onecycle: each step has another rate
+    # Under onecycle each step has another rate, so that all past epochs have changed.
     changed = list(range(epoch))
     if opt.scheduler != "onecycle":
         changed = [past for past in changed if len(set(_factors_at(opt, before, past))) > 1]

@@ -197,7 +197,7 @@ class Runtime:
         self.steps = 0
         self._bad_step = torch.full((), -1, device=self.device)
         self._bad_value = torch.zeros((), device=self.device)
-        # whether it is the gradient's norm
+        # whether the bad value is the gradient's norm
         self._bad_norm = torch.zeros((), dtype=torch.bool, device=self.device)
 
     def step(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer, *backward_calls) -> torch.Tensor:

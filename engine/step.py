@@ -241,7 +241,7 @@ class Step:
         """Forward, losses, backward, update."""
         if self.resting.wakes():
             self.resting.end()
-            # not where the trainer lets all of it rest
+            # The backbone takes the mode of the network, which is not training where the trainer lets all of it rest.
             self.trainer.network.train(self.trainer.network.training)
         batch = self.seen(batch)
         # chooses the part of the batch that is trained on
@@ -312,7 +312,7 @@ class Step:
     def _check_losses(self, losses: dict) -> None:
         """Raise UserError for a reserved name, and for flags that the trainer's losses leave without effect."""
         if self.trainer.LOSSES is None:
-            # a memory's begins later
+            # All names are passed, as the loss of a memory begins later.
             self._refuse_unknown([*losses, *self.added_losses])
         in_later_phase = METRIC_LOSS in (self.trainer.LOSSES or ()) and METRIC_LOSS not in losses
         for added in self.added_losses.values():
@@ -332,7 +332,7 @@ class Step:
             if weight is None:
                 weighted.append(value)
             elif weight != 0:
-                # 0 times infinity is no number
+                # A weight of 0 leaves the loss out, as 0 times infinity is no number.
                 weighted.append(weight * value)
         if not weighted:
             raise UserError(

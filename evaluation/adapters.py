@@ -58,7 +58,7 @@ def adapted(kind: str, embedded: dict, opt) -> Adapted:
     splits = {}
     runtime = Runtime(opt)
     for split, of_split in embedded.items():
-        # other networks have features of their own of these images
+        # a copy, as other networks have features of their own of these images
         splits[split] = copy.copy(of_split.dataset)
         splits[split].features = torch.from_numpy(of_split.features[evaluation.MAIN_EVALTYPE])
     training = splits["train"]

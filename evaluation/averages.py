@@ -38,7 +38,7 @@ def divided(task: Task) -> list[Task]:
 def _of_group(task: Task, column: str, group) -> Task:
     """The task of the queries and pooled images whose domain or super-class, as `column` says, is `group`."""
     rows = np.flatnonzero(getattr(task.queries, column) == group)
-    # its images are all in the gallery
+    # No query is of this group: its images are all in the gallery.
     if not len(rows):
         part = Task(task.queries.take(rows))
     elif task.queries.parents is None:

@@ -9,7 +9,7 @@ ARRAYS = (b"\x93NUMPY", b"PK")  # how .npy and .npz files begin
 TORCH = "a file of torch.save"
 PICKLE = "a pickle, perhaps of torch.save"
 TEXT = "a text file"
-# of other files -> what they are
+# beginnings of other files -> what they are
 BEGINNINGS = {
     b"\x80": PICKLE,
     b"\x89HDF": "an HDF5 file",

@@ -221,7 +221,7 @@ def _best_of_near(spaces: list[EmbeddingSpace], calibrations: list[Callable], ro
         last = np.where(np.isfinite(reached[number, rows]), reached[number, rows], 0)
         bounds += _fused_score(last, calibration, len(spaces))
     scores[columns[rows] < 0] = -np.inf
-    # such a query has all of its images in the list
+    # an infinite distance: the list of such a query holds all images that it searches
     bounds[np.isinf(reached[0, rows])] = -np.inf
     places = scores.argmax(1)
     is_best = scores.max(1) > bounds + ROUNDING

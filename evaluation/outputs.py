@@ -252,7 +252,7 @@ def _selected_on(embedded: dict, opt) -> str | None:
 def _arrays(embedded: evaluation.Embedded, opt) -> dict[str, np.ndarray]:
     """The arrays of a split's file of embeddings, but for the features and the flags."""
     arrays = {}
-    # else lists say what is relevant among images without a class
+    # Where no image has a class there are no labels: lists say what is relevant.
     if (embedded.labels >= 0).any():
         arrays["labels"] = embedded.labels
     arrays |= queries.described(embedded)

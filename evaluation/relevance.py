@@ -15,7 +15,7 @@ import numpy as np
 from metrics import Lists
 from utilities.errors import UserError, reason_of
 
-# of the function's result at once
+# entries of the function's result that are asked for at once
 ENTRIES = 2**24
 
 
@@ -32,7 +32,7 @@ def lists(path: str, queries: np.ndarray, gallery: np.ndarray, exclude: np.ndarr
     return _lists(str(path), Path(path).stat().st_mtime_ns, *rows)
 
 
-# the splits of a run: each evaluation asks for the lists of each several times
+# Each evaluation asks several times for the lists of each split of a run.
 @functools.lru_cache(maxsize=8)
 def _lists(path: str, changed: int, *rows: bytes) -> Lists:
     queries, gallery, exclude = (np.frombuffer(numbers, np.int64) for numbers in rows)

@@ -100,7 +100,7 @@ def _least_others(metric: str) -> int | None:
     """
     if metrics.column_of(metric) is None:
         return None
-    # of a prefix of the features
+    # the name without the ending `@d…` of a metric on a prefix of the features
     metric = metric.partition("@d")[0]
     head, _, parameter = metric.removesuffix("_macro").partition("@")
     if head in ("e_recall", "c_recall"):

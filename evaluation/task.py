@@ -202,7 +202,7 @@ class Task:
             classes = queries.labels + n_labels * queries.parents
             searched_classes = searched.labels + n_labels * searched.parents
             relevant, _ = metrics.findable(classes, searched_classes, *hidden)
-            # those of its super-class
+            # Only images of its super-class take a rank.
             ranked, _ = metrics.findable(queries.parents, searched.parents, *hidden)
         if self.further_labels:
             sizes = dict(zip(*np.unique(searched.labels, return_counts=True), strict=True))
@@ -221,7 +221,7 @@ class Task:
         exclude = None
         if self.gallery is not None or not np.array_equal(rows, gallery_rows):
             gallery = searched
-            # a large one is not copied
+            # The whole gallery is not copied, as it may be large.
             if len(gallery_rows) < len(searched):
                 gallery = searched.take(gallery_rows)
             exclude = places_in(gallery_rows, len(searched))[self.places[rows]]

@@ -62,7 +62,7 @@ def learned(features: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dims: in
     differences = features[pairs[0]] - features[pairs[1]]
     covariance = differences.T @ differences / len(differences)
     added = 1e-10
-    # few pairs: raised until it has a root
+    # The covariance of few pairs is singular: its diagonal is raised until it has a Cholesky root.
     while True:
         try:
             whitens = np.linalg.inv(np.linalg.cholesky(covariance))
