@@ -51,7 +51,7 @@ def save_time():
     parameters.get_parser = lambda: copy.copy(
         of_plug_ins(tuple(tuple(registry_of_kind.names()) for registry_of_kind in parameters.REGISTRIES.values()))
     )
-    # a search collects after each trial: not what was imported
+    # A search collects garbage after each trial: this spares it what was imported
     gc.freeze()
     # manual_seed keeps its caller's stack for each kind of device that may come
     if not torch.cuda.is_available():

@@ -114,7 +114,7 @@ def test_criteria(dtype):
         assert single[1].dtype == double[1].dtype == dtype
         torch.testing.assert_close(single, double)
 
-    # divides what is between lengths of 1 by their deviation, in the default precision
+    # adaface divides differences of lengths near 1, rounding of the default precision, by their deviation
     rounds = "adaface"
     names = [name for name in criteria.REGISTRY.names() if name not in {*ADAPTERS, rounds}]
     assert not failures(((name,) for name in names), check)

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PARSER = parameters.get_parser()
 PARSER.exits = False
 ACTIONS = {action.dest: action for action in PARSER._actions if action.dest != "help"}
-# by options/ and `parameters.answer`
+# flags that options/ and `parameters.answer` read
 READ_BEFORE_A_RUN = {
     *("print_config", "explain", "find", "list", "check_data", "resume_or_start", "plugins"),
     "eval_size_of_tsne",  # by the pictures, which tests leave out
@@ -47,7 +47,7 @@ def resolved(*words):
 def looks_at_all_flags(path: Path) -> bool:
     """Whether a file reads flags to compose or check them, so that its reading one shows no effect."""
     name = path.as_posix()
-    # it hands plug-ins the flags of their tables
+    # plug_ins.py hands plug-ins the flags of their tables
     if name == "options/flags/plug_ins.py":
         return False
     return name.startswith(("options/", "runs/idle.py", "utilities/registry.py"))
@@ -189,7 +189,7 @@ def test_an_old_run_goes_on_and_repeats_its_command(tmp_path):
     flags = resolved("--n_epochs 3 --save_path", tmp_path).saved()
     folder = tmp_path / "glyphs" / flags["savename"]
     folder.mkdir(parents=True)
-    # accepted before there were rules
+    # --momentum and --gamma were accepted here before there were rules
     old = {**flags, "momentum": 0.5, "scheduler": "cosine", "gamma": 0.5}
     (folder / "parameters.yaml").write_text(yaml.safe_dump(old))
     for words in (

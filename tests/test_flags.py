@@ -44,7 +44,7 @@ def flags_read(path: Path) -> set[str]:
             if isinstance(node.args[1], ast.Constant):
                 names.add(node.args[1].value)
             elif isinstance(node.args[1], ast.JoinedStr):
-                # f"loss_{opt.loss}_margin"
+                # a name such as f"loss_{opt.loss}_margin"
                 names.add("*")
     return names
 
@@ -95,8 +95,8 @@ PREFIXES = {
     batch_mining: ("miner_{}_",),
     datasampler: ("data_",),
     architectures: ("arch_",),
+    # cub_ is the prefix of cub200, cascade_ that of the trainer cascaded
     datasets: ("dataset_", "data_", "{}_", "cub_"),
-    # of cub200; of the trainer cascaded
     trainers: ("{}_", "cascade_"),
 }
 

@@ -132,7 +132,7 @@ FACTS = {
     "vpt_vits_inshop": ("unknown", 32, 1, 0.0001, 1e-07, 80, None, None, 384),
     "xbm_sop": ("80.6", 64, 4, 1e-4, 5e-4, 35, 1000, (25,), 128),
 }
-# whose dry run is quick enough for every day
+# presets whose dry run is quick enough for every day
 PICKED = ["xbm_sop"]
 
 
@@ -428,14 +428,14 @@ def dry_run(name, tiny, capsys):
     per_class = FACTS[name][2] or 4
     bs = 4 * per_class if per_class < 5 else 2 * per_class
     words = f"--config {name} --source {tiny} --eval_bs 8 --iterations_per_epoch 1"
-    # of two persons
+    # batches of two persons
     if name.endswith(PERSONS):
         words += " --bs 4 --samples_per_class 2"
     else:
         words += " --bs 8" if name.endswith("inaturalist2018") else f" --bs {bs}"
     if name.startswith("recallatk"):
         words += f" --chunk_size {2 * per_class}"
-    # the dry run's own --resize_size
+    # Some presets without an embedding layer resize nothing, and would leave the dry run's --resize_size unused
     if FACTS[name][8] == 0:
         words += " --resize_mode short"
     if name.startswith("language"):

@@ -179,7 +179,7 @@ def test_a_step_waits_for_no_more_than_its_criterion(device, name):
     """From images to the moved parameters, clipping included; the labels are looked at once, in the first step."""
     small = ["--loss_hier_n_proxies", "25"] if name == "hier" else []
     trainer, step, done, _ = trained(0, *of_loss(name), *small, "--clip_grad_norm", "1", dtype=torch.float32, steps=2)
-    # as the loader gives them
+    # a batch on the CPU, as the loader gives it
     (batch,) = batches(trainer.VIEWS, 1)
     batch = type(batch)(*map(_host, batch))
     with at_most(asked_by(name)):
@@ -231,7 +231,7 @@ def test_a_samplers_storage_stays_where_the_embeddings_are(device, name):
     for place in ("cpu", device):
         sampler = make_sampler(name, [8] * 6, dtype=torch.float64, bs=8, samples_per_class=2, data_batchmatch_bigbs=24)
         new = torch.randn(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(7)).to(place)
-        # brings the storage there
+        # The first entries bring the storage to the device
         sampler.replace_storage_entries(new, torch.arange(8))
         with at_most(0):
             sampler.replace_storage_entries(new, _host(torch.arange(8, 16)))
@@ -252,7 +252,7 @@ def test_k_means_are_those_of_the_cpu(device, name):
     features = (rng.integers(0, 40, (600, 1)) * 10 + rng.standard_normal((600, 5))).astype(np.float32)
     expected = _kmeans.kmeans(features, 40)
     clusters = _kmeans.kmeans(features, 40, device=device)
-    # but for rounding: those halfway between two
+    # equal but for rounding, of samples halfway between two centres
     assert (clusters == expected).mean() > 0.999
     assert len(np.unique(clusters)) == len(np.unique(expected))
 
@@ -279,7 +279,7 @@ def test_the_scaler_leaves_out_a_step_that_overflows():
     parameters = [value.clone() for value in trainer.parameters()]
     scale = step.runtime.scaler.get_scale()
     loss = sum(value.sum() for value in trainer.parameters())
-    # finite, but not times the scale
+    # The loss is finite, but not its product with the scale
     step.runtime.step(loss * 1e37, step.optimizer)
     assert all(map(torch.equal, parameters, trainer.parameters())) and step.runtime.scaler.get_scale() == scale / 2
 

@@ -32,7 +32,7 @@ OF_MINERS = {
     "intra_random": 0,  # always B triplets
     "packaged": 0,  # always B / 3
 }
-# whether any class is there; of the triplets there
+# beside a reference: whether it holds any class; which triplets it holds
 WITH_A_REFERENCE = {"intra_random": 1, "packaged": 1}
 OF_CRITERIA = {
     "hier": 2,  # of the anchors among the samples, of those among the proxies
@@ -103,7 +103,7 @@ def test_criteria_ask_for_nothing(monkeypatch):
     cases = [(name, {"mine_pairs": False}) for name in CRITERIA]
     cases += [(name, {"mine_pairs": True}) for name in ("contrastive", "ntxent", "multisimilarity")]
     messages = failures(cases, check)
-    # some coordinates, in blocks
+    # losses of some coordinates, in blocks
     monkeypatch.setattr("criteria._shards.ENTRIES", 2 * len(LABELS))
     assert not messages + failures(
         [(name, {"loss_dims": 3}) for name in ("arcface", "proxyanchor", "subcenter_arcface")], check

@@ -17,11 +17,11 @@ from tests.kit.runs import SMALL_IMAGES, content_of, pass_dry_run, read, run_mai
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(.*)\n([\s\S]*?)^```$", TEXT, flags=re.MULTILINE)  # (info string, content)
-# ```yaml my_loss.yaml
+# files whose names stand in the info string, as in ```yaml my_loss.yaml
 FILES = {info.split()[1]: content for info, content in BLOCKS if len(info.split()) == 2}
 ON_A_RUN = {"--resume", "--resume_from", "--evaluate", "--evaluate_ensemble", "--aggregate_only", "--reproduce_results"}
 SMALL = [*SMALL_IMAGES, "--arch", "conv4_normalize"]
-# of the page's four, where a line does not name them
+# folds in place of the page's four, where a line does not name its own by --folds
 FOLDS = 2
 
 
@@ -106,7 +106,7 @@ def place(tmp_path_factory):
 def images(place):
     """./Datasets there, with the three in small."""
     path = place / "Datasets"
-    # 64 classes train in a batch of 256
+    # so many classes that 64 train, which fill a batch of 256
     make_cub200(path, n_classes=172, n_images=4)
     make_cars196(path, n_classes=24, n_images=4)
     make_online_products(path, n_train=24, n_test=24, n_images=8)
@@ -196,7 +196,7 @@ def work_on(words, started):
     """Do what a line says with its run: only a reproduction makes another folder."""
     folder = started(run_of(words))
     before = set(Path("Training_Results").glob("*/*"))
-    # more than before, but not so many
+    # more epochs than before, but not so many as the page says
     if "--n_epochs" in words:
         trained = content_of(folder / "parameters.yaml")["n_epochs"]
         assert int(words[words.index("--n_epochs") + 1]) > trained

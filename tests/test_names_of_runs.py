@@ -64,12 +64,12 @@ def test_an_interrupted_search_names_its_own_command(folder_data, tmp_path, monk
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", stop)
         with pytest.raises(SystemExit):
-            # in a trial
+            # stopped in a trial
             searcher.search(words[:-2])
     in_a_trial = capsys.readouterr().out
     monkeypatch.setattr(start_up, "report", stop)
     with pytest.raises(KeyboardInterrupt):
-        # before it
+        # stopped before the first trial
         searcher.search(words[:-2])
     for output in (in_a_trial, capsys.readouterr().out):
         assert "continue with: python -m search --dataset folder" in output and "--resume_from" not in output

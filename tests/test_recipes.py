@@ -40,7 +40,7 @@ TOGETHER = {
     "an architecture": ("architectures", "Add an architecture in three steps", 0, "--arch mine_frozen_normalize"),
 }
 ALL = RECIPES | TOGETHER
-# which trains where the recipes are listed
+# the recipe that trains in the test in which the others are listed
 QUICK = "a formula on pairs"
 LISTED = {
     "a formula": "losses",

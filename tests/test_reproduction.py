@@ -180,7 +180,7 @@ def test_a_run_without_changes_has_no_record_of_any(trained_run, tmp_path):
 @pytest.mark.long
 def test_a_changed_cross_validation_is_reproduced_by_folds_with_the_test_of_later(data, tmp_path, monkeypatch):
     scheme = "--split_scheme class_disjoint --split_partitions 3 --split_sets 3 --n_epochs 2"
-    # in the second epoch of fold 1
+    # The run stops in the second epoch of fold 1
     stop_after(monkeypatch, 3)
     with pytest.raises(SystemExit):
         train(data, tmp_path, scheme, "--check_untrained_accuracy")

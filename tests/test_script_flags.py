@@ -49,7 +49,7 @@ def parsers():
         for name in ("parse_args", "parse_known_args"):
             patch.setattr(argparse.ArgumentParser, name, stop)
         patch.setattr(sys, "argv", ["script", "--x", "1"])
-        # one of them imports another
+        # One of the scripts imports another
         patch.setattr(sys, "path", [*sys.path, str(ROOT / "benchmarks")])
         for script in SCRIPTS:
             with pytest.raises(Parsing) as parsing:

@@ -64,7 +64,7 @@ def near(actual, expected, tolerance=1e-12):
 STEPS = "--warmup_steps 3 --clip_grad_norm .05 --ema_decay .9 --loss_decay .01"
 OPTIMISERS = [
     "--optim sgd --momentum .9",
-    # the default, which it does not use
+    # --momentum .9 is the default, which adam does not use
     "--optim adam --momentum .9",
     "--optim adamw --momentum .9",
     "--optim rmsprop --lr .002",
@@ -215,7 +215,7 @@ def test_the_drawn_classes_hold_the_batchs_and_are_uniform_beside_them():
 
 def test_of_foreign_classes_none_is_forced_in():
     torch.manual_seed(0)
-    # holds 4 to 8
+    # The shard holds classes 4 to 8
     shard = Shard(LoneRank(1, 2), 9, share=0.5)
     assert (shard.start, shard.size) == (4, 5)
     draws = [shard.draw(torch.tensor([0, 3, 7])) for _ in range(200)]
@@ -365,7 +365,7 @@ def same_coordinates(rank):
 
 
 def all_of_it(rank):
-    # each optimiser
+    # Every third case takes in each optimiser
     same_steps(rank, 2 * len(LABELS), [*of_every_criterion()][::3])
     overflow(rank)
     same_coordinates(rank)

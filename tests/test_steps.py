@@ -276,7 +276,7 @@ def test_tf32_leaves_losses_and_metrics_exact():
         sums.backward()
         # what is computed again is as exact as before
         assert seen == ["highest"] * 2 and torch.backends.cuda.matmul.allow_tf32
-        # beside "high": torch does not say any more what holds
+        # One switch is off beside "high", and torch does not say any more which precision holds
         torch.backends.cuda.matmul.allow_tf32 = False
         with pytest.raises(RuntimeError):
             torch.get_float32_matmul_precision()

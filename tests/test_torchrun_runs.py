@@ -141,7 +141,7 @@ def test_folds_are_those_of_one_process(run_pair):
 def test_further_runs_are_those_of_one_process(run_pair):
     for name in [*FURTHER_RUNS, "Compatible", "Taught", "Guided"]:
         assert_near_runs(*(folder / name for folder in run_pair))
-    # to its rounding
+    # The runs in bfloat16 agree to its rounding
     first, second = (recorded_values(folder / "Half") for folder in run_pair)
     assert first.index.equals(second.index)
     losses = first.index.get_level_values("metric").str.endswith("loss")

@@ -66,7 +66,7 @@ def everything(folder, n, full):
     `full`: also every criterion, by itself and against a memory, every miner, further flags, three steps; with two
     processes in float32 too.
     """
-    # two a class
+    # two vectors a class
     vectors = np.random.default_rng(0).normal(size=(CLASSES, 2, 5))
     np.savez(folder / "vectors.npz", names=[f"class {label}" for label in range(CLASSES)], vectors=vectors)
     language = f"--language_vectors {folder}/vectors.npz --loss_weights language_loss=5 --loss"

@@ -215,7 +215,7 @@ def test_a_table_of_boxes_and_times(tmp_path):
     rows = []
     for path in sorted(folder.rglob("*.jpg")):
         number = int(path.stem)
-        # the first two of a class
+        # The first two images of a class are of one minute, a burst
         day = max(number, 1)
         time = f"2024-01-{day:02d} 10:00:{15 * number:02d}"
         split = "train" if path.parent.name < "class_008" else "validation"

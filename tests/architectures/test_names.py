@@ -69,7 +69,7 @@ def test_a_familys_name_needs_no_package_and_an_import_draws_nothing(monkeypatch
     (tmp_path / "pretrainedmodels.py").write_text("import torch\nDRAWN = torch.rand(9)\n")
     with monkeypatch.context() as patch, torch.device("meta"):
         patch.syspath_prepend(tmp_path)
-        # afterwards it is as before
+        # monkeypatch notes the module here, to put it back after the block; inside, it is imported anew
         patch.setitem(sys.modules, "pretrainedmodels", None)
         del sys.modules["pretrainedmodels"]
         state = torch.get_rng_state()

@@ -59,7 +59,7 @@ def test_an_export_comes_back_with_its_embedding(name, size, tmp_path, capsys):
     opt = architectures.REGISTRY.options(arch=name, embed_dim=8, not_pretrained=True)
     network = architectures.select(name, opt, crop_size=size).eval()
     place = exported(network, opt, tmp_path / "run_normalize")
-    # else a trait of the name
+    # Without the slash, _normalize would be read as a trait of an architecture
     place = place.replace("run_normalize", "run_normalize/")
     restored = architectures.select(place, embed_dim=8).eval()
     height, width = (size, size) if isinstance(size, int) else size

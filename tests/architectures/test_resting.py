@@ -71,7 +71,7 @@ def slow_pooled(network, pictures, counts):
         tokens = backbone._pos_embed(backbone.patch_embed(image))[0]
         for block, count in zip(backbone.blocks, counts, strict=True):
             rows = torch.cat([block.prompts[0], tokens]) if count else tokens
-            # forward: without the hooks of a call
+            # forward runs no hooks, which put the prompts in and take them out in a call
             tokens = block.forward(rows[None])[0][count:]
         pooled.append(backbone.norm(tokens)[0])
     return torch.stack(pooled)
@@ -200,7 +200,7 @@ def test_what_trains_has_gradients_and_the_rest_rests(name, flags, trains):
             assert torch.equal(before[key], value) == rests, key
     assert network.training and network.last_linear.training
     free = {key for key, p in network.named_parameters() if p.requires_grad}
-    # a phase of a trainer
+    # a phase of a trainer that freezes the network and frees it again
     network.requires_grad_(False).requires_grad_(True)
     assert {key for key, p in network.named_parameters() if p.requires_grad} == free
     opt = parameters.read(["--dataset", "glyphs", "--lr", ".01", "--fc_lr", ".1", "--decay", ".2"])
@@ -251,7 +251,7 @@ def test_files_with_updates_and_files_with_prompts(tmp_path):
         ({"weights": path}, "holds prompts: give the --prompts"),
         ({"weights": path, "prompts": 3, "prompt_depth": 1}, "holds prompts"),
         ({"weights": path, "prompts": 4}, "does not fit .*size mismatch for blocks.0.prompts"),
-        # other blocks' prompts would start at random
+        # The file holds prompts of the first block alone: those of the others would start at random
         ({"weights": shallow, "prompts": 3}, "holds prompts"),
     ):
         with refused(says):

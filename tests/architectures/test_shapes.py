@@ -190,7 +190,7 @@ def test_tables_of_relative_positions_and_networks_that_timm_does_not_resample(t
     turned = lying.get_parameter(table)
     original = network.backbone.get_parameter(table)
     assert turned.shape == original.shape and not torch.equal(turned, original)
-    # of the class token
+    # The last three rows are of the class token, which has no place
     assert torch.equal(turned[-3:], original[-3:])
     swin = select(SWIN, crop_size=[256, 128])
     named = saved({"state_dict": swin.state_dict(), "grid": [64, 32]}, tmp_path / "swin.pth.tar")
@@ -310,7 +310,7 @@ def test_a_run_is_evaluated_in_the_images_own_shapes(folder_data, tmp_path, caps
     assert embedder.network.native_shapes and embedder.preparation.text.endswith("Limit(side=50); Multiple(16)")
     image = pictures(100, 70)[0]
     prepared = embedder.preparation(image)
-    # 50 x 35 before
+    # Limit leaves 50 x 35 pixels, which are rounded to multiples of 16
     assert prepared.shape == (3, 48, 32)
     with torch.no_grad():
         expected = embedder.network(prepared[None])[0]

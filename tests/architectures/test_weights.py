@@ -26,7 +26,7 @@ def shufflenet():
 
 def test_whole_networks_come_back_or_give_their_backbone(tmp_path, capsys):
     network = select("conv4_normalize", embed_hidden=[5])
-    # statistics move
+    # A call in training moves the running statistics from their start
     network(torch.rand(4, 3, 48, 48))
     for wrapper in ("", "module.", "_orig_mod."):
         state = {wrapper + key: value for key, value in network.state_dict().items()}
@@ -152,7 +152,7 @@ def test_families_ask_for_the_published_weights(monkeypatch, capsys):
     with torch.device("meta"):
         assert [select(name).weights_name for name in names] == ["IMAGENET1K_V1", "IMAGENET1K_V1", "imagenet"]
     assert requested == list(builders)
-    # known without torchvision; the last's have another name
+    # The names of weights are found without importing torchvision, but for vit_h_14, whose weights are named otherwise
     for name in ("resnet50", "vit_b_16", "vit_h_14"):
         assert _torchvision.weights_of(name) == _torchvision.published(name).name
     assert select("conv4").weights_name == "random"

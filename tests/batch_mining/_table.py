@@ -300,7 +300,7 @@ MINERS = [
     case("rho_distance", switching(0.2)),
     case("rho_distance", switching(0.0, 0.7), cp=0.0, lower_cutoff=0.7),
     case("rho_distance", switching(1.0), cp=1.0),
-    # without a margin of that name: 0.2
+    # contrastive has no --loss_contrastive_margin, so that the width of the band is 0.2
     ("semihard", one_each(semihard(0.2)), {"loss": "contrastive"}, {}),
     case("semihard", one_each(semihard(0.7)), margin=0.7),
     case("softhard", one_each(soft_negative, soft_positive)),

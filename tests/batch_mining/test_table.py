@@ -24,10 +24,10 @@ from utilities.tuples import Pairs, Sets, Triplets
 
 NAMES = batch_mining.REGISTRY.names()
 KINDS = {"triplets": Triplets, "pairs": Pairs, "sets": Sets}
-# their rules say what equal distances are
+# miners whose rules say what follows from equal distances, as points on a grid have them
 EXACT_ON_A_GRID = {"semihard", "softhard", "tripletmargin"}
 ACTIONS = {action.dest: action for action in parameters.get_parser()._actions}
-# not only positives and negatives
+# miners that do not always give an anchor positives and negatives
 ABLATIONS = {"intra_random", "random_distance", "rho_distance"}
 
 
@@ -161,7 +161,7 @@ def check_scene(miner, labels, reference, points):
         repeated.append(mine(x.clone(), y.clone(), rows))
         repeated += [mine(Reference(x, y, rows, True)), mine(Reference(x.clone(), y, rows, False))]
     for mined_again in repeated:
-        # which finds (a, p) and (p, a) together within a batch
+        # angular finds (a, p) and (p, a) together within a batch: the order of its tuples may differ
         if name == "angular":
             assert sorted(outcomes(mined_again)) == sorted(outcomes(mined))
         else:
@@ -248,7 +248,7 @@ def test_the_margin_of_semihard_and_statistics():
 
 def test_a_distribution_given_to_parametric():
     labels = [0, 0, *range(1, 40)]
-    # the positive far away
+    # The only positive of anchor 0 lies far away
     line = torch.cat([torch.tensor([0.0, 50.0]), torch.linspace(0.02, 1.6, 39)])[:, None]
     shares = torch.rand(29, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.05
     shares[2] = 0
@@ -276,7 +276,7 @@ def test_packaged_takes_the_batch_as_it_lies():
     reference_labels = torch.tensor([5, 0, 0, 1, 2, 3, 2, 0, 0, 1])
     own_rows = torch.tensor([1, 2, 3, 4, 6, -1, 7, 8, 3])
     mined = miner(draw(9), torch.tensor(LABELS), draw(10), reference_labels, own_rows)
-    # the second triplet's negative is not there
+    # The reference lacks the negative of the second triplet
     assert as_lists(*mined) == [(0, 2, 3), (6, 8, 3)]
     for labels in ([0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1, 2, 2, 2]):
         with refused(f"a batch of {len(labels)} images is not made of triplets.* fixed_triplets"):

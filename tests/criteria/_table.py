@@ -108,7 +108,7 @@ def quadruplet(c, x, r, pairs, context):
     if chosen:
         anchors, _, negatives = torch.tensor(chosen).unbind(1)
         classes = Classes(labels, Reference.build(x, labels, r, reference_labels, own_rows))
-        # the criterion's draws
+        # The criterion draws by the same call
         strangers, _ = classes.draw_strangers(anchors, negatives)
         for (a, p, n), m in zip(chosen, strangers.tolist(), strict=True):
             first.append(hinge(distance(x[a], r[p]) - distance(x[a], r[n]) + c.margin_alpha_1))
@@ -315,7 +315,7 @@ angle = graded(complex_similarity)
 def recallatk(c, x, r, pairs, context):
     @each_anchor(torch.dot)
     def recalls(c, ps, ns):
-        # a tensor for a single item too
+        # + 0 * s keeps the rank a tensor where there is a single item
         ranks = [soft_rank(s, ps + ns, c.temperature) + 0 * s for s in ps]
         ks = [k for k in c.ks if k < len(r) and ps]
         hits = [sum(torch.sigmoid((k - rank) / c.k_temperature) for rank in ranks) for k in ks]
@@ -447,7 +447,7 @@ def pnp(c, ps, ns):
     return mean([COSTS[c.variant](c, value) for value in before]) if ps else None
 
 
-# of six classes
+# labels of six classes at three levels
 LEVELS = torch.tensor([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1], [4, 2, 1], [5, 3, 1]])
 
 
@@ -838,7 +838,7 @@ COMPARING = cases(
 WHOLE = cases(
     {
         "adaface": [{}, {"momentum": 0.3, "margin": 1.5, "scale": 4.0}],
-        # passes pi
+        # With a margin of 2.5 an angle may pass pi
         "arcface": [{}, {"angular_margin": 2.5}],
         "center": [{}, {"weight": 1.0}],
         "circle_softmax": [{}, {"margin": 0.1, "scale": 4.0}],

@@ -66,7 +66,7 @@ def test_lengths_have_a_gradient_in_magface_alone():
         batch = (PINNED * LENGTHS).requires_grad_()
         (gradient,) = torch.autograd.grad(build(name)(batch, PINNED_LABELS), batch)
         along = (gradient * PINNED).sum(1).abs()
-        # 10 is clipped
+        # The first length, 10, is clipped
         assert (along[1:] > 1e-4).all() == has_gradient and (along > 1e-9).any() == has_gradient, name
 
 

@@ -41,7 +41,7 @@ def test_it_is_what_the_authors_code_computes(views, c):
         logits = torch.cat([similarity(points[:, i], points[:, j]) / 0.2, within], 1)
         expected = expected + torch.nn.functional.cross_entropy(logits, torch.arange(n))
     value = build("hyperbolic", c=c)(z.flatten(0, 1), torch.arange(n).repeat_interleave(views))
-    # their 1e-5 in denominators
+    # The authors' code adds 1e-5 to denominators
     assert_close(value, expected, rtol=3e-5, atol=0)
 
 

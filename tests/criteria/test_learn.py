@@ -16,7 +16,7 @@ from tests.kit.refusals import refused
 from utilities.errors import UserError
 
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])
-# where the default leaves a formula flat on this batch, or gives the number no place
+# settings of losses whose defaults leave the formula flat on this batch or do not use the number; None: not tried
 VALUES = {
     "contrastive": {"pos_margin": 0.1, "neg_margin": 1.6},
     "margin": {"nu": 0.1},
@@ -32,7 +32,7 @@ X = points(len(LABELS), 1, True).detach()
 
 def build(name, **flags):
     criterion = table.build(name, **{"loss": name, **VALUES.get(name, {}), **flags})
-    # whose statistics move in training
+    # The statistics of these two move in training, so that a second call would differ
     return criterion.train(name not in ("adaface", "curricularface"))
 
 
@@ -88,7 +88,7 @@ def check_derivative(name, hyper, memory):
     held = _learn.attribute(criteria.REGISTRY.module(name), hyper)
     start = start_of(name, held)
     if start == 0:
-        # at its bound: refused
+        # A value that starts at its bound is refused
         return
     learned = build(name, loss_learn=[hyper])
     assert_close(value(learned, memory), plain_value(name, memory), rtol=1e-6, atol=1e-9)

@@ -51,7 +51,7 @@ def test_against_loops(how, weights_file):
     generator = torch.Generator().manual_seed(0)
     for size in (0, 1, 40):
         terms = torch.rand(size, dtype=torch.float64, generator=generator).sub(0.3).clamp(min=0).requires_grad_()
-        # of nine: two have no term
+        # Of the nine anchors the last two have no term
         anchors = torch.randint(7, (size,), generator=generator)
         for path, weights in ((None, None), (weights_file, WEIGHTS)):
             file = path if how == "class_weighted" else None
@@ -59,7 +59,7 @@ def test_against_loops(how, weights_file):
             value = Reduction(opt)(terms, anchors, torch.tensor(labels))
             expected = loops(terms, anchors.tolist(), labels, how, weights)
             assert float(value.detach()) == pytest.approx(expected, abs=1e-12)
-            # of no terms, too
+            # A value of no terms has a gradient, too
             value.backward()
 
 
@@ -134,7 +134,7 @@ def test_each_one_that_says_so_reads_it():
             torch.manual_seed(0)
             values.append(criterion_of(name, tuples, loss_reduction=how)(x, Y))
         assert values[0] > 0 and values[2] > values[1], name
-        # the mean of their active terms
+        # By themselves these three take the mean of their active terms
         if name not in ("snr", "snr_contrastive", "margin"):
             assert_close(values[0], values[1])
     for name in ("triplet", "contrastive"):

@@ -24,7 +24,7 @@ ACTIONS = {action.dest: action for action in parameters.get_parser()._actions}
 # what a criterion cannot guess: flags without a usable default; and few of HIER's proxies, whose triplets take a second
 # each time
 NEEDED = {"loss_pml_class": "ContrastiveLoss", "loss_hier_n_proxies": 12, "loss_hier_per_anchor": 4}
-# what they compute is not ours
+# losses whose values another package computes
 ADAPTERS = {"pml"}
 
 LABELS = {
@@ -230,7 +230,7 @@ def test_whole_state_survives_a_state_dict(name):
 
 def effects(name: str, **flags) -> list:
     """What a criterion computes of two batches, the gradients, and how its parameters are trained."""
-    # else all points are reciprocal neighbours, and no triplet is left
+    # With more neighbours all points are reciprocal ones, and no triplet is left
     few_neighbours = {"loss_hier_topk": 3}
     criterion = build(name, **{**few_neighbours, **flags})
     if hasattr(criterion, "set_levels"):

@@ -79,7 +79,7 @@ def test_pinned_values():
 def test_masks_are_those_of_sets_and_are_split_with_the_anchors():
     points, sets = random_rows(9, seed=1)
     memory_rows, other_sets = random_rows(13, seed=2)
-    # related to nothing, itself included
+    # Image 4 has no label and is related to nothing, not even to itself
     sets[4] = set()
     labels = torch.zeros(9, dtype=torch.long)
     reference = Reference.build(points, labels, relevance=rows_of(sets, 5).long())
@@ -111,7 +111,7 @@ def test_a_loss_of_one_label_each_is_that_of_labels(name):
     expected = copy.deepcopy(criterion)(points, labels)
     torch.manual_seed(0)
     value = criterion(points, labels, relevance=relevance)
-    # their miner draws the positive
+    # The miner of these two draws the positive, so that the values may differ
     if name in ("angular", "npair"):
         assert torch.isfinite(value)
         return

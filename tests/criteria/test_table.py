@@ -25,7 +25,7 @@ N_CLASSES = 5
 DIMENSIONS = 6
 PREPARED = {
     "happier": lambda criterion, formula: criterion.set_levels(formula.levels.numpy()),
-    # some beyond 6
+    # Some log variances then exceed 6, where the criterion cuts them
     "hist": lambda criterion, formula: criterion.log_variances.data.mul_(10),
 }
 
@@ -274,15 +274,15 @@ def test_a_loss_of_the_batch_as_a_whole_is_its_formula(name, formula, flags):
         labels = torch.tensor(labels)
         x = points(len(labels), 0, unit)
         if name == "vicreg" and not unit:
-            # beyond the variance that it wants
+            # The deviations then exceed what vicreg asks for
             x.data *= 5
         inputs = [x, *criterion.parameters()]
         expected = step(formula, inputs, criterion, x, labels)
         check_numbers(criterion, step(criterion, inputs, x, labels), expected, True)
         if name in ("adaface", "curricularface"):
-            # the statistics stay
+            # In evaluation the statistics stay as they are
             criterion.eval()
-        # which has steps
+        # contextual has steps, which rounding may cross
         if name != "contextual":
             call = lambda dtype, x=x, labels=labels, loss=criterion: loss(x.detach().to(dtype), labels)  # noqa: E731
             check_precisions(criterion, call, expected[0])
@@ -361,7 +361,7 @@ LOSSES_ON_PAIRS = [
     name
     for name, module in criteria.REGISTRY.modules().items()
     if issubclass(module.Criterion, PairCriterion)
-    # which have steps
+    # These three have steps, which rounding may cross
     and name not in ("recallatk", "happier", "roadmap")
 ]
 

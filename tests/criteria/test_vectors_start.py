@@ -41,7 +41,7 @@ STARTS = [
         5e-4,
     ),
 ]
-# distances and products, not cosines
+# losses of distances or products, in which the lengths of class vectors count
 LENGTHS_COUNT = {"center", "instance", "largemargin_softmax"}
 
 

@@ -92,7 +92,7 @@ def test_anchors_are_distinct_and_keep_the_nearest_distances():
             chosen = anchors[row, :step]
             assert is_anchor[row].nonzero().squeeze(1).tolist() == sorted(chosen.tolist())
             torch.testing.assert_close(nearest[row], torch.cdist(pools[row], pools[row, chosen]).min(1).values.square())
-    # copies everywhere
+    # All 65 samples lie at two places, so that most are copies
     for power in (0, 1):
         sampler = d2(data_d2_coreset_lambda=power, embeddings=torch.eye(6)[torch.arange(65) % 2])
         assert all(len(row.unique()) == 6 for row in draw(sampler, seed=0)[:, ::2])
@@ -131,7 +131,7 @@ def test_greedy_anchors_are_those_of_a_double_loop():
         assert len(points[anchors[:4]].unique(dim=0)) == 4 and len(anchors.unique()) == 6
         # in the pool's random order
         assert anchors[4:].tolist() == [index for index in pool.tolist() if index not in anchors[:4]][:2]
-    # smaller distances count as none
+    # Distances below the limit count as none: the anchors are the first of the pool
     sampler, pools = greedy(data_gc_coreset_lim=1e3)
     assert torch.equal(draw(sampler)[:, ::2], pools[0][:, :6])
 

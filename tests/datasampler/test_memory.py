@@ -54,7 +54,7 @@ def test_create_storage_embeds_every_image_in_evaluation_mode(dtype):
     assert sampler.state_dict() == {}
     sampler.create_storage(batches, network, torch.device("cpu"))
     assert set(network.asked) == {(False, False, False, torch.uint8)}
-    # each module as it was
+    # Each module keeps its mode
     assert network.training and not network.frozen.training
     storage = sampler.state_dict()["storage"]
     assert not storage.requires_grad and storage.dtype == torch.float32
@@ -171,7 +171,7 @@ def test_matched_pools_draw_classes_whatever_their_size(name, m):
     candidates = sampler.draw_candidates(pool.view(1, -1))
     assert candidates.shape == (1, 3000, 4 * m)
     groups = candidates.view(-1, m)
-    # whole groups
+    # Candidates consist of whole groups of m
     assert (groups == groups[:, :1] + torch.arange(m)).all() and (groups[:, 0] % m == 0).all()
     counts = torch.bincount(groups[:, 0] // m, minlength=8)
     by_class = [counts[classes == label] for label in (0, 3, 4)]

@@ -78,7 +78,7 @@ def test_batches_of_any_sizes(sizes, m, data):
     for group in groups:
         classes_of_groups(group, labels, sizes, m)
     counts = torch.bincount(groups[:n_groups].flatten(), minlength=len(labels))
-    # the rest of its last group, and no image twice before every one is
+    # A class fills its last group, and no image comes twice before every one has come
     for label, size in enumerate(sizes):
         of_class = counts[labels == label]
         assert of_class.min() >= 1 and of_class.sum() == -(-size // m) * m and of_class.max() - of_class.min() <= 1
@@ -179,7 +179,7 @@ def test_super_classes_come_by_their_share(monkeypatch):
 
 def test_shuffle_gives_every_image_once_an_epoch():
     for bs in (1, 4, 7, 20):
-        # which it does not use
+        # shuffle does not use samples_per_class
         sampler = make_sampler("shuffle", [3, 9, 8], bs=bs, samples_per_class=3)
         epochs = [list(sampler), list(sampler)]
         for batches in epochs:

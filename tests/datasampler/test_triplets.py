@@ -59,7 +59,7 @@ def test_the_fixed_set_is_that_of_the_seed_and_comes_back():
     for wrong in (torch.tensor([[0, 1, 17]]), torch.tensor([[-1, 1, 2]]), torch.zeros(3, 2, dtype=torch.long)):
         with pytest.raises(ValueError, match="17 training images"):
             second.load_state_dict({"triplets": wrong})
-    # of another size
+    # A state with another number of triplets is passed over
     second.load_state_dict({"triplets": torch.zeros(4, 3, dtype=torch.long)})
     assert torch.equal(second.triplets, triplets)
     second.load_state_dict({"triplets": triplets.flip(0)})
@@ -83,7 +83,7 @@ def test_the_hardest_share_by_stored_embeddings(share, monkeypatch):
         batches = draw(sampler)
         expected = hardness(triplets_of(candidates[-1]))[: math.ceil(47 * share)]
         assert hardness(triplets_of(batches)) == pytest.approx(expected)
-    # renewed
+    # The candidates are drawn anew each epoch
     assert not torch.equal(candidates[0], candidates[1])
     flags = {"bs": 3, "data_fixed_triplets_n": 200, "data_hard_triplets_share": 0.01}
     sampler = make_sampler("hard_triplets", SIZES, torch.zeros(17, 2), **flags)
@@ -116,7 +116,7 @@ def test_the_command_line_refuses_at_once():
     with refused("--batch_mining packaged .* these do: fixed_triplets, hard_triplets"):
         tiny.resolve(*packaged, "class_balanced")
     opt = tiny.resolve(*packaged, "fixed_triplets", "--bs", "111", "--samples_per_class", "2")
-    # which these samplers do not go by
+    # These samplers do not go by --samples_per_class, which need not divide --bs
     assert opt.bs % opt.samples_per_class
 
 

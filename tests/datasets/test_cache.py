@@ -103,7 +103,7 @@ def test_every_kind_of_image_comes_from_the_cache_as_it_is_decoded(photographs, 
         for split in ALL:
             as_decoded(splits[split], originals[split])
             for i, expected in enumerate(originals[split]):
-                # the caller's own
+                # The caller may change what it gets: the cache keeps its own
                 splits[split].original(i).add_(1)
                 torch.manual_seed(i)
                 item = splits[split][i][1]
@@ -127,7 +127,7 @@ def test_a_changed_source_is_decoded_anew_and_said_and_others_go_on(photographs,
     expected = [_images.decode(path) for path in training.paths]
     as_decoded(training, expected)
     copy = pickle.dumps(training)
-    # all of them: the file does not grow beyond what is of use
+    # All sources change, and the file does not grow beyond what is of use
     for path in photographs.glob("*/*"):
         os.utime(path, ns=(2, 2))
     read(photographs, tmp_path)
@@ -159,7 +159,7 @@ def test_two_processes_fill_one_cache(photographs, tmp_path, monkeypatch, capfd)
 
 
 @pytest.mark.long
-# among the pixels of the fourth chunk, or in its lines
+# The process is killed among the pixels of the fourth chunk, or among its lines
 @pytest.mark.parametrize("stop", [30, 36])
 def test_a_kill_in_the_middle_loses_nothing(photographs, tmp_path, stop, monkeypatch):
     written = []
@@ -294,7 +294,7 @@ def test_a_cache_from_someone_else_writes_to_no_file_outside_of_it(photographs, 
             lock = index.with_name("lock")
             lock.unlink()
             lock.symlink_to(other_file) if how == "linked lock" else os.link(other_file, lock)
-            # something to write
+            # A changed image gives the cache something to write
             os.utime(min(photographs.glob("*/*")), ns=(1, len(how)))
         read(photographs, tmp_path)
         if how == "linked lock":

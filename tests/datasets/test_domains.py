@@ -101,7 +101,7 @@ def test_published_counts_of_uned_are_the_sums_of_its_domains():
 def test_domains_keep_their_classes_and_are_cut_separately(tmp_path, monkeypatch):
     words = make_union(tmp_path)
     monkeypatch.chdir(tmp_path / "birds")
-    # called by its own name
+    # The folder "." goes by its own name, birds
     words[1] = "folder:."
     splits = layouts.partial("union", tmp_path, union=words, use_tv_split=True, tv_split_perc=0.67)
     assert splits["training"].n_classes == 6 and splits["testing"].n_classes == 10
@@ -266,7 +266,7 @@ def test_a_batch_is_of_one_domain_and_domains_have_their_shares(name, m):
         if name == "domain_round_robin":
             order = ["abc".index(letter) for letter in turns[-1]]
             assert order == [(order[0] + place) % 3 for place in range(20)]
-            # all images before any again
+            # All images of a domain come before any comes again
             rows = batches[turns[-1] == "a"].ravel()
             assert m > 1 or len(set(rows[:32])) == 32 and len(set(rows[32:])) == len(rows[32:])
     batches_of = {"a": 4, "b": 1, "c": 15} if name == "domain_size" else dict.fromkeys("abc", 20 / 3)
@@ -317,7 +317,7 @@ def test_a_classifier_a_domain_is_a_criterion_of_its_classes(name, rows):
     criterion.own_domain.set_domains(OF_CLASSES)
     loss = criterion(batch, labels)
     assert not torch.isclose(loss, joint)
-    # not a mean over samples: its own loop
+    # proxyanchor is no mean over samples, and has a loop of its own
     if name == "proxyanchor" and len(set(OF_CLASSES[labels].tolist())) > 1:
         expected = proxyanchor_by_loops(criterion, batch, labels)
     else:

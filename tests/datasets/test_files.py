@@ -23,7 +23,7 @@ def test_copies_are_counted_and_transparency_is_noted(tmp_path):
         return [note for note in read(root, **flags)["training"].notes if words in note]
 
     root = make_folder(tmp_path / "things", n_classes=8, n_images=3, size=(16, 16))
-    # within a class: nobody's problem
+    # A copy within its class is nobody's problem
     shutil.copy(root / "class_0/000.jpg", root / "class_0/x.jpg")
     assert not notes_with("duplicate files") and not notes_with("are transparent")
     for source, place in (("001", "class_1"), ("002", "class_5"), ("002", "class_6")):
@@ -77,7 +77,7 @@ def test_of_a_large_set_the_copies_are_kept_until_a_file_changes(tmp_path, monke
     assert len(copies()[0]) == 9
     monkeypatch.setattr(_files, "MOST_FILES", 15)
     monkeypatch.setattr(_files, "MOST_BYTES", 20_000)
-    # cannot be written: looked for each time
+    # The cache cannot be written there: copies are looked for at each call
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
     assert copies()[1] == 5 + 4
 

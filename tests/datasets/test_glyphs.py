@@ -72,7 +72,7 @@ def test_images_are_the_files_white_on_black_and_centred(splits):
         image = testing[index][1]
         assert file.dtype == np.uint8 and all(np.array_equal(channel, file) for channel in image.numpy())
         assert file.max() > 200 and np.median(file) == 0
-        # it is the caller's own
+        # The image is the caller's own: a change does not reach the data set
         image.zero_()
         assert np.array_equal(testing.pixels[index, 0].numpy(), file)
     sans = [index for index, path in enumerate(splits["training"].paths) if path.endswith("DejaVuSans.png")]
@@ -96,7 +96,7 @@ def test_processes_may_render_at_once(tmp_path, monkeypatch):
 def test_sizes_places_and_the_split_of_training(few_glyphs, monkeypatch):
     root = few_glyphs / "glyphs"
     before = (root / "manifest.json").stat().st_mtime_ns
-    # the folder itself
+    # the data set's own folder in place of the one above it
     splits = datasets.select("glyphs", None, root, 224)
     assert splits["training"].root == str(root)
     assert splits["training"][0][1].shape == splits["testing"][0][1].shape == (3, 224, 224)

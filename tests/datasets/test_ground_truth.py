@@ -175,15 +175,15 @@ MALICIOUS = [
     b"cnumpy\nload\n(S'x'\ntR.",  # a module's attribute
     b"cnumpy.testing._private.utils\nrunstring\n(S'1'\n(dtR.",  # numpy that runs code
     b"cbuiltins\ngetattr\n(cnumpy\nndarray\nS'tofile'\ntR.",
-    # a nested name
+    # a name with a dot, which reaches into a class
     b"\x80\x04\x8c\x05numpy\x8c\x0dndarray.dumps\x93.",
     pickle.dumps(np.array([Runs(os.getcwd)], dtype=object)),
-    # a reference outside
+    # a persistent id, which refers to something outside of the file
     b"Pfile\n.",
     b"c_codecs\ndecode\n(S'x'\nS'zip'\ntR.",
     pickle.dumps(list(range(1000)))[:100],
     b"imlist",
-    # an array at an address
+    # arrays of objects from bytes, which would be taken for addresses
     b"cnumpy\nndarray\n((I1\ntcnumpy\ndtype\n(S'O8'\ntRS'aaaaaaaa'\ntR.",
     b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I1\ntcnumpy\ndtype\n(S'O8'\ntRI00\n"
     b"S'aaaaaaaa'\ntb.",

@@ -191,7 +191,7 @@ def test_closed_set_trains_the_first_group_and_comes_near_its_target():
     images += [Image(f"/data/d/{i}.jpg", "d", group="z") for i in range(4)]
     opt = options(split_scheme="closed_set", split_groups=["sequence"], split_test_size=0.5, split_partitions=2)
     training, validation, testing = _schemes.divide(by_class(resolved(images, opt)), opt, 0, "")
-    # 3.5 wanted, 2 more are no nearer
+    # 3.5 images are wanted: with the next group of two the count would be no nearer
     assert [image.path[8:] for image in testing] == ["1.jpg", "2.jpg", "3.jpg"]
     assert {image.class_name for image in training} == {"c", "d"}
     assert [image.path[8:] for image in validation] == ["4.jpg", "5.jpg"]
@@ -346,7 +346,7 @@ def test_files_of_pairs_and_of_groups(tmp_path):
 def test_classes_of_one_group_follow_the_first(tmp_path, scheme):
     folder = folder_of_bursts(tmp_path / "X")
     groups = tmp_path / "groups.csv"
-    # as Windows writes it
+    # the second path as Windows writes it
     write_csv(groups, ["path", "group"], [["c0/0.jpg", "x"], ["c5\\1.jpg", "x"]])
     flags = {} if scheme == "half" else {"split_scheme": scheme, "split_partitions": 2}
     splits = datasets.select("folder", dataset_folder_path=str(folder), split_groups=[str(groups)], **flags)

@@ -56,7 +56,7 @@ def test_images_are_turned_as_their_exif_data_say(tmp_path, kind):
         assert pixels.shape == expected.shape, orientation
         assert np.abs(pixels - expected).mean() < (8 if kind == "JPEG" else 0.01), orientation
     if kind in ("JPEG", "PNG"):
-        # damaged
+        # Damaged EXIF data leave the picture as it lies
         picture.save(path, format=kind, exif=b"Exif\0\0MM\0*\0\0\0\x08\0\xff")
         assert decoded(path).shape == (29, 41, 3)
 

@@ -52,7 +52,7 @@ def test_every_layout_is_read_alike(roots, name):
         assert len({str(Counter(label for _, label in splits[split].image_list)) for splits in readings}) == 1
 
 
-# the same class, the same label in all splits
+# schemes in which a class has the same label in all splits
 SHARED = ("closed_set", "index", "by samples")
 
 
@@ -99,7 +99,7 @@ def test_classes_come_in_the_order_of_their_ids_not_of_their_names(tmp_path):
     assert len(set(all_cars)) == 196 and set(all_cars[:98]) == set(sorted(all_cars)[:98])
     cars = ["Acura Integra Type R 2001", "Acura TSX Sedan 2012", "Ram C-V Cargo Van Minivan 2012", "Unheard Of 2030"]
     make_folder(tmp_path / "cars196" / "images", names=sorted(cars, reverse=True))
-    # ids 5, 6
+    # The Acura TSX has the id 5, the Acura Integra the id 6
     assert names(read("cars196", tmp_path)) == {"training": cars[1::-1], "testing": cars[2:]}
 
 

@@ -112,7 +112,7 @@ def test_cub_boxes_crop_what_is_read(tmp_path):
     assert cut["testing"].transforms_as_resolved.startswith("Box; ")
     assert "Box" not in plain["testing"].transforms_as_resolved
     limited = partial("cub200", root, cub_boxes=True, image_cache_side=20)["testing"]
-    # 40 x 30 pixels at half the size
+    # Images of 40 x 30 pixels are held at half the size, and their boxes with them
     assert limited.original(0).shape == (3, 10, 8) and limited._size(0) == (10, 8)
     (root / "images.txt").unlink()
     with refused("--cub_boxes needs the lists"):

@@ -126,7 +126,7 @@ def test_closed_set_and_index(sizes, size, start, partitions, data):
         for c in range(len(sizes)):
             of_class = [k for k in remaining if labels[k] == c]
             assert abs(sum(labels[k] == c for k in validation) - len(of_class) / partitions) < 1
-    # the rule of classes for images
+    # index divides images by the rule by which class_disjoint divides classes
     of_images = _schemes.index(np.array(sizes), opt)
     of_classes = _schemes.class_disjoint(sum(sizes), opt)
     assert list(map(as_lists, of_images)) == list(map(as_lists, of_classes))

@@ -31,7 +31,7 @@ def test_training_images_have_all_of_their_labels(tmp_path):
     training = splits["training"]
     assert training.counts["classes"] == len(training.image_dict) == 3 and training.n_classes == 4
     numbers = {name: label for label, name in training.class_names.items()}
-    # no image's first label
+    # No image has d as its first label
     assert set(numbers) == set("abcd") and numbers["d"] == 3
     cells = {f"train_{number}.png": cell for number, cell in enumerate(TRAIN)}
     rows = training.label_rows(range(len(training)))

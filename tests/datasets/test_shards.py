@@ -137,13 +137,14 @@ def test_damaged_shards_and_images_are_named(tmp_path):
     for damaged in (
         b"",
         b"no tar" * 300,
+        # cut in a header, in an image, between two images
         data[: third.offset + 100],
         data[: third.offset_data + 20],
-        # cut in a header, an image, between
         data[: third.offset],
+        # a later header is damaged, the first one is
         data[: third.offset] + b"\x07" * 300 + data[third.offset + 300 :],
         b"\x07" * 300 + data[300:],
-        # a header damaged, the first, gone
+        # the file is gone
         None,
     ):
         path.unlink() if damaged is None else path.write_bytes(damaged)
@@ -174,13 +175,13 @@ def test_files_of_a_shard_that_are_not_read_are_counted_by_ending(tmp_path):
     with tarfile.open(path, "a") as archive:
         for name in ("c.avif", "c.cls", "a.txt", "b.txt", "d.heic", "a.seg.png"):
             layouts.add_file(archive, name, contents.get(name, b"x"))
-    # the second from the index
+    # The second reading goes by the index
     for _ in range(2):
         splits = read(path)
         assert len(splits["testing"]) == 2 and splits["testing"][1][1].shape == (3, 8, 8)
         note = "4 files are not read, as their endings are none of images: 2 .txt, 1 .heic, 1 .seg.png"
         assert note in splits["training"].notes
     content = json.loads((index := tmp_path / "data.tar.index.json").read_text())
-    # of a Pillow that reads less
+    # the index of a Pillow that reads fewer kinds of files
     index.write_text(json.dumps({**content, "endings": [".jpg"]}))
     assert read(path)["training"].notes == splits["training"].notes

@@ -70,7 +70,7 @@ def test_mixed_cuts_are_as_large_and_in_the_same_order(sizes, part, seed):
 def test_products_are_cut_by_category_and_cars_by_name(tmp_path):
     make_online_products(tmp_path, n_train=120, n_images=1, size=(8, 8))
     splits = partial("online_products", tmp_path, use_tv_split=True, tv_split_perc=0.85)
-    # int(.85 * 10)
+    # int(.85 * 10) of the ten classes of a category train
     for split, places in (("training", range(8)), ("validation", (8, 9))):
         assert Counter(splits[split].super_labels.values()) == dict.fromkeys(PRODUCTS, len(places))
         assert [int(name[:5]) for name in names(splits)[split]] == [c + 1 for c in range(120) if c % 10 in places]

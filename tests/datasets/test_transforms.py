@@ -112,7 +112,7 @@ def test_adv_jitters_and_overrides_are_what_the_text_says():
         assert result.shape == (3, 224, 224) and result.dtype == torch.uint8
         grey += bool((result[0] == result[1]).all() and (result[1] == result[2]).all())
     assert 3 <= grey <= 25 and "ColorJitter" in training.text and "RandomGrayscale(p=0.2)" in training.text
-    # in place of the preset's
+    # --color_jitter takes the place of the preset's jitter
     text = build(augmentation="adv", color_jitter=[0.1, 0.1, 0.1, 0.0])[0].text
     assert text.count("ColorJitter") == 1 and "RandomGrayscale" in text and "0.9, 1.1" in text
     training, test = build(resize_size=300, crop_size=200, crop_scale=[0.5, 0.75], crop_ratio=[1.0, 2.0])
@@ -163,7 +163,7 @@ def test_images_shown_whole_are_only_moved():
         moved = training(image)
         place = torch.nonzero(moved[0])
         down, right = (place.min(0).values - torch.tensor([20, 10])).tolist()
-        # nothing lies near the border
+        # Nothing of the picture lies near the border, so that a shift is a roll
         assert torch.equal(moved, torch.roll(image, (down, right), (1, 2)))
         seen.add((down, right))
     assert seen == {(down, right) for down in range(-2, 3) for right in range(-2, 3)}
@@ -172,7 +172,7 @@ def test_images_shown_whole_are_only_moved():
         assert build(image_size=48, crop_size=size, input_size=48)[1](image).shape == (3, size, size)
     assert build(image_size=48, augmentation="base")[0].text == training.text
     assert build(image_size=48, augmentation="none")[0].text == "none"
-    # what leaves the border is black
+    # What a shift brings in from beyond the border is black
     for seed in range(30):
         torch.manual_seed(seed)
         moved = _transforms.ShiftedCrop(8)(torch.full((3, 8, 8), 255, dtype=torch.uint8))

@@ -161,7 +161,7 @@ def trained(
     criterion = Against() if opt.memory_size and stand_in else criteria.of_run(opt.but(embed_dim=WIDTH), miner, model)
     trainer = trainer(opt, model, criterion) if trainer else trainers.select(opt.trainer, opt, model, criterion)
     trainer = trainer.to(Runtime(opt).device, dtype)
-    # a narrower old space; main.py embeds the images
+    # vectors of a narrower old space, in place of those that main.py embeds
     if opt.trainer == "compatible":
         trainer.take_old(torch.rand(100, WIDTH - 1, generator=torch.Generator().manual_seed(2))[: rows_of_old(opt)])
     if opt.trainer == "pairs":

@@ -63,7 +63,7 @@ def transform(tmp_path, root, *flags):
     return options_and_images(words(root, tmp_path / "cache", *flags))[1].transform
 
 
-# of Kolmogorov and Smirnov's test
+# The p-values of Kolmogorov and Smirnov's test have to exceed this
 LIKELY = 1e-3
 
 
@@ -229,7 +229,7 @@ def test_batches_are_the_drawn_crops_of_the_decoded_images(root, tmp_path):
         chosen = zip(images, originals, draws["boxes"].tolist(), draws["flip"].tolist(), strict=True)
         for image, original, box, flip in chosen:
             expected = per_image(original, box, flip, (36, 28), "bilinear")
-            # turned files lie in another order
+            # An image that its EXIF data turn lies in memory in another order, which may change the rounding
             assert (image.int() - expected.int()).abs().max() <= 1
     assert loader.seconds > 0
 

@@ -185,7 +185,7 @@ def test_a_worker_lost_while_it_hands_over_a_batch(broken, monkeypatch):
 
     loader = Loader(range(3))
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    # a data set's own connection, and no worker is lost
+    # The connection was the data set's own, and no worker is lost
     with pytest.raises(type(broken)):
         list(loader._reporting_lost_workers(batches()))
     monkeypatch.setattr(time, "sleep", late)

@@ -24,7 +24,7 @@ def test_a_part_inside_another_counts_once_and_one_that_fails_is_closed(monkeypa
             pass
         with pytest.raises(ValueError), spans.span("network"):
             raise ValueError
-    # no clock runs
+    # Outside of the context no clock runs
     with spans.span("loss"):
         pass
     assert clock.seconds == {"loss": 7, "miner": 3, "copy": 1} and len(waits) == 7 and clock.open == []

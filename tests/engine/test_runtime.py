@@ -136,7 +136,7 @@ def test_a_gradient_of_nan_stops_a_run_at_the_end_of_its_epoch():
     weight = torch.nn.Parameter(torch.zeros(1, device=runtime().device))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     steps.start_epoch(2)
-    # 0, whose derivative is infinity times 0
+    # The loss is 0, and its derivative infinity times 0
     steps.step(weight.sqrt().sum() * 0, optimizer)
     with pytest.raises(NonFiniteLoss, match="the norm of the gradient is nan at epoch 2, step 1: "):
         steps.check_finite()
@@ -159,7 +159,7 @@ def test_pages_are_made_once_and_can_be_given_back():
     printed = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     as_it_comes, kept_faults, given_back = map(int, printed.split())
     assert kept_faults < as_it_comes / 10
-    # of 96 MB
+    # Most of a tensor's 96 MB is given back
     assert given_back * resource.getpagesize() > 80e6
 
 

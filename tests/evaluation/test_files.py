@@ -24,7 +24,7 @@ TEXTS = np.array([f"class {label}" for label in Y])
 LEVELS = np.stack([Y, Y // 2, Y // 4], 1)
 QUERIES = slice(15)
 GALLERY = slice(15, None)
-# positives and junk
+# lists of positives and of junk
 RAW = random_lists(1, 45, 15)
 LISTS = metrics.Lists.of(*RAW)
 RETRIEVAL = ["e_recall@1", "map_r", "c_map_r", "mAP"]
@@ -180,7 +180,7 @@ def test_what_is_said_of_lists_and_what_queries_find_by_them(tmp_path, capsys):
     assert results["hit"][~is_lone].mean() == pytest.approx(values["e_recall@1"])
 
 
-# number of queries, the first of them, its row in the reference
+# form -> number of queries that have a copy, the first of them, its row in the reference
 COPIES = {
     "gallery": ("10 of 15", "row 5 (new/10)", "row 0"),
     "maps": ("15 of 15", "row 0 (new/5)", "row 5"),

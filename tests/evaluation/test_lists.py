@@ -77,7 +77,7 @@ POSITIVES, _ = random_lists(3, len(GALLERY), len(QUERIES))
 ASKED = {"features": QUERIES, "paths": [f"/t/{i}.jpg" for i in range(12)]}
 
 
-# of the gallery
+# rows of the gallery in each file
 FILES = {"a": slice(11), "b": slice(11, 30)}
 
 

@@ -194,7 +194,7 @@ def test_a_run_is_measured_on_other_data(run, new_data, capsys):
 
 def test_metrics_on_other_data_are_those_of_that_data_set(run):
     words = ["--evaluate", "--resume_from", str(run), "--dataset", "roxford5k"]
-    # those of the run may not be defined there
+    # The run's own metrics may not be defined on the other data set
     expected = datasets.REGISTRY.module("roxford5k").EVALUATION_METRICS
     assert parameters.read(words).evaluation_metrics == expected
     assert parameters.read([*words, "--evaluation_metrics", "ap"]).evaluation_metrics == ["ap"]

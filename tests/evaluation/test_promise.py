@@ -103,7 +103,7 @@ def test_average_of_pinned_and_random_classes():
     generator = np.random.default_rng(1)
     for _ in range(30):
         classes = generator.integers(0, 12, 60)
-        # ties
+        # Distances in tenths tie
         distances = generator.integers(0, 20, 60) / 10
         rate = float(generator.uniform(0.05, 0.9))
         assert promise.on_average(distances, classes, rate) == _average_by_loop(distances, classes, rate)
@@ -142,11 +142,11 @@ def test_a_burst_is_chosen_before_its_image():
     n_long = 400
     files = np.array([str(i) for i in range(n_long + 40)])
     classes = np.repeat([f"c{i}" for i in range(40)], 11)
-    # ten images at once, and one image of its own
+    # In each class ten images are one burst, and one image stands alone
     bursts = np.where(np.arange(440) % 11 < 10, "long", "")
     rows = promise.one_per_unit(classes, classes, files, bursts)
     n_alone = int((bursts[rows] == "").sum())
-    # about half of 40, not an eleventh
+    # The lone image is chosen in about half of the 40 classes, not in an eleventh
     assert 8 <= n_alone <= 32
     for row in rows:
         if bursts[row]:
@@ -224,9 +224,9 @@ def test_the_average_rate_over_repetitions_is_below_the_promised_one():
         distances = generator.normal(centres, 0.1, (25, 8))
         threshold = promise.on_average(distances.ravel(), np.repeat(np.arange(25), 8), 0.05)
         rates.append(0.94 * ndtr((threshold - 1) / math.hypot(0.1, 0.1)) + 0.06 * ndtr((threshold - 0.2) / 0.1))
-    # its standard error is .001
+    # The standard error of this mean is .001
     assert 0.02 < np.mean(rates) < 0.053
-    # and no more than on average
+    # The rate is promised on average alone: single thresholds exceed it
     assert np.mean(np.array(rates) > 0.05) > 0.15
 
 
@@ -241,7 +241,7 @@ def test_hubs_break_pairs_taken_as_independent_and_not_those_of_disjoint_classes
         for _ in range(draws):
             is_hub = generator.random(120) < share_of_hubs
             distances = np.where(is_hub[pairs].any(1), 0.1, 1.0)
-            # hubs are accepted
+            # A threshold above .1 accepts the pairs with a hub
             n_failures += promise.kth_smallest(distances, 0.05, 0.05) > 0.1
         return n_failures / draws
 

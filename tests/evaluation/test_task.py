@@ -42,7 +42,7 @@ def test_a_class_in_two_super_classes_is_two():
 
 
 def test_further_classes_are_relevant_once():
-    # its own class again; a class of no image
+    # Sample 0 names its own class again, sample 4 a class of no image
     task = Task(Rows(LINE, LABELS), further_labels={0: [0, 1], 4: [1, 9]})
     assert task.findable()[0].tolist() == [3, 1, 1, 1, 3, 1]
     assert positives_of(task.part(ALL, ALL)) == [[1, 2, 3], [0], [3], [2], [2, 3, 5], [4]]

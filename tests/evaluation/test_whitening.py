@@ -20,7 +20,7 @@ CROSS = np.array([[1.0, 0], [0, 2], [-1, 0], [0, -2]])
 def test_principal_components_of_the_published_example():
     results = whitening.pca(CROSS)
     np.testing.assert_allclose(results.projection @ (CROSS.T @ CROSS / 8) @ results.projection.T, np.eye(2), atol=1e-12)
-    # another mean
+    # Another mean changes nothing
     for moved in ([0, 0], [3, 0]):
         np.testing.assert_allclose(
             np.abs(whitening.pca(CROSS + moved)(np.array([[1.0, 1.0]]) + moved)), [[0.447213, 0.894427]], atol=1e-5

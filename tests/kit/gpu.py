@@ -110,7 +110,7 @@ class _Functions(TorchFunctionMode):
     def _reads(function, args: tuple, kwargs: dict) -> bool:
         """Whether a value comes back to Python or the CPU."""
         caller = sys._getframe(2).f_globals.get("__name__", "")
-        # which knows where tensors really are
+        # Calls from torch itself do not count: it knows where tensors really are
         if function is torch.Tensor.to and not caller.startswith("torch."):
             return any(map(_is_host, (*args[1:], kwargs.get("device"))))
         return function in TO_PYTHON
@@ -145,7 +145,7 @@ class _Kernels(TorchDispatchMode):
     def _asks(name: str, args: tuple, kwargs: dict) -> bool:
         if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
             masks = any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
-            # one value: a masked_fill
+            # Writing one value is a masked_fill, which does not wait
             return masks and not (name != "index" and args[2].numel() == 1)
         if name == "repeat_interleave":
             return kwargs.get("output_size") is None
@@ -160,5 +160,5 @@ def pretend_gpu():
         with _Kernels(reads), _Functions(reads):
             yield reads
     finally:
-        # of a real GPU they are elsewhere
+        # The numbers cached for the pretended GPU lie on the CPU
         _odd_numbers.cache_clear()

@@ -39,7 +39,7 @@ def spawned(n: int, work, *arguments, backend="gloo") -> None:
     """`work(rank, *arguments)` in n joined processes; an error in one is an AssertionError with its traceback."""
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(torch.multiprocessing.ProcessExitedException):
-            # which has imported all; CUDA's state is in no fork
+            # A fork has imported everything already, but cannot use the state of CUDA
             how = "spawn" if torch.cuda.is_available() else "fork"
             torch.multiprocessing.start_processes(
                 _start, (n, folder, backend, work, arguments), nprocs=n, start_method=how

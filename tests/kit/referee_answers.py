@@ -309,7 +309,7 @@ def average_precision(items, _, ways):
     if ways["map"] == "trapezoids":
         return trapezoids(items, None, ways)
     levels = {"11 points": [Fraction(i, 10) for i in range(11)]}.get(ways["map"])
-    # at each hit
+    # Without fixed levels the recall of each hit is one
     if levels is None:
         levels = [Fraction(i, n_relevant) for i in range(1, n_relevant + 1)]
     best = [max(precision(hits, rank) for rank in ranks_of_recall(hits, level)) for level in levels]

@@ -22,7 +22,7 @@ def read(folder, text, **variables):
 
 def test_reading_a_file_of_runs(tmp_path, monkeypatch):
     monkeypatch.delenv("datapath", raising=False)
-    # and again after the test
+    # Set here, the variables that the file exports are put back after the test
     monkeypatch.setenv("more", "as before")
     monkeypatch.setenv("other", "")
     text = """#!/bin/sh

@@ -105,7 +105,7 @@ def test_a_run_that_is_older_than_the_rules_goes_on(stand_in):
         task_of(stand_in, "A", *words)
     begun = task_of(stand_in, "A", *words[:4])
     begun.folder.mkdir(parents=True)
-    # accepted before there were rules
+    # --gamma was accepted here before there were rules
     flags = {**begun.opt.saved(), "gamma": 0.5}
     (begun.folder / "parameters.yaml").write_text(yaml.safe_dump(flags))
     task = task_of(stand_in, "A", *words)

@@ -181,7 +181,7 @@ def test_metrics_of_a_prefix_are_those_of_the_cut_features(at_length):
     labels = np.arange(40) % 5
     reference = np.random.default_rng(1).normal(size=(30, 6))
     reference_labels = np.arange(30) % 5
-    # nothing left of it
+    # The prefix of this sample is zero
     features[3, :2] = 0
     lengthen = unit if at_length else np.asarray
     features = lengthen(features)

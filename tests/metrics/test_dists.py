@@ -30,7 +30,7 @@ def plain_dists(features, labels):
 
 
 def test_dists():
-    # without a pair
+    # a space in which no class has a pair
     cases = [(np.eye(3), np.arange(3))]
     for classes in (1, 3, 40):
         features, labels = random_space(n=60, classes=classes, seed=13)

@@ -104,7 +104,7 @@ def test_means_macro_cosine_and_queries_left_out():
 def test_other_metrics_go_by_the_finest():
     features, labels = random_levels(2, 40)
     of_levels = metrics.compute(["map_r", "nmi", "ndcg", "map_r_macro"], features, labels)
-    # and nobody asks
+    # At this second level no class has a pair, and no metric asks for it
     no_levels = np.stack([labels[:, 0], np.arange(40)], 1)
     for finest in (labels[:, 0], labels[:, :1], no_levels):
         assert of_levels | metrics.compute(["map_r", "nmi", "map_r_macro"], features, finest) == of_levels

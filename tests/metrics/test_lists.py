@@ -12,7 +12,7 @@ OXFORD = [4, 0, 7, 2, 1, 5, 3, 6, 8, 9]
 
 
 NEW = ["ap_trapezoid", "mp@1", "mp@5", "mp@1000", "mmp@1", "mmp@5", "oracle@1", "oracle@5"]
-# mAP… divides by the size of a class
+# mAP… divides by the size of a class, which lists do not have
 NAMES = [name for name in RETRIEVAL if not name.startswith("mAP")] + NEW
 
 
@@ -44,17 +44,17 @@ def test_oxford_and_paris(positives, junk, expected):
 @pytest.mark.parametrize(
     ("relevance", "count", "name", "expected"),
     [
+        # Google Landmarks v2 (tensorflow/models e4009b2)
         ("10100010", 3, "map@5", 5 / 9),
         ("1010", 2, "map@4", 5 / 6),
-        # Google Landmarks v2 (tensorflow/models e4009b2)
         ("1011", 3, "map@2", 1 / 2),
+        # ILIAS (e81029e)
         ("101001", 3, "map@5", 5 / 9),
         ("101001", 3, "oracle@5", 2 / 3),
-        # ILIAS (e81029e)
         ("10110", 3, "map@5", 0.805556),
+        # Universal-Image-Embeddings (3768d3e)
         ("10110", 3, "mmp@5", 2 / 3),
         ("10110", 7, "mmp@5", 3 / 5),
-        # Universal-Image-Embeddings (3768d3e)
         ("01110", 2, "mmp@5", 1 / 2),
     ],
 )

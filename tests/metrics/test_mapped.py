@@ -62,7 +62,7 @@ def test_whatever_the_limits_ranks_are_exact(tmp_path, limits):
 
 
 def test_it_is_not_copied_and_read_in_blocks(tmp_path, monkeypatch):
-    # 1,024 rows for what is mapped
+    # The blocks of mapped features keep 1,024 rows at least
     monkeypatch.setattr(_inputs, "BLOCK", 16)
     monkeypatch.setattr(_space, "PAIRS", 1024)
     features, labels = random_space(n=1500, d=4, classes=15, spread=0.3, seed=4)
@@ -121,7 +121,7 @@ def test_stacked_rows_and_prefixes(tmp_path):
         assert np.array_equal(metrics.prefix(rows, 2)[:], prefix)
     assert metrics.prefix(mapped, 3) is mapped
     unit = rng.normal(size=(50, 128))
-    # of a length that rounding moves
+    # The rounding to float16 moves the lengths from 1
     unit = (unit / np.linalg.norm(unit, axis=1, keepdims=True)).astype(np.float16)
     np.testing.assert_allclose(np.linalg.norm(metrics.prefix(unit, 8), axis=1), 1, rtol=1e-6)
 

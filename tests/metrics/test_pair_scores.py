@@ -36,7 +36,7 @@ def space_of(x, labels, **settings):
 
 
 def by_scores(in_order, query, top):
-    # stable
+    # The sort is stable: images of equal scores keep their order
     first = sorted(in_order[:top], key=lambda image: -score(query, image))
     return first + in_order[top:]
 

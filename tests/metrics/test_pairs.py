@@ -100,10 +100,10 @@ def test_no_tile_no_bound_no_shift_and_no_reference_changes_a_value(monkeypatch)
         monkeypatch.setattr(_pairs, "ROWS", rows)
         monkeypatch.setattr(_pairs, "COLUMNS", columns)
         assert metrics.compute(NAMES, features, labels) == pytest.approx(expected, abs=1e-12), (rows, columns)
-    # not all pairs at once, but those of a bin
+    # Not all pairs may be collected at once, but those of one bin may
     monkeypatch.setattr(_pairs, "COLLECTED", 500)
     assert metrics.compute(NAMES, features, labels) == pytest.approx(expected, abs=1e-12)
-    # narrower and narrower bounds
+    # With three bins the bounds are narrowed again and again
     monkeypatch.setattr(_pairs, "BINS", 3)
     monkeypatch.setattr(_pairs, "COLLECTED", 2)
     assert metrics.compute(NAMES, features, labels) == pytest.approx(expected, abs=1e-9)
@@ -140,7 +140,7 @@ def test_the_interval_of_a_sample_holds_the_value_of_all_pairs(monkeypatch):
     """Nominal 95 %: of 200 samples, fewer than 180 would have a chance of less than one in a thousand."""
     features, labels = random_space(n=80, classes=8, seed=13)
     exact = metrics.compute("fnmr@.1", features, labels)["fnmr@.1"]
-    # pairs of one class: all of them; a sample too
+    # Both sizes are below the 398 pairs of one class, which are sampled too
     for size in (300, 200):
         monkeypatch.setattr(fnmr, "SAMPLE", size)
         held = 0

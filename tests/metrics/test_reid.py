@@ -44,7 +44,7 @@ def test_the_worked_example():
 @pytest.mark.parametrize("seed", range(2))
 def test_random_lists_by_loops(seed):
     features, labels = random_space(n=60, classes=18, spread=2.0, seed=seed)
-    # ties
+    # Rounded features tie
     features = np.round(features)
     numbers = np.random.default_rng(seed + 100).integers(0, 3, 60)
     cameras = [f"{label}_{camera}" for label, camera in zip(labels, numbers, strict=True)]

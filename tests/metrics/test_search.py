@@ -232,12 +232,12 @@ def test_near_ties_beyond_the_depth_are_left_alone():
 def test_ties_that_no_depth_bounds_do_not_pile_up(equal):
     features, labels = random_space(n=400, classes=80, spread=2.0, seed=23)
     features[:equal] = features[0]
-    # more than a block may keep
+    # The ties are more than a block may keep
     limits = Limits(**TILES, sample=30, waiting=3000, candidates=2000)
     work = searched(features, labels, ["map_r", "e_recall@1"], limits)
     assert work.scores > each_once(400, 16)
     assert work.held <= limits.candidates + 2 * limits.rows * limits.columns
-    # more than may wait
+    # The ties are more than may wait
     limits = Limits(**TILES, sample=30, waiting=500)
     work = searched(features, labels, ["e_recall@1"], limits)
     assert work.scores > each_once(400, 16) and work.pruned <= limits.waiting + limits.rows * 400
@@ -257,7 +257,7 @@ def test_an_estimate_that_was_too_high_is_corrected(in_itself):
     features, labels = random_space(n=400, classes=3, spread=5.0, seed=27)
     limits = Limits(**TILES, sample=12, pairs=1)
     sample = Search(metrics.EmbeddingSpace(features, labels), limits).sample
-    # it lies nearer than all others
+    # The sample lies nearer than all others, which misleads the estimate
     features[sample] *= 0.01
     reference = {} if in_itself else {"reference": features, "reference_labels": labels}
     work = searched(features, labels, ["map@50"], limits, **reference)

@@ -50,7 +50,7 @@ def test_components_of_a_full_table_are_those_of_its_mean_squares():
     values = np.random.default_rng(0).normal(size=(5, 4, 3))
     cells = values.mean(2)
     residuals = cells - cells.mean(1, keepdims=True) - cells.mean(0) + cells.mean()
-    # TE + r / J
+    # a mean square that is TE + r / J on average
     square = (residuals**2).sum() / 12
     inner = values - cells[..., None] - values.mean(1, keepdims=True) + values.mean((1, 2), keepdims=True)
     r = (inner**2).sum() / (5 * 3 * 2)

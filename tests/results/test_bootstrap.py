@@ -21,7 +21,7 @@ def simulated_values(seed=0, seeds=3, sizes=SIZES):
 def test_sums_of_classes_and_queries_that_do_not_count():
     values, classes = simulated_values()
     for run in values:
-        # the class of one query
+        # The only query of class 1 and one query of class 2 do not count
         run[classes == 1] = np.nan
         run[np.flatnonzero(classes == 2)[0]] = np.nan
     outcomes = bootstrap.class_outcomes(values, classes)

@@ -271,7 +271,7 @@ def test_what_differs_between_groups_is_marked(tmp_path):
     # flags, GPU, what is unlike the others
     cases = {
         **dict.fromkeys(("A", "A1", "A2"), (half, "V100", [])),
-        # which half does not look at
+        # The scheme half does not look at --split_sets
         "B": (half | {"split_sets": 2}, "V100", []),
         "C": (half | {"tv_split_perc": 0.7}, "V100", ["tv_split_perc 0.7 (others: 0.8)"]),
         "D": (unvalidated | {"tv_split_perc": 0.7}, "V100", ["use_tv_split False (others: True)"]),
@@ -411,7 +411,7 @@ def test_each_data_set_shows_what_it_recorded_or_that_there_is_nothing(tmp_path,
             make_run(root, group, seed, records=records, epochs=2, dataset=dataset)
         records = curve(*[0.5] * (2 - seed), metric="map_r")
         make_run(root, "C", seed, records=records, epochs=2, dataset="inshop", storage_metrics=["map_r"])
-        # short
+        # group D is short: one of two epochs
         make_run(root, "D", seed, records=curve(0.5), epochs=2, dataset="cars196")
         make_run(root, "E", seed, records=curve(0.5, split="train", metric="loss"), epochs=2, dataset="glyphs")
     out = evaluated(tmp_path, "--ddof", 0)
@@ -476,7 +476,7 @@ def lacking(tmp_path_factory):
             if seed == 0:
                 records = [(*row[:3], broken.get(row[2], row[3])) for row in records]
                 records = [row for row in records if row[3] is not None]
-            # of the last seed alone, and elsewhere than at its selected epoch, the first
+            # Epoch 1 becomes the selected one, where the last seed alone has nmi and f1
             if name == "CUB_all":
                 records = [(*row[:3], 0.9) if row[:3] == (1, "test", "e_recall@1") else row for row in records]
                 records = [row for row in records if seed == 2 or (row[0], row[2]) not in ((1, "nmi"), (1, "f1"))]

@@ -164,7 +164,7 @@ def test_the_run_of_a_preset_has_the_conditions_of_its_figure(defaults, few_pres
 def test_figures_of_recipes_have_the_conditions_of_the_authors_code():
     rows = {(f.source.split(" (")[0], f.method, f.dataset): f for f in ledger.figures()}
     resize = {"cub200": "256", "cars196": "256 x 256", "online_products": "256 x 256", "inshop": "none"}
-    # of CUB
+    # epochs of the figures on CUB200
     epochs = {"MS + Metrix (feature)": "100", "MS, baseline": "60", "contrastive + Metrix (feature)": "60"}
     for dataset, test_resize in resize.items():
         figure = rows["FastRetri", "FastRetri", dataset]

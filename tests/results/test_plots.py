@@ -59,7 +59,7 @@ def test_no_label_touches_another_or_a_point_and_none_is_nearer_to_another_than_
     boxes = []
     for text in axis.texts:
         text.update_positions(renderer)
-        # of the words, without the line to the point
+        # the extent of the words, without the line to the point
         box = Text.get_window_extent(text, renderer)
         assert room.x0 <= box.x0 and box.x1 <= room.x1 and room.y0 <= box.y0 and box.y1 <= room.y1
         assert not any(box.contains(*centre) for centre in centres)
@@ -92,7 +92,7 @@ def test_of_one_group_there_is_no_relation(tmp_path, figures):
 
 @pytest.mark.parametrize(("count", "title"), [(4, "4 groups: too few for r"), (5, "r = -1.00 over 5 groups")])
 def test_figures_of_few_groups_give_no_r_and_no_line(count, title, tmp_path, figures):
-    # which nobody recorded
+    # a metric that no run recorded
     distances = column("train", "dists@intra")
     few_groups = groups_of(count)
     assert plots.relations(few_groups, R1, [RHO, distances], tmp_path) == "cub200_relations"

@@ -134,7 +134,7 @@ def test_tau_is_that_of_scipy_with_ties_and_its_interval_holds_the_mean(samples)
 
 
 def test_reversals_are_counted_as_in_a_plain_loop(samples):
-    # some turn
+    # Three methods gain on the first split, so that some differences turn
     samples[:3, 0] += 6
     result = splits.reversals(Grid([list(row) for row in samples]), COLUMN, by_classes=False)
     significant = followed = turned = against = within = 0
@@ -251,7 +251,7 @@ def test_which_splits_and_methods_are_in_the_tables(over_splits, tmp_path):
     assert written == {f"cub200_splits_{name}" for name in names}
     plain = Grid([[np.array([1.0])] * 3, [np.array([2.0])] * 3])
     grid.values = lambda column, how: plain.values(column, columns.SELECTED)
-    # neither direction is better
+    # Neither direction of rho_spectrum is better
     table = tables.of_splits(grid, [columns.column("test", "rho_spectrum@2")])[0]
     assert not any(cell.mark for row in table.rows for cell in row) and "Ranks" not in table.notes[0]
     over_splits("Split0_C", 0, None, 0.5, ("e_recall@1",), ("test",))

@@ -118,7 +118,7 @@ def test_own_runs_are_read_and_their_map_stays():
     assert names <= set(run.series.keys)
     assert columns.value(run, columns.column("test", "other/e_recall@1"), SELECTED) == 0.9
     logged = {"test/mAP": 0.3, "train/criterion/active_share": 0.5, "val/other/nmi": 0.2}
-    # of no epoch
+    # values that belong to no epoch
     logged |= {"batch/loss": 1.0, "pictures/spectrum": 3}
     rows = [{"epoch": e, "_step": e, "test/e_recall@1": 0.1 * e, **logged} for e in (1, 2)]
     run = mine(rows, environment={"git_commit": "abc"})

@@ -210,7 +210,7 @@ def test_thumbnails_lie_where_the_page_looks_and_within_their_bytes():
     full = sum(map(len, noise.addresses()))
     small = tight.addresses(60_000)
     assert sum(map(len, small)) <= 60_000 * 4 / 3 + 100 < full and tight.side < 64
-    # with the rest of 5,000 images below 30 MB
+    # With all the rest, a page of 5,000 images stays below 30 MB
     assert thumbnails.MOST_BYTES * 4 / 3 < 25e6
 
 

@@ -158,7 +158,7 @@ def test_adding_gives_the_index_of_all_and_keeps_the_code(kind, code, tmp_path):
 def test_the_same_vectors_under_other_paths_are_told(code, tmp_path):
     grown = tmp_path / "grown"
     vectors = random_vectors(3, 40, 6)
-    # as of another batch
+    # vectors that differ as those of the same image in another batch do
     vectors[30:33] = vectors[3:6] * np.float32(1 + 1e-7)
     vectors[39] = vectors[38]
     assert build(vectors, numbers(30), grown, coded=coded(code, vectors))["copies"] == []
@@ -259,7 +259,7 @@ DAMAGES = {
 @pytest.mark.parametrize("code", [None, "int8"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_index_is_one_line(damage, code, tmp_path):
-    # it has none
+    # An index of codes has no file of vectors that could be emptied
     if (code, damage) == ("int8", "emptied vectors"):
         return
     place = tmp_path / "index"

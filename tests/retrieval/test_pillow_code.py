@@ -14,7 +14,7 @@ from retrieval import card, pillow_code
 from tests.kit.images import random_picture
 
 SIZES = [(40, 30), (61, 97), (33, 300), (64, 64), (90, 40)]  # (width, height)
-# of a resize and a crop, below the function
+# number of lines that resize and crop, below the function
 LINES = 6
 
 

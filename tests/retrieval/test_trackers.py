@@ -262,7 +262,7 @@ def test_ultralytics_own_code_loads_its_file(files):
     encoder = ReID(str(folder / "ultralytics.onnx"), device="cpu")
     assert encoder.imgsz == SIZE and encoder.batch_size is None
     height, width = crop.shape[:2]
-    # enlarged by it, and clipped to the frame
+    # The encoder enlarges these boxes, and clips them to the frame, which is the crop
     boxes = np.float32([[width / 2, height / 2, width, height]] * 2)
     for vector in encoder(np.ascontiguousarray(crop[:, :, ::-1]), boxes):
         assert_near(vector, expected(trackers.linear))
@@ -286,7 +286,7 @@ def test_opencvs_resizes_are_ours():
     cv2 = pytest.importorskip("cv2")
     image = np.random.default_rng(1).integers(0, 256, (50, 41, 3), dtype=np.uint8)
     for ours, theirs, limit in (
-        # it rounds its weights to 11 bits
+        # OpenCV rounds the weights of INTER_LINEAR to 11 bits
         (trackers.opencv, cv2.INTER_LINEAR, 1),
         (trackers.CUBIC, cv2.INTER_CUBIC, 1),
     ):

@@ -69,7 +69,7 @@ def test_a_run_with_all_its_records_damaged_is_resumed_and_finished(
 ):
     # pictures of neighbours take longer than the run
     monkeypatch.setattr(main.outputs, "of_best_epoch", lambda run, embedded: None)
-    # what lies in a folder before the folder
+    # In this order what lies in a folder comes before the folder
     for name in sorted(RECORDS, reverse=True):
         damage(trained_run / name)
     capsys.readouterr()

@@ -168,7 +168,7 @@ def test_the_norm_of_a_step_serves_the_size_of_its_entries(monkeypatch):
     optimizer = torch.optim.SGD([*criterion.parameters(), *network.parameters()], lr=0.0)
     runtime.step(criterion(network(torch.randn(6, 4))).pow(2).sum(), optimizer)
     assert sum(tensor.numel() for tensors in sizes for tensor in tensors if tensor.ndim) == 15 + 4
-    # limited since
+    # The gradients have been limited since, all by one factor
     gradient = torch.cat([p.grad.flatten() for p in network.parameters()])
     ratio = gradient.double().square().mean().sqrt() / gradient.abs().max()
     recorded_ratio = entries.values["gradient_rms"] / entries.values["gradient_max"]

@@ -35,7 +35,7 @@ def program(words, output_file):
         os.dup2(file.fileno(), 2)
         sys.stdout = sys.stderr = file
         sys.argv = ["main.py", *words]
-        # those of the tests' process did not come along
+        # The threads of the tests' process did not come along with the fork
         torch.set_num_threads(1)
         runpy.run_path(str(ROOT / "main.py"), run_name="__main__")
 
@@ -226,7 +226,7 @@ def test_a_difference_over_few_queries_is_called_too_small_to_tell():
     for metric in ("nmi", "map_r_macro", "e_recall@1_worst10", "dists@intra"):
         (line,) = reports.below_untrained(untrained_run(metric, 0.5, before, 40))
         assert "40 queries, and no interval" in line
-    # of train
+    # 0 queries: those of this split are not counted
     (line,) = reports.below_untrained(untrained_run("e_recall@1", 0.5, before, 0))
     assert "without an interval, as the queries of this split are not counted" in line
 

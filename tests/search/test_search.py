@@ -178,7 +178,7 @@ def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_p
     somebody_elses = tmp_path / "runs" / "folder" / "Tiny_search" / "trial_3"
 
     def train(opt, real=main.main):
-        # meanwhile
+        # Somebody else makes the folder of a later trial meanwhile
         somebody_elses.mkdir(exist_ok=True)
         if opt.savename.endswith(("trial_1", "reproduction_1")):
             raise NonFiniteLoss("the loss is nan at epoch 1, step 2: the run stops, its last checkpoint is from before")
@@ -353,7 +353,7 @@ def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch
         return (trial.suggest_categorical("optim", ["adam", "sgd"]) == "sgd") - margin - bins
 
     study.optimize(value, n_trials=4)
-    # was killed and continued: an attempt more than there are trials
+    # The first trial was killed and continued: there is an attempt more than there are trials
     first = study.trials[0]
     attempt = {"params": first.params, "distributions": first.distributions, "value": 1.5}
     study.add_trial(optuna.trial.create_trial(**attempt, user_attrs={"continues": 0, "folder": "trial_0"}))

@@ -243,7 +243,7 @@ def test_every_published_search_has_its_bounds():
     scale = arcface["loss_arcface_feature_scale"].values
     assert scale == published["ArcFace", "online_products", "scale"] == (0.01, 300)
     assert ms["loss_multisimilarity_margin"].values == published["Multi Similarity + Miner", "cars196", "epsilon"]
-    # with batches of 32 swept
+    # bounds of FastAP's number of bins, which the paper swept with batches of 32
     bins = {"CUB256": (2, 250), "CUB": (2, 32), "CARS": (2, 32), "SOP": (3, 32)}
     for setting, bounds in bins.items():
         expected = {"loss_fastap_num_bins": space.Range("loss_fastap_num_bins", "INT_BAYESIAN", bounds)}

@@ -75,7 +75,7 @@ def test_one_variant_of_an_emoji_stays_the_neutral_one(tmp_path):
         "1F408-200D-2B1B": "",
     }
     entries = [entry(code) for neutral, variants in sets.items() for code in [*variants.split(), neutral]]
-    # not drawn by all; a swatch
+    # an emoji that not all vendors draw, and a swatch
     entries += [entry("1F601", facebook=True), entry("1F3FB", category="Component")]
     assert chosen_codes(make_packages(tmp_path, entries, {})) == sorted(sets)
 
@@ -160,7 +160,7 @@ def foreign_keys(backbone):
         for place in range(len(blocks)):
             theirs = f"_blocks.{number}"
             ours = f"blocks.{stage}.{place}"
-            # no expansion
+            # The first block has no expansion
             first = number == 0
             names = {"_depthwise_conv": "conv_dw", "_expand_conv": "conv_pw", "_project_conv": "conv_pwl"}
             if first:

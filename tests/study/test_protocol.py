@@ -89,7 +89,7 @@ def searched(root, values, data="Emoji"):
 def test_the_best_on_validation_is_chosen_the_first_of_equal_ones_once_all_are_finished(tmp_path):
     values = {f"Rate_Emoji_Triplet_{rate}": value for rate, value in zip(RATES, (0.5, 0.7, 0.6), strict=True)}
     values |= {f"Cp_Emoji_Triplet_{cp}": value for cp, value in zip(settings.CPS, (0.7, 0.7, 0.6), strict=True)}
-    # the third is missing
+    # The third rate of MS is missing
     values |= {"Rate_Emoji_MS_0.00003": 0.9, "Rate_Emoji_MS_0.0001": 0.9}
     chosen, missing = protocol.choose(searched(tmp_path, values))
     assert chosen == {"rate_emoji_triplet": "0.0001", "cp_emoji_triplet": "0.1"}
@@ -142,5 +142,5 @@ def test_every_line_passes_a_dry_run(tmp_path, capsys):
             output = capsys.readouterr().out
             assert "dry run: one batch of 112 images" in output and "loss nan" not in output, opt.group
             assert ("weights: random" in output) == (opt.dataset == "glyphs"), opt.group
-    # of both data sets: pilot, rates, probabilities, the study
+    # groups of both data sets: pilot, rates, probabilities, the study
     assert len(done) == 2 * (2 + 27 + 15 + 14)

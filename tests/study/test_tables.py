@@ -110,7 +110,7 @@ def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_pat
     start = "Analysis of variance of the 9 losses, 400 shuffles."
     (answer,) = [line for line in text.splitlines() if line.startswith(start)]
     assert f"R@1: from {' to '.join(ends)}, deviation of the means 5.4" in answer
-    # 1 / 401
+    # None of 400 shuffles is as extreme: p = 1 / 401
     assert answer.count("p 0.0025") == 4
     assert "changes the mean over the groups by R@1 +3.00 points (from +3.00 to +3.00), MAP@R +1.50" in text
     lines = text.split("rho_distance, all losses together")[1].splitlines()

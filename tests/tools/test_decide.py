@@ -390,10 +390,10 @@ def test_several_processes_are_refused(program, monkeypatch):
 
 def test_open_set_divides_classes_and_keeps_sequences_whole(tmp_path, capsys):
     arrays = arrays_of()
-    # three of two images
+    # three sequences of two images in each class
     arrays["sequence"] = arrays["labels"] * 10 + np.arange(len(arrays["labels"])) % EACH // 2
     content = decided(tmp_path, arrays, "--open_set", 1)
-    # two of three sequences
+    # Two of three sequences of a known class are in the gallery
     assert content["gallery"] == {"classes": 65, "images": 65 * 4}
     output = capsys.readouterr().out
     assert f"{65 * 2} queries of 65 known classes, {65 * EACH} of 65 new classes" in output

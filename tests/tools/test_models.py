@@ -298,7 +298,7 @@ def test_a_part_that_another_process_writes_meanwhile_is_passed_over(shared, tmp
 
     def beside_another(network, batches, *settings):
         embedded = embed(network, batches, *settings)
-        # the other one is a part ahead
+        # The other process is a part ahead
         if batches.dataset.start == 0:
             for file, rows in before.items():
                 if file.name.startswith("000000005"):

@@ -222,7 +222,7 @@ def test_regularisers_are_losses_of_a_step():
     theirs = regularizers.SparseCentersRegularizer(num_classes=4, centers_per_class=2)
     # other epsilons
     assert_close(losses["weight_regularizer"], theirs(trainer.criterion.proxies), rtol=1e-3, atol=0)
-    # of several centres
+    # The same holds for several centres a class
     with refused("there is one class alone"):
         tiny.trainer("metric_only", "--loss subcenter_arcface --weight_regularizer regular_face", n_classes=1)
     for flags, message in (

@@ -161,7 +161,7 @@ def test_what_cannot_work_is_refused_in_one_line():
             tiny.trainer(name, "--loss triplet", network=torch.nn.Linear(3, 4))
     with refused("--intrabatch_heads 3 does not divide the embedding's 4 dimensions"):
         tiny.trainer("intrabatch", "--intrabatch_heads 3")
-    # which its own loss does not read
+    # The loss of intrabatch does not read these flags
     for flag in ("--classifier_smoothing .1", "--classifier_layer circle_softmax"):
         with pytest.raises(SystemExit):
             tiny.trainer("intrabatch", flag)
@@ -209,7 +209,7 @@ def test_one_place_decides_what_losses_see_and_what_is_evaluated(name):
     assert torch.equal(of_batch, 2 * plain)
     if name == "metric_only":
         torch.testing.assert_close(trainer.added_losses[0].queue.rows, 2 * plain.detach())
-    # synthetic negatives too
+    # Losses see twice the synthetic negatives too
     if name == "adversarial":
         assert len(seen) == 2 + 2 and len(seen[1]) == len(seen[2]) == len(outputs["pooled"]) * 2
     if name == "classifier":

@@ -240,7 +240,7 @@ def test_steps_in_chunks_are_plain_steps_and_the_teacher_runs_once_a_chunk(name)
             "--distill rkd_distance rkd_angle regression", name=name, teacher=Teacher("run", "hash", 5, 4, teacher)
         )
         optimizer = build_optimizer(trainer.network, trainer.criterion, opt, trainers.groups_of(trainer, opt))
-        # BatchNorm sees chunks
+        # BatchNorm would see the chunks in place of the batch
         trainer.network.backbone[1] = torch.nn.Identity()
         step = Step(trainer, optimizer, Runtime(opt), tiny.Sampler(), StepSettings(chunk_size=chunk_size))
         step.start_epoch(1)

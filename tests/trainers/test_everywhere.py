@@ -122,7 +122,7 @@ def test_its_losses_are_recorded_and_summed_by_their_weights(trained):
     for epoch in (1, 2):
         of_epoch = {name: value for (at, name), value in rows.items() if at == epoch}
         parts = {name: value for name, value in of_epoch.items() if "_loss" in name or name == "embed_regularizer"}
-        # one alone has no row of its own
+        # A loss that is the only one has no row of its own
         parts = parts or {"metric_loss": of_epoch["loss"]}
         total = sum(weights.get(name, 1) * part for name, part in parts.items())
         assert of_epoch["loss"] == pytest.approx(total, rel=1e-3)
@@ -146,7 +146,7 @@ def test_it_is_loaded_and_embeds_as_it_was_trained(trained):
     assert all(len(rows) == 3 and bool(rows.isfinite().all()) for rows in embeddings.values())
     content = checkpoint.read(trained.folder / checkpoint.LAST)
     state = content.get("trainer", {})
-    # each learned a beta of its own
+    # The criterion and both targets learned a beta of their own each
     if opt.trainer == "s2sd":
         betas = content["criterion"]["beta"], state["targets.0.beta"], state["targets.1.beta"]
         assert int(state["_extra_state"]) == 4 and len({tuple(beta.tolist()) for beta in betas}) == 3

@@ -97,7 +97,7 @@ def test_steps_in_chunks_are_plain_steps(loss):
     results = []
     for chunk_size in (0, 2):
         trainer, opt = guided(f"--loss {loss} --memory_size 12 --memory_start 0")
-        # BatchNorm sees chunks
+        # BatchNorm would see the chunks in place of the batch
         trainer.network.backbone[1] = torch.nn.Identity()
         optimizer = build_optimizer(trainer.network, trainer.criterion, opt, trainers.groups_of(trainer, opt))
         step = Step(trainer, optimizer, Runtime(opt), tiny.Sampler(), StepSettings(chunk_size=chunk_size))

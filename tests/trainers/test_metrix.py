@@ -103,7 +103,7 @@ def assert_same(ours, expected, inputs):
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_loss_of_mixed_points_is_that_of_loops(name, labels, monkeypatch):
     monkeypatch.setattr(_metrix, "ENTRIES", 1)
-    # anchors at once
+    # three anchors at once
     monkeypatch.setattr(_pairs, "ANCHORS", 3)
     value, all_flags = LOSSES[name]
     for flags in all_flags:

@@ -61,7 +61,7 @@ def test_probabilities_by_centres_of_the_memory():
     rows = normal(20, 4, seed=0)
     row_labels = torch.arange(20) % 3
     embeddings = normal(9, 4, seed=1)
-    # 3 and 4 are not in the memory
+    # Labels 3 and 4 are not in the memory
     labels = torch.tensor([0, 0, 1, 2, 3, 4, 2, 1, 0])
     values = probabilities(embeddings, labels, rows, row_labels, 6)
     assert values.tolist() == pytest.approx(slow_probabilities(embeddings, labels, rows, row_labels), abs=1e-12)

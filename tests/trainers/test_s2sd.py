@@ -120,7 +120,7 @@ def test_what_cannot_work_is_one_line():
     trainer, opt = tiny.trainer("s2sd", SMALL, "--loss_weights feature_loss=1")
     with refused("feature_loss: the trainer has no such loss"):
         tiny.step(opt, trainer)
-    # finding its map leaves it as it was
+    # The search for its map leaves the network as it was
     network = tiny.Network()
     before = copy.deepcopy(network.state_dict())
     trainer, _ = tiny.trainer("s2sd", SMALL, "--s2sd_pool_both", network=network)

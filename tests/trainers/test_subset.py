@@ -30,7 +30,7 @@ def test_whole_classes_as_long_as_they_fit(labels, data):
     counts = collections.Counter(labels[place] for place in places)
     cut = [label for label in counts if counts[label] < all_of[label]]
     assert len(cut) <= 1
-    # then no class that is left out fits in its place
+    # No class that is left out would fit in the place of the one that is cut
     if cut:
         assert all(all_of[label] > counts[cut[0]] for label in all_of if label not in counts)
 

@@ -85,7 +85,7 @@ def test_losses_that_learn_something_of_a_class_are_refused():
     for name in ("ArcFaceLoss", "SoftTripleLoss", "ProxyAnchorLoss"):
         with refused("--loss pml learns something of each class"):
             tiny.trainer("unsupervised", "--loss pml --loss_pml_class", name)
-    # the loss that it stands beside does
+    # The loss beside which hier stands learns something of each class
     with refused("--loss hier learns something of each class"):
         tiny.trainer("unsupervised", "--loss hier")
 
@@ -106,7 +106,7 @@ def test_losses_that_learn_nothing_of_a_class_take_numbers_of_images(loss):
     values = []
     assert batch.indices.max() >= opt.n_classes
     for labels in (batch.labels, torch.zeros_like(batch.labels)):
-        # of the draws of hier
+        # hier draws, and has to draw the same both times
         torch.manual_seed(1)
         values.append(tiny.losses(trainer, batch._replace(labels=labels))[1]["metric_loss"])
     assert torch.equal(*values) and values[0].isfinite()

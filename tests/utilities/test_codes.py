@@ -116,7 +116,7 @@ def test_codes_are_those_of_loops_and_are_read_again(name, learned, tmp_path):
     assert (empty.decoded(all_rows) == index.decoded(all_rows)).all(), "it keeps what it has learned"
 
 
-# faiss's own search, and blocks that are decoded
+# 3 queries go by faiss's own search, 40 by blocks that are decoded
 @pytest.mark.parametrize("count", [3, 40])
 @pytest.mark.parametrize("name", ALL)
 def test_search_is_brute_force_over_decoded_vectors(name, count, learned, monkeypatch):

@@ -147,7 +147,6 @@ def test_a_sound_file_is_read_and_what_is_none_is_one_line(kinds, kind, tmp_path
         with pytest.raises(UserError) as caught:
             read(Path(f"{tmp_path}/{name}{ending}"))
         assert str(caught.value).isprintable()
-    # of SQLite an empty file is an empty database
     if kind not in ("text", "SQLite"):
         path.write_bytes(b"\x00\xff\xfe nothing of the kind \x00" * 9)
         assert message_of(read, path)
@@ -273,7 +272,7 @@ def test_known_damages(kinds, tmp_path):
         for name, content in contents.items():
             path.write_bytes(content)
             assert message_of(read, path), name
-    # a memo of a billion may be read
+    # An index of two billion in the memo may be read
     path.write_bytes(b"\x80\x02]r\xff\xff\xff\x7f.")
     message_of(pickles.load, path)
 

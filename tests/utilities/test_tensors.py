@@ -43,7 +43,7 @@ def test_the_root_has_no_infinite_gradient():
     assert root.tolist() == [2, 0, 0] and x.grad.tolist() == [0.25, 0, 0]
 
 
-# few pairs by their differences, many from the matrix
+# Few pairs go by their differences, many by the matrix
 @pytest.mark.parametrize("repeats", [1, 20])
 @pytest.mark.parametrize("squared", [False, True])
 def test_distances_of_pairs(repeats, squared):

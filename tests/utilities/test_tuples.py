@@ -26,7 +26,7 @@ def columns(pairs):
 @given(indices, indices)
 def test_pairs_become_triplets_by_their_anchor(positives, negatives):
     mined = tuples.as_triplets(Pairs(*columns(positives), *columns(negatives)))
-    # with multiplicity
+    # A pair that comes twice counts twice
     expected = [(a, p, n) for a, p in positives for b, n in negatives if a == b]
     assert sorted(as_lists(*mined)) == sorted(expected)
     assert all(column.dtype == torch.long for column in mined)
@@ -128,7 +128,7 @@ def classes_of(labels, reference_labels=None, own_rows=None):
     st.data(),
 )
 def test_partners_are_numbered_without_gap_or_repetition(labels, reference_labels, data):
-    # the batch
+    # The batch is its own reference
     if reference_labels is None:
         classes, reference = classes_of(labels)
         reference_labels = labels
@@ -170,7 +170,7 @@ def test_the_batch_as_its_reference_draws_alike(labels, seed):
 
 BATCH = [1, 0, 1, 2, 1, 0, 3]
 OTHERS = [5, 1, 1, 0, 2, 1, 0, 3, 1]
-# of the label's own; of the label's own; not there; of another label
+# own rows of four anchors: two of the anchor's label, none, one of another label
 OWN = [2, 3, -1, 7]
 
 

@@ -19,7 +19,7 @@ def _messages(data):
         kind = data[position + 6]
         parts.append(data[position + 7 : position + 7 + length])
         position += 7 + length
-        # whole, or last part
+        # kinds of fragments: 1 is a whole record, 4 its last part
         if kind in (1, 4):
             yield b"".join(parts)
             parts = []

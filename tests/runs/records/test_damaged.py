@@ -82,7 +82,7 @@ def noise(path):
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
-# in its first row
+# a cut in the first row of losses
 @example("CSV_Logs/Train_loss.csv", "cut", 0.6)
 @given(st.sampled_from(sorted(FILES)), st.sampled_from(["cut", "flipped"]), st.floats(0, 0.99))
 def test_a_run_goes_on_after_a_file_that_was_cut_or_has_flipped_bits(name, kind, at):
@@ -129,7 +129,7 @@ WRONG_METRICS = {
     METRICS + b'2,"' + b"a" * 200_000 + b'",nmi,0.5\n': "no CSV",
 }
 WRONG_LOSSES = (b"1,0.5\n", b"epoch,loss\n1,0.5,0.6\n", b"epoch,loss\n1,\xff\n", b"epoch,loss,loss\n1,2,3\n")
-# what a check of its own finds
+# damage that a check of its own finds
 KNOWN = [
     *(("CSV_Logs/metrics.csv", content, reason) for content, reason in WRONG_METRICS.items()),
     *(("CSV_Logs/Train_loss.csv", content, "") for content in WRONG_LOSSES),

@@ -49,7 +49,7 @@ def recorded(request, folder_data, tmp_path_factory):
         run_main(*words, names, "--n_epochs 1")
         # waits for W&B's own process
         wandb.teardown()
-        # the names of offline files are seconds
+        # Offline files are named by the second
         time.sleep(1.1)
         folder = run_main(*words, names, "--n_epochs 2 --resume --log_artifacts").folder
         wandb.teardown()
