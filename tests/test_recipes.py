@@ -19,7 +19,6 @@ from tests.kit.runs import on_folder, program, read, run_main
 ROOT = Path(__file__).resolve().parent.parent
 LOSS = "Add a loss in three steps"
 MEMORY = "--loss mine --memory_size 16 --memory_start 0 --loss_learn margin"
-MEMORY = "--loss mine --memory_size 16 --memory_start 0 --loss_learn margin"
 METHOD = "Add a training method in three steps"
 # what is added -> folder, heading, which of its Python blocks, flags that train with it
 RECIPES = {
