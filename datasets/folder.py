@@ -23,6 +23,7 @@ from datasets._images import Image, suffixes
 from datasets._layout import Reading
 from options.flags import Flag
 from options.flags.roles import DATA
+from utilities.counts import count_of
 from utilities.errors import UserError
 from utilities.files import expanded
 
@@ -205,9 +206,8 @@ def _of_parts(root: Path, trees: dict[str, Tree], opt) -> Reading:
     test_names = {image.class_name for image, split in rows if split == "test"}
     shared = train_names & test_names
     if shared:
-        notes.append(
-            f"{len(shared):,} classes are in train and in test: the test classes are not new ones, as {min(shared)}"
-        )
+        number = count_of(len(shared), "class", "classes")
+        notes.append(f"train and test share {number}: the test classes are not all new ones, as {min(shared)}")
     return Reading([image for image, _ in rows], split_of=[split for _, split in rows], notes=notes)
 
 

@@ -116,7 +116,7 @@ def test_parts_and_classes_of_the_same_names(tmp_path):
     splits = read(images(tmp_path / "c", "train/a", "train/b", "test/b", "test/c"))
     assert names(splits) == {"training": ["a", "b"], "testing": ["b", "c"]}
     assert splits["testing"].avail_classes == [0, 1]
-    assert any("1 classes are in train and in test" in note and note.endswith("b") for note in splits["training"].notes)
+    assert any("train and test share 1 class:" in note and note.endswith("b") for note in splits["training"].notes)
 
 
 @pytest.mark.parametrize(
