@@ -182,7 +182,7 @@ def compute(
     lists = settings.get("lists")
     if labels is None and lists is not None:
         refuse_class_wise(names)
-    if not any(map(needs_levels, names)):
+    if not _of_levels(parsed):
         labels = finest(labels, _length(features))
         reference_labels = finest(reference_labels, _length(reference))
     settings["device"] = _usable(settings.get("device", SpaceSettings.device))
@@ -221,11 +221,16 @@ def _spaces(parsed: dict[str, Parsed], features, reference, ball, arguments: dic
     spaces = {}
     for width in dict.fromkeys(of_name.prefix for of_name in parsed.values()):
         space = space_of(ball, _cut(names, features, width), reference=_cut(names, reference, width), **arguments)
-        check_levels(names, space.truth.n_levels, truth)
+        check_levels(_of_levels(parsed), space.truth.n_levels, truth)
         spaces[width, False] = space
         if any(of_name.cosine for of_name in parsed.values() if of_name.prefix == width):
             spaces[width, True] = space.normalised()
     return spaces
+
+
+def _of_levels(parsed: dict[str, Parsed]) -> list[str]:
+    """The names of metrics that need labels `(N, L)`; a name that has been parsed is not parsed again."""
+    return [name for name, of_name in parsed.items() if of_name.metric.column != 0]
 
 
 def finest(labels, size: int):
