@@ -14,6 +14,8 @@ import shutil
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 PACKAGES = (
     "torch",
     "torchvision",
@@ -80,14 +82,14 @@ def versions(folder: Path) -> None:
 
 
 def photographs(folder: Path, number: int) -> None:
-    """Write that many JPEG files below photographs/, in at most 100 classes."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    """Write that many JPEG files below photographs/, in at most 100 classes; that folder is whole or not there."""
     from benchmarks.input import make_files
 
-    place = folder / "photographs"
-    # of a part that was stopped
-    shutil.rmtree(place, ignore_errors=True)
-    make_files(place, number, n_classes=min(number // 10, 100))
+    unfinished = folder / "photographs_unfinished"
+    # an earlier call may have been stopped
+    shutil.rmtree(unfinished, ignore_errors=True)
+    make_files(unfinished, number, n_classes=min(number // 10, 100))
+    unfinished.rename(folder / "photographs")
 
 
 def runs(folder: Path) -> None:

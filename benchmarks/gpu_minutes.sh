@@ -83,6 +83,10 @@ run() {
   local name=$1 limit=$2
   shift 2
   grep -q "^$name,\(done\|skipped\|failed\)," "$folder/parts.csv" && return
+  if [[ "$*" == *"$folder/photographs"* ]] && [ ! -d "$folder/photographs" ]; then
+    left_over+=("$name")
+    return
+  fi
   local words=(--loss multisimilarity --embed_dim 128 --bs 112 --data_sampler class_balanced --samples_per_class 4
     --not_pretrained --no_train_metrics --plot_every 0 --save_path "$folder/runs" --savename "$name" "$@")
   if [ ${#small[@]} -gt 0 ]; then

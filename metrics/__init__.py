@@ -229,8 +229,8 @@ def _spaces(parsed: dict[str, Parsed], features, reference, ball, arguments: dic
 
 
 def _of_levels(parsed: dict[str, Parsed]) -> list[str]:
-    """The names of metrics that need labels `(N, L)`; a name that has been parsed is not parsed again."""
-    return [name for name, of_name in parsed.items() if of_name.metric.column != 0]
+    """The names of metrics that need labels `(N, L)`."""
+    return [name for name, of_name in parsed.items() if of_name.metric.needs_levels]
 
 
 def finest(labels, size: int):

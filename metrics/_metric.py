@@ -96,6 +96,11 @@ class Metric:
         return self.HIGHER_IS_BETTER
 
     @property
+    def needs_levels(self) -> bool:
+        """Whether it compares classes of other levels than the finest, and so needs labels `(N, L)`."""
+        return self.column != 0
+
+    @property
     def needs_unknown(self) -> bool:
         """Whether it is NaN unless some query has nothing to find."""
         return False

@@ -226,8 +226,8 @@ def column_of(name: str) -> int | None:
 
 
 def needs_levels(name: str) -> bool:
-    """Whether a metric compares classes of other levels than the finest, and so needs labels `(N, L)`."""
-    return column_of(name) != 0
+    """Whether a metric needs labels `(N, L)`."""
+    return parse(name).metric.needs_levels
 
 
 def check_levels(names, n_levels: int, subject: str = "labels") -> None:

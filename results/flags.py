@@ -7,14 +7,15 @@ from utilities.errors import OneLineParser
 from utilities.numbers import number, whole
 
 PROGRAM = "Result_Evaluations.py"
-DESCRIPTION = (
-    "Runs -> tables, figures and a page: `python Result_Evaluations.py --runs Training_Results --out Result_Tables`."
-)
 
 
 def read(argv: list[str] | None = None) -> argparse.Namespace:
     """The flags of the command line `argv`; None: that of the process."""
-    parser = OneLineParser(prog=PROGRAM, description=DESCRIPTION, allow_abbrev=False)
+    parser = OneLineParser(
+        prog=PROGRAM,
+        description="Tables over seeds, figures and one page, of runs on disk and of W&B.",
+        allow_abbrev=False,
+    )
     add = parser.add_argument
     add(
         "--runs",

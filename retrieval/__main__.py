@@ -211,10 +211,10 @@ def index(flags) -> dict:
         kind = old.about["index"]
         checkpoint = old.about["checkpoint"]
         embedder = old.embedder(flags.run_folder, **how)
+    embedder.check_images("search the embeddings of --dump_embeddings, by python -m evaluation FILE.npz")
     coded = None
     if old is None and flags.code not in (None, codes.FLOAT32):
         coded = coding.learned(embedder, flags)
-    embedder.check_images("search the embeddings of --dump_embeddings, by python -m evaluation FILE.npz")
     content = indices.build(embedder, paths, flags.out, kind, checkpoint, flags.add, coded)
     _print_index(content, flags)
     if content["copies"]:

@@ -83,8 +83,11 @@ def test_the_script_for_minutes_on_a_gpu_goes_on_with_what_is_left(tmp_path):
     (tmp_path / "parts.csv").write_text(
         "part,status,seconds,note\ndeterminism,done,1,\nrun_resnet50,stopped,9,after 9 s\n"
     )
+    # of a call that was stopped
+    (tmp_path / "photographs_unfinished" / "class_0").mkdir(parents=True)
     done = minutes(tmp_path)
     assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "photographs_unfinished").exists() and len(list(tmp_path.glob("photographs/*/*.jpg"))) == 600
     results = statuses(tmp_path)
     assert set(results.values()) <= {"done", "skipped"}, (tmp_path / "parts.csv").read_text()
     assert (

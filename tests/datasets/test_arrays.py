@@ -238,8 +238,12 @@ def test_a_run_goes_on_is_measured_and_embeds_rows(tmp_path, monkeypatch, capsys
     for wrong, expected in ((rows[:, 1:], "(4,): this run takes rows of 5 features"), ("a.jpg", "takes rows of 5")):
         with refused(None, expected):
             embedder(wrong)
-    with refused(None, "takes rows of 5 features (--dataset arrays), not images"):
-        embedder.check_images("")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.jpg").touch()
+    command = ["index", str(run.folder), str(tmp_path / "images"), "--out", str(tmp_path / "index")]
+    for code in ("float32", "int8"):
+        with refused(None, "takes rows of 5 features (--dataset arrays), not images: search the embeddings"):
+            retrieval.main([*command, "--code", code])
     wider = written(tmp_path / "wide.npz", features=np.tile(FEATURES, 2), split=np.load(path)["split"])
     with refused(None, "gives rows of 10 features, and this network takes rows of 5"):
         run_main("--evaluate --resume_from", run.folder, "--dataset_arrays", wider)
